@@ -1,0 +1,85 @@
+"""Every error this project raises, in one tree, grouped by what the caller does next.
+
+::
+
+    CompactorError
+    ├── PlanError                 no plan was made
+    │   ├── PlannerUnavailable    the planner model could not be reached or used: retry, or planner="rules"
+    │   └── PlanRejected          the answer or the plan file is not a plan; `.findings` says where
+    ├── ApplyError                the plan was not applied; the messages are as they were
+    │   └── StalePlan             the plan was made for another history: plan again
+    ├── StoreError                the store could not do it; nothing was half-written
+    │   ├── ReferenceNotFound     no such reference in this store
+    │   └── StoreDamaged          what is stored does not match its digest
+    ├── TranscriptError           what was given is not a list of messages: the place, and what was expected
+    └── SettingsError             a setting, prompt or option is wrong: its name, and the cure
+
+"Nothing worth compacting" is a result, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "ApplyError",
+    "CompactorError",
+    "PlanError",
+    "PlanRejected",
+    "PlannerUnavailable",
+    "ReferenceNotFound",
+    "SettingsError",
+    "StalePlan",
+    "StoreDamaged",
+    "StoreError",
+    "TranscriptError",
+]
+
+
+class CompactorError(Exception):
+    """Anything this project raises on purpose."""
+
+
+class PlanError(CompactorError):
+    """No plan was made."""
+
+
+class PlannerUnavailable(PlanError):  # noqa: N818 - reads as what happened
+    """The planner model could not be reached or used: retry later, or plan with ``planner="rules"``."""
+
+
+class PlanRejected(PlanError):  # noqa: N818
+    """The planner's answer, or a plan file, is not a plan; `findings` names each place."""
+
+    def __init__(self, message: str, findings: Sequence[object] = ()) -> None:
+        """Keep `findings`, the places that are wrong, beside the one-line message."""
+        super().__init__(message)
+        self.findings = tuple(findings)
+
+
+class ApplyError(CompactorError):
+    """A plan was not applied; the messages are as they were."""
+
+
+class StalePlan(ApplyError):  # noqa: N818
+    """The plan was made for another history: plan again."""
+
+
+class StoreError(CompactorError):
+    """The store could not do it; nothing was half-written."""
+
+
+class ReferenceNotFound(StoreError):  # noqa: N818
+    """No such reference in this store."""
+
+
+class StoreDamaged(StoreError):  # noqa: N818
+    """What is stored does not match its digest."""
+
+
+class TranscriptError(CompactorError):
+    """What was given is not a list of messages; the text names the place and what was expected."""
+
+
+class SettingsError(CompactorError):
+    """A setting, prompt or option is wrong; the text names it and the cure."""

@@ -1,0 +1,112 @@
+"""A turn as numbered lines: the one coordinate system of excerpts, cards and stand-ins.
+
+Line numbers count from 1 within the turn. A long physical line is wrapped into pieces, each a line of its
+own, so that one entry of a 100,000-character JSON line can be pointed at. Changes no byte: joining the
+pieces gives the text back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.history import History, Turn
+from planner.messages import Block, result_text
+
+__all__ = ["WRAP_CHARACTERS", "Line", "Part", "join_lines", "turn_lines"]
+
+Part = Literal["user", "assistant", "call", "result"]
+
+WRAP_CHARACTERS = 160
+"""A physical line longer than this is cut at the last space or separator before it. About 40 tokens."""
+
+_BREAK = re.compile(r"[\s,;{}()\[\]|]")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a turn."""
+
+    number: int
+    part: Part
+    text: str
+    block: int
+    """Which block of the turn it belongs to, counted over all its messages from 0."""
+    continues: bool
+    """True if it goes on with the physical line before it (no line break between them)."""
+
+
+def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
+    """Every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
+    found: list[Line] = []
+    for index, (role, block) in enumerate(history.blocks_of(turn)):
+        for part, text in _texts(role, block):
+            for piece, continues in _pieces(text):
+                found.append(Line(len(found) + 1, part, piece, index, continues))
+    return tuple(found)
+
+
+def join_lines(lines: Sequence[Line]) -> str:
+    """Neighbouring `lines` as the exact text they came from."""
+    parts: list[str] = []
+    for line in lines:
+        if parts and not line.continues:
+            parts.append("\n")
+        parts.append(line.text)
+    return "".join(parts)
+
+
+def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:
+    kind = block["type"]
+    if kind == "text" and isinstance(block.get("text"), str):
+        yield ("assistant" if role == "assistant" else "user"), block["text"]
+    elif kind in ("tool_use", "server_tool_use"):
+        yield "call", call_text(block)
+    elif kind.endswith("tool_result"):
+        yield "result", result_text(block)
+    elif kind == "document":
+        source = block.get("source")
+        if isinstance(source, dict) and source.get("type") == "text":
+            yield "user", str(source.get("data", ""))
+
+
+def call_text(block: Block) -> str:
+    """A call as text: ``Tool key=value key=value`` on one line, longer values below, each exact."""
+    arguments = block.get("input")
+    if not isinstance(arguments, dict):
+        return f"{block.get('name', '')} {arguments if arguments is not None else ''}".rstrip()
+    inline = [str(block.get("name", ""))]
+    below: list[str] = []
+    for key, value in arguments.items():
+        text = value if isinstance(value, str) else _json(value)
+        if "\n" in text:
+            below.append(f"{key}:\n{text}")
+        else:
+            inline.append(f"{key}={text}")
+    return "\n".join([" ".join(inline), *below])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    for line in text.split("\n"):
+        start = 0
+        while len(line) - start > WRAP_CHARACTERS:
+            cut = _cut(line, start)
+            yield line[start:cut], start > 0
+            start = cut
+        yield line[start:], start > 0
+
+
+def _cut(line: str, start: int) -> int:
+    """Where to wrap: behind the last separator in the second half of the window, else at its end."""
+    end = start + WRAP_CHARACTERS
+    for at in range(end - 1, start + WRAP_CHARACTERS // 2, -1):
+        if _BREAK.match(line, at):
+            return at + 1
+    return end

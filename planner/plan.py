@@ -1,0 +1,188 @@
+"""The plan: data bound to a history, the same thing whether a model, rules, a person or a file made it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from planner.errors import PlanRejected
+from planner.history import History
+
+__all__ = [
+    "PLAN_VERSION",
+    "CompactionPlan",
+    "ExtractedFact",
+    "FactType",
+    "Finding",
+    "HistoryStamp",
+    "Provenance",
+    "Strategy",
+    "TurnDecision",
+    "Usage",
+]
+
+PLAN_VERSION: Literal[1] = 1
+
+Strategy = Literal["keep", "summarize", "reference", "drop"]
+FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TurnDecision(_Model):
+    """What the plan says of one turn."""
+
+    turn_id: str = Field(pattern=r"^t[1-9][0-9]*$")
+    strategy: Strategy
+    relevance_score: float = Field(ge=0, le=1)
+    reason: str = ""
+    failed_approach: bool = False
+    summary: str = ""
+    """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
+    excerpts: tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]], ...] = ()
+    """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
+    tokens_before: int = Field(default=0, ge=0)
+    tokens_after: int = Field(default=0, ge=0)
+
+
+class ExtractedFact(_Model):
+    """Something worth carrying at the front of the view."""
+
+    type: FactType
+    content: str = Field(min_length=1)
+    quote: str = ""
+    """For a constraint: the user's words, verbatim."""
+    source: str = Field(pattern=r"^t[1-9][0-9]*$")
+    """The turn it came from."""
+    timestamp: float = Field(default=0.0, ge=0)
+    """Seconds since the epoch: when the fact was extracted."""
+
+
+class Finding(_Model):
+    """What a guard has to say of a plan."""
+
+    code: str
+    turn_id: str = ""
+    problem: str
+    repair: str = ""
+    """What was done about it; a repair only ever keeps more."""
+
+
+class HistoryStamp(_Model):
+    """Which history the plan was made for."""
+
+    messages: int = Field(ge=0)
+    turns: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    digest: str
+
+    @classmethod
+    def of(cls, history: History, tokens: int) -> HistoryStamp:
+        """The stamp of `history`, which counts `tokens` tokens."""
+        return cls(
+            messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest
+        )
+
+
+class Usage(_Model):
+    """What planning cost, in tokens as the provider counted them, over all attempts and pieces."""
+
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    cache_read_input_tokens: int = Field(default=0, ge=0)
+    cache_creation_input_tokens: int = Field(default=0, ge=0)
+    requests: int = Field(default=0, ge=0)
+
+    def __add__(self, other: Usage) -> Usage:
+        """Both together."""
+        mine, theirs = self.model_dump(), other.model_dump()
+        return Usage(**{name: mine[name] + theirs[name] for name in mine})
+
+
+class Provenance(_Model):
+    """Where a plan came from."""
+
+    planner: str
+    model: str = ""
+    prompts: str = ""
+    """``sha256:…`` of the prompts that were used."""
+    usage: Usage = Usage()
+    notes: tuple[str, ...] = ()
+    """What the planner wants a reviewer to know, e.g. that it fell back to the rules."""
+
+
+class CompactionPlan(BaseModel):
+    """Decisions for every turn, facts, findings and where they came from; applying it calls no model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = PLAN_VERSION
+    task: str
+    history: HistoryStamp
+    target_tokens: int = Field(ge=0)
+    target_model: str = ""
+    """The model that will read the view; decides how thinking is treated. Empty: a current Claude."""
+    turns: tuple[TurnDecision, ...]
+    extracted_facts: tuple[ExtractedFact, ...] = ()
+    estimated_tokens: int = Field(ge=0)
+    findings: tuple[Finding, ...] = ()
+    provenance: Provenance
+
+    _bound: History | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _one_decision_a_turn(self) -> CompactionPlan:
+        ids = [decision.turn_id for decision in self.turns]
+        doubled = (
+            sorted({turn_id for turn_id in ids if ids.count(turn_id) > 1}) if len(set(ids)) < len(ids) else []
+        )
+        if doubled:
+            raise ValueError(f"more than one decision for {', '.join(doubled)}")
+        return self
+
+    @property
+    def bound_history(self) -> History | None:
+        """The history the plan was made from, while it is in memory; a plan from disk has none."""
+        return self._bound
+
+    def bind(self, history: History) -> CompactionPlan:
+        """This plan, holding `history` so that ``apply(plan)`` needs no messages."""
+        self._bound = history
+        return self
+
+    @property
+    def decisions(self) -> dict[str, TurnDecision]:
+        """Decisions by turn id."""
+        return {decision.turn_id: decision for decision in self.turns}
+
+    def to_json(self) -> str:
+        """The plan as JSON, readable and editable."""
+        return self.model_dump_json(indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:
+        """The plan in `text`.
+
+        Raises:
+            PlanRejected: `text` is not a plan of this version; `findings` names each field.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            findings = [_finding(place, item) for item in error.errors(include_url=False)]
+            raise PlanRejected(f"{findings[0].problem}", findings) from None
+
+
+def _finding(place: str, item: Any) -> Finding:
+    where = ".".join(str(part) for part in item["loc"])
+    return Finding(code="invalid_plan", problem=f"{place}: {where or 'top level'}: {item['msg']}")
+
+
+def facts_of(facts: Sequence[ExtractedFact], kind: FactType) -> list[ExtractedFact]:
+    """The facts of one type, in order."""
+    return [fact for fact in facts if fact.type == kind]

@@ -1,0 +1,30 @@
+"""What a caller may tune about planning. Bounds stand on the fields; unknown keys are refused."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["PlanSettings"]
+
+
+class PlanSettings(BaseModel):
+    """Settings of one planning call."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target_ratio: float = Field(default=0.25, gt=0, le=1)
+    """The share of the history's tokens the view may have when no target is given."""
+    min_savings_tokens: int = Field(default=0, ge=0)
+    """A plan that saves fewer tokens keeps everything instead."""
+    planner_input_ratio: float = Field(default=0.22, gt=0, le=1)
+    """The share of the history's tokens the planner model may read as turn cards, at most."""
+    planner_input_floor_tokens: int = Field(default=6_000, ge=500)
+    """Cards of a small history may have this many tokens whatever the ratio says."""
+    piece_tokens: int = Field(default=60_000, ge=2_000)
+    """Cards over this many tokens are planned in parallel pieces of at most this size."""
+    max_output_tokens: int = Field(default=8_192, ge=256)
+    """The planner model's output limit for one piece."""
+    timeout_seconds: float = Field(default=120.0, gt=0)
+    """For one request to the planner model."""
+    max_reasks: int = Field(default=2, ge=0, le=10)
+    """How often an answer that is not a valid plan goes back to the model."""
