@@ -138,9 +138,7 @@ class CompactionPlan(BaseModel):
     @model_validator(mode="after")
     def _one_decision_a_turn(self) -> CompactionPlan:
         ids = [decision.turn_id for decision in self.turns]
-        doubled = (
-            sorted({turn_id for turn_id in ids if ids.count(turn_id) > 1}) if len(set(ids)) < len(ids) else []
-        )
+        doubled = [turn_id for turn_id, count in Counter(ids).items() if count > 1]
         if doubled:
             raise ValueError(f"more than one decision for {', '.join(doubled)}")
         return self
