@@ -1,0 +1,24 @@
+# The commands of README and .ci/run under short names; VENV may point at another environment.
+VENV ?= .venv
+PYTHON ?= python3
+
+.PHONY: demo test lint ci
+
+$(VENV)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.dev
+	$(VENV)/bin/compactor demo
+
+test: $(VENV)/.dev
+	$(VENV)/bin/pytest
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+ci:
+	bash .ci/run

@@ -1,0 +1,93 @@
+"""The command group: finds each command's file by name, and turns every error into one line and a code.
+
+0: done. 1: the work failed. 2: wrong usage. Decides nothing about plans.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from planner.errors import CompactorError, SettingsError
+
+__all__ = ["main", "run"]
+
+COMMANDS = {
+    "plan": "plan",
+    "review": "review",
+    "apply": "apply",
+    "restore": "restore",
+    "facts": "facts",
+    "log": "log",
+    "undo": "undo",
+    "watch": "watch",
+    "eval": "evaluate",
+    "prompts": "prompts",
+    "store": "store",
+    "demo": "demo",
+}
+"""Command names in the order of the help, each with its module in `applier.cli.commands`."""
+
+
+class _Commands(click.Group):
+    """Loads a command's module only when it is asked for: `restore` need not wait for `eval`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"applier.cli.commands.{COMMANDS[cmd_name]}").command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="relevance-compactor", prog_name="compactor")
+def compactor() -> None:
+    """Plan, review and apply restorable compactions of an agent's history."""
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own); errors go to standard error, the code comes back."""
+    try:
+        code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.UsageError as error:
+        return _fail(_usage(error), 2)
+    except SettingsError as error:
+        return _fail(str(error), 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (CompactorError, click.ClickException) as error:
+        return _fail(error.format_message() if isinstance(error, click.ClickException) else str(error), 1)
+    except OSError as error:
+        return _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted; nothing was half-written", 130)
+
+
+def _usage(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx else "compactor"
+    return f"{error.format_message()} See '{command} --help'."
+
+
+def _fail(text: str, code: int) -> int:
+    click.echo(f"compactor: {' '.join(text.split())}", err=True)
+    return code

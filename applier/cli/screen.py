@@ -1,0 +1,44 @@
+"""Where the command line prints: tables for people, JSON for machines, never a control character of a transcript.
+
+Plain text when standard output is not a terminal; the width is the terminal's, or $COLUMNS, or 80.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["clean", "one_line", "print_json", "screen", "shorten"]
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What could move a terminal's cursor, recolour it or reorder its text: C0, C1, bidi marks; lone surrogates."""
+
+
+def screen() -> Console:
+    """A console on standard output that never interprets markup found in content."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def clean(text: str, style: str = "") -> Text:
+    """`text` from a transcript or a model as printable text: what could steer the terminal shows as a dot."""
+    return Text(_CONTROLS.sub("·", text), style=style)
+
+
+def one_line(text: str) -> str:
+    """`text` with each run of white space as one space."""
+    return " ".join(text.split())
+
+
+def shorten(text: str, width: int) -> str:
+    """The first `width` characters of `text` on one line, the last of them "…" if something is missing."""
+    line = one_line(text)
+    return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
+
+
+def print_json(value: object) -> None:
+    """`value` as indented JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True))
