@@ -1,0 +1,58 @@
+"""Cache arithmetic against the published figures, and the laws behind it."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.economics import CachePrices, best_growth_tokens, cache_prices, payback_calls
+
+
+@pytest.mark.parametrize(
+    ("kept_ratio", "read_price", "calls"),
+    [(0.3, 0.1, 3.8), (0.3, 0.05, 8.0), (0.3, 0.025, 16.3), (0.15, 0.1, 1.1), (0.15, 0.05, 2.4), (0.15, 0.025, 4.8)],
+)  # fmt: skip
+def test_payback_of_150k_tokens_behind_a_10k_prefix(kept_ratio, read_price, calls):
+    removed = 150_000 * (1 - kept_ratio)
+    assert payback_calls(150_000, removed, 10_000, 1.25, read_price) == pytest.approx(calls, abs=0.05)
+
+
+def test_removing_nothing_never_pays_back():
+    assert payback_calls(100_000, 0, 10_000) == math.inf
+
+
+@given(
+    context=st.integers(1_000, 500_000),
+    removed_ratio=st.floats(0.01, 0.9),
+    prefix_ratio=st.floats(0, 1),
+    read=st.sampled_from([0.1, 0.05, 0.025]),
+)
+def test_payback_is_where_both_courses_cost_the_same(context, removed_ratio, prefix_ratio, read):
+    removed = context * removed_ratio
+    prefix = (context - removed) * prefix_ratio
+    calls = payback_calls(context, removed, prefix, 1.25, read)
+    rewritten = context - removed - prefix
+    leaving_alone = calls * read * context
+    compacting = 1.25 * rewritten - read * rewritten + calls * read * (context - removed)
+    assert compacting == pytest.approx(leaving_alone, rel=1e-6, abs=1e-3)
+
+
+@given(
+    kept=st.integers(1_000, 100_000), growth=st.integers(10, 5_000), read=st.sampled_from([0.1, 0.05, 0.025])
+)
+def test_best_growth_is_a_minimum_of_the_cost_per_call(kept, growth, read):
+    prices = CachePrices(1.25, read)
+    best = best_growth_tokens(kept, growth, prices)
+
+    def cost(distance):
+        return read * (kept + distance / 2) + (1.25 - read) * kept * growth / distance
+
+    assert cost(best) <= min(cost(best * 0.8), cost(best * 1.25))
+
+
+def test_prices_follow_the_model():
+    assert cache_prices("claude-opus-5-5").read == 0.05
+    assert cache_prices("claude-fable-5.1-20261001").read == 0.025
+    assert cache_prices("claude-sonnet-4-5").read == 0.1
+    assert cache_prices("", one_hour=True).write == 2.0
