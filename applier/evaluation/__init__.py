@@ -1,0 +1,1 @@
+"""How much survives a compaction: the measures, the methods they compare, the reports."""
