@@ -1,20 +1,25 @@
-"""What happened in a session, as values: for hooks, for logging, for the store.
+"""What happened in a session, as values: for hooks, for logging, for the store and for OpenTelemetry.
 
-Says what was done and what it cost; never decides anything.
+Says what was done and what it cost; never decides anything, and no listener can break the session.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Event", "EventKind"]
+__all__ = ["Event", "EventKind", "Hook", "Hooks", "Listeners"]
+
+logger = logging.getLogger("applier.session")
 
 EventKind = Literal[
     "pre_compact",
     "post_compact",
-    "tier_failed",
     "not_worth_it",
+    "vetoed",
+    "tier_failed",
     "history_changed",
     "breaker_opened",
     "breaker_closed",
@@ -25,14 +30,18 @@ EventKind = Literal[
     "resumed",
     "facts_saved",
     "fixed_parts_too_large",
+    "store_failed",
     "prepare_failed",
-    "vetoed",
 ]
+
+_WARNINGS = frozenset(
+    ("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed")
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened; counts are in tokens of the session's calibrated counter."""
+    """One thing that happened; tokens are the session's calibrated estimate of whole prompts."""
 
     kind: EventKind
     session_id: str
@@ -56,3 +65,44 @@ class Event:
     def reclaimed_tokens(self) -> int:
         """What the event freed; never negative."""
         return max(0, self.tokens_before - self.tokens_after)
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Event:
+        """The event that `as_json` gave; what this version does not know is left out."""
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
+
+
+Hook = Callable[[Event], object]
+"""Called with each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
+unless the window forces it. What a hook raises is logged and ignored."""
+Hooks = Mapping[str, Hook | Sequence[Hook]]
+"""Hooks by event kind; ``"*"`` hears everything."""
+
+
+class Listeners:
+    """Everyone who hears of events: hooks, and the standard log."""
+
+    def __init__(self, hooks: Hooks | None = None) -> None:
+        """Call `hooks`, each by the kind it is named for."""
+        self._hooks = {
+            kind: [given] if callable(given) else list(given) for kind, given in (hooks or {}).items()
+        }
+
+    def tell(self, event: Event) -> bool:
+        """Tell all of them; False if a hook returned False."""
+        level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
+        logger.log(level, "%s: %s", event.kind, event.message, extra={"compactor_event": event.as_json()})
+        answers = [_ask(hook, event) for kind in (event.kind, "*") for hook in self._hooks.get(kind, ())]
+        return not any(answer is False for answer in answers)
+
+
+def _ask(hook: Hook, event: Event) -> object:
+    try:
+        return hook(event)
+    except Exception:  # a listener's own trouble must not reach the agent
+        logger.exception("hook for %s failed", event.kind)
+        return None

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from applier.session.events import Event
+from applier.session.events import Event, Hook, Hooks
 from planner.plan import CompactionPlan
 from planner.proposal import Planner
 
 __all__ = ["Compaction", "Hook", "Session", "SessionState"]
-
-Hook = Callable[[Event], object]
-"""Called with each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
-unless the window forces it. What a hook raises is logged and ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class Session:
         window_tokens: int = 200_000,
         max_output_tokens: int = 8_192,
         clock: Callable[[], float] = time.time,
-        hooks: Mapping[str, Hook | Sequence[Hook]] | None = None,
+        hooks: Hooks | None = None,
         session_id: str | None = None,
     ) -> None:
         """Open, or with a known `session_id` and the same `store` continue, a session.

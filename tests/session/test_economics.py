@@ -11,8 +11,15 @@ from planner.economics import CachePrices, best_growth_tokens, cache_prices, pay
 
 @pytest.mark.parametrize(
     ("kept_ratio", "read_price", "calls"),
-    [(0.3, 0.1, 3.8), (0.3, 0.05, 8.0), (0.3, 0.025, 16.3), (0.15, 0.1, 1.1), (0.15, 0.05, 2.4), (0.15, 0.025, 4.8)],
-)  # fmt: skip
+    [
+        (0.3, 0.1, 3.8),
+        (0.3, 0.05, 8.0),
+        (0.3, 0.025, 16.3),
+        (0.15, 0.1, 1.1),
+        (0.15, 0.05, 2.4),
+        (0.15, 0.025, 4.8),
+    ],
+)
 def test_payback_of_150k_tokens_behind_a_10k_prefix(kept_ratio, read_price, calls):
     removed = 150_000 * (1 - kept_ratio)
     assert payback_calls(150_000, removed, 10_000, 1.25, read_price) == pytest.approx(calls, abs=0.05)
