@@ -7,53 +7,35 @@ and never under-counts. Each text is counted once and remembered.
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
-import importlib.util
 import math
-import os
-import struct
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import regex
 import tiktoken
 
-from planner.messages import Block, Message, blocks, result_text, to_json
+from planner.estimate import estimate_tokens
+from planner.families import model_family
+from planner.media import image_size, source_data, visible_pages
+from planner.messages import Block, Message, blocks, to_json
+from planner.vocabulary import load_vocabulary
 
-__all__ = ["TokenCounter", "count_tokens_exactly", "family_scale", "load_vocabulary"]
-
-O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
-
-# How o200k cuts text before it merges bytes (the split rules that vocabulary was trained with).
-_WORD_TAIL = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_SPLIT = "|".join(
-    (
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_WORD_TAIL}",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_WORD_TAIL}",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
+__all__ = ["TokenCounter", "count_tokens_exactly", "estimate_tokens", "family_scale", "load_vocabulary"]
 
 MESSAGE_OVERHEAD = 3
 """Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
-IMAGE_TOKENS = 1600
-"""The most one image costs; Anthropic: width x height / 750, larger images are scaled down to this."""
+IMAGE_TOKENS, OLDER_IMAGE_TOKENS = 4_784, 1_600
+"""The most one image costs, larger ones are scaled down: Claude 4.7 and later, and earlier ones (Anthropic)."""
+PIXELS_PER_TOKEN = 750
 PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
-"""A PDF costs 1,500 to 3,000 tokens a page (Anthropic); pages are guessed from the size."""
+"""A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
+SEALED_CHARACTERS_PER_TOKEN = 5
+"""Of base64, for reasoning that only its signature or redacted data carries: 4 characters of text a token."""
+MIN_SCALE, MAX_SCALE = 1.0, 2.5
+"""Bounds of calibration: no tokenizer measured is outside, so a stray count cannot ruin every later one."""
 
-_OLDER = ("claude-2", "claude-3", "claude-instant", "sonnet-4-0", "sonnet-4-2", "opus-4-0", "opus-4-1",
-          "opus-4-2", "sonnet-4-5", "opus-4-5", "haiku-4-5", "sonnet-4-6", "opus-4-6")  # fmt: skip
+_SLICE_CHARACTERS = 65_536
+"""Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 
 
 def family_scale(model: str) -> float:
@@ -62,68 +44,10 @@ def family_scale(model: str) -> float:
     1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
     OpenAI's, whose tokenizer it is.
     """
-    name = model.lower()
-    if name.startswith(("gpt-", "o1", "o3", "o4", "openai/")):
+    family = model_family(model)
+    if not family.is_claude:
         return 1.0
-    return 1.27 if any(mark in name for mark in _OLDER) else 1.6
-
-
-@lru_cache(maxsize=1)
-def load_vocabulary() -> tiktoken.Encoding | None:
-    """o200k from tiktoken's cache folder or the ``offline`` extra; None if neither is there.
-
-    Never downloads: tiktoken's own download has no time limit and hangs behind a firewall.
-    """
-    ranks = _cached_ranks() or _bundled_ranks()
-    if ranks is None:
-        return None
-    return tiktoken.Encoding("o200k_base", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={})
-
-
-def _cached_ranks() -> dict[bytes, int] | None:
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
-    path = (
-        Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"))
-        / hashlib.sha1(O200K_URL.encode(), usedforsecurity=False).hexdigest()
-    )
-    return _ranks(path.read_bytes()) if path.is_file() else None
-
-
-def _bundled_ranks() -> dict[bytes, int] | None:
-    spec = importlib.util.find_spec("bpe_openai")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / "data" / "o200k_base.tiktoken.gz"
-    return _ranks(gzip.decompress(path.read_bytes())) if path.is_file() else None
-
-
-def _ranks(data: bytes) -> dict[bytes, int] | None:
-    try:
-        return {
-            base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())
-        }
-    except ValueError:
-        return None
-
-
-_PIECE = regex.compile(_SPLIT)
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many o200k tokens `text` is, without a vocabulary; rather over than under."""
-    return sum(map(_piece_tokens, _PIECE.findall(text)))
-
-
-@lru_cache(maxsize=65536)
-def _piece_tokens(piece: str) -> int:
-    if not piece.isascii():
-        return max(1, math.ceil(len(piece.encode("utf-8", "surrogatepass")) / 3))
-    word = piece.strip()
-    if word.isalpha() or word[1:].isalpha():
-        return (
-            1 if len(word) <= 6 else math.ceil(len(word) / 6) if len(word) <= 12 else math.ceil(len(word) / 4)
-        )
-    return max(1, math.ceil(len(word) / 4))
+    return 1.27 if family.version < (4, 7) else 1.6
 
 
 @dataclass
@@ -132,12 +56,15 @@ class TokenCounter:
 
     scale: float = 1.6
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
+    image_tokens: int = IMAGE_TOKENS
+    """The most one image costs."""
     _seen: dict[str, int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
         """A counter that does not under-count for `model`."""
-        return cls(family_scale(model))
+        older = model_family(model).version < (4, 7)
+        return cls(family_scale(model), image_tokens=OLDER_IMAGE_TOKENS if older else IMAGE_TOKENS)
 
     @property
     def is_estimate(self) -> bool:
@@ -148,7 +75,8 @@ class TokenCounter:
         """o200k tokens of `text`, unscaled."""
         known = self._seen.get(text)
         if known is None:
-            known = self._seen[text] = self._encode(text)
+            starts = range(0, len(text), _SLICE_CHARACTERS)
+            known = self._seen[text] = sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in starts)
         return known
 
     def _encode(self, text: str) -> int:
@@ -165,32 +93,48 @@ class TokenCounter:
 
     def block(self, block: Block) -> int:
         """Tokens of one content block, nested results, images and documents included."""
-        kind = block["type"]
-        if kind in ("text", "thinking") and isinstance(block.get(kind), str):
-            return self.text(block[kind]) + MESSAGE_OVERHEAD
-        if kind in ("tool_use", "server_tool_use"):
-            return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}") + MESSAGE_OVERHEAD
+        kind = block.get("type")
         if kind == "image":
-            return _image_tokens(block)
+            return self._image(block)
         if kind == "document":
-            return self._document(block)
-        if kind == "tool_result":
-            return self.text(result_text(block)) + self._media(block.get("content")) + MESSAGE_OVERHEAD
-        return self.text(to_json({k: v for k, v in block.items() if k != "type"})) + MESSAGE_OVERHEAD
+            return self._document(block) + MESSAGE_OVERHEAD
+        return self._inside(kind, block) + MESSAGE_OVERHEAD
 
-    def _media(self, content: object) -> int:
+    def _inside(self, kind: object, block: Block) -> int:
+        if kind == "text" and isinstance(block.get("text"), str):
+            return self.text(block["text"])
+        if kind in ("thinking", "redacted_thinking"):
+            sealed = (
+                len(str(block.get("signature") or block.get("data") or "")) // SEALED_CHARACTERS_PER_TOKEN
+            )
+            return max(self.text(str(block.get("thinking") or "")), sealed // SEALED_CHARACTERS_PER_TOKEN)
+        if kind in ("tool_use", "server_tool_use"):
+            return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
+        if kind == "tool_result":
+            return self._content(block.get("content", ""))
+        return self.text(to_json({name: value for name, value in block.items() if name != "type"}))
+
+    def _content(self, content: object) -> int:
+        if isinstance(content, str):
+            return self.text(content)
         if not isinstance(content, list):
-            return 0
-        return sum(
-            self.block(b) for b in content if isinstance(b, dict) and b.get("type") not in (None, "text")
-        )
+            return self.text(to_json(content))
+        return sum(self.block(item) if isinstance(item, dict) else self.text(str(item)) for item in content)
+
+    def _image(self, block: Block) -> int:
+        size = image_size(block)
+        most = self.image_tokens
+        return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
 
     def _document(self, block: Block) -> int:
         source = block.get("source")
-        data = str(source.get("data", "")) if isinstance(source, dict) else ""
-        if isinstance(source, dict) and source.get("type") == "text":
-            return self.text(data) + MESSAGE_OVERHEAD
-        return max(1, len(data) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
+        kind = source.get("type") if isinstance(source, dict) else None
+        if isinstance(source, dict) and kind == "content":
+            return self._content(source.get("content"))
+        data = source_data(block)
+        if kind == "text":
+            return self.text(data)
+        return max(1, visible_pages(block) or len(data) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
     def message(self, message: Message) -> int:
         """Tokens of one message."""
@@ -213,26 +157,13 @@ class TokenCounter:
     def calibrated(self, counted_tokens: int, actual_tokens: int) -> TokenCounter:
         """This counter scaled so that what it counted as `counted_tokens` is the provider's `actual_tokens`.
 
-        `actual_tokens` is a response's ``usage``: input + cache read + cache creation tokens.
+        `actual_tokens` is a response's ``usage``: input + cache read + cache creation tokens. The scale stays
+        between 1 and 2.5; what was counted before is not counted again.
         """
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
-        return TokenCounter(self.scale * actual_tokens / counted_tokens, self.vocabulary, self._seen)
-
-
-def _image_tokens(block: Block) -> int:
-    source = block.get("source")
-    data = source.get("data") if isinstance(source, dict) else None
-    if not isinstance(data, str):
-        return IMAGE_TOKENS
-    try:
-        head = base64.b64decode(data[:64] + "=" * (-len(data[:64]) % 4))
-    except ValueError:
-        return IMAGE_TOKENS
-    if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < 24:
-        return IMAGE_TOKENS
-    width, height = struct.unpack(">II", head[16:24])
-    return max(1, min(IMAGE_TOKENS, math.ceil(width * height / 750)))
+        scale = self.scale * actual_tokens / counted_tokens
+        return replace(self, scale=min(MAX_SCALE, max(MIN_SCALE, scale)))
 
 
 def count_tokens_exactly(

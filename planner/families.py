@@ -1,0 +1,64 @@
+"""Which family of models a name belongs to, and what the API demands of that family.
+
+The one place that reads model names. A name nobody knows counts as a current Claude: the strictest answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["ModelFamily", "model_family"]
+
+_VERSION = re.compile(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
+_OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
+_CURRENT = (99, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFamily:
+    """What of a model decides how a message list for it must look."""
+
+    is_claude: bool
+    version: tuple[int, int]
+    """``(4, 6)`` for ``claude-opus-4-6``; very high when the name says none."""
+
+    @property
+    def accepts_prefill(self) -> bool:
+        """The list may end with an assistant message: up to Claude 4.5 (removed in 4.6), and elsewhere."""
+        return not self.is_claude or self.version < (4, 6)
+
+    @property
+    def thinks_manually(self) -> bool:
+        """Thinking is switched on with a token budget, and then has to lead a message: up to Claude 4.5.
+
+        Adaptive thinking (4.6 and later) may start anywhere.
+        """
+        return self.is_claude and self.version < (4, 6)
+
+    @property
+    def preserves_thinking(self) -> bool:
+        """A thinking block is bound to everything before it: Fable and Mythos 5.1, the 5.5 models, and later.
+
+        Source: Anthropic, "Prefix checks on thinking blocks", supported models.
+        """
+        return self.is_claude and self.version >= (5, 1)
+
+    @property
+    def takes_system_messages(self) -> bool:
+        """``system`` messages may stand inside the list: Claude 4.8 and later.
+
+        Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere.
+        """
+        return not self.is_claude or self.version >= (4, 8)
+
+
+@lru_cache(maxsize=256)
+def model_family(model: str) -> ModelFamily:
+    """The family of `model`, as any provider spells it; an empty or unknown name is a current Claude."""
+    name = model.lower()
+    if name.startswith(_OPENAI):
+        return ModelFamily(False, (0, 0))
+    found = _VERSION.search(name)
+    return ModelFamily(True, (int(found[1]), int(found[2] or 0)) if found else _CURRENT)

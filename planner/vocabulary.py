@@ -1,0 +1,69 @@
+"""OpenAI's o200k vocabulary from this machine: tiktoken's cache folder, or the ``offline`` extra.
+
+Never downloads: tiktoken's own download has no time limit and hangs behind a firewall.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import tiktoken
+
+__all__ = ["O200K_URL", "SPLIT", "load_vocabulary"]
+
+O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+_O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+"""Of the file at that URL, as tiktoken itself checks it: a damaged cache is as good as none."""
+
+_WORD_TAIL = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+SPLIT = "|".join(
+    (
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_WORD_TAIL}",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_WORD_TAIL}",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+"""How o200k cuts text into pieces before it merges bytes: the rules that vocabulary was trained with."""
+
+
+@lru_cache(maxsize=1)
+def load_vocabulary() -> tiktoken.Encoding | None:
+    """o200k as this machine has it; None if it has not."""
+    for data in _candidates():
+        if hashlib.sha256(data).hexdigest() == _O200K_SHA256:
+            return tiktoken.Encoding(
+                "o200k_base", pat_str=SPLIT, mergeable_ranks=_ranks(data), special_tokens={}
+            )
+    return None
+
+
+def _candidates() -> Iterator[bytes]:
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
+    name = hashlib.sha1(O200K_URL.encode(), usedforsecurity=False).hexdigest()
+    cached = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), name)
+    if cached.is_file():
+        yield cached.read_bytes()
+    extra = importlib.util.find_spec("bpe_openai")
+    if extra is not None and extra.origin is not None:
+        bundled = Path(extra.origin).parent / "data" / "o200k_base.tiktoken.gz"
+        if bundled.is_file():
+            yield gzip.decompress(bundled.read_bytes())
+
+
+def _ranks(data: bytes) -> dict[bytes, int]:
+    return {
+        base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())
+    }
