@@ -25,7 +25,7 @@ __all__ = ["TokenCounter", "count_tokens_exactly", "estimate_tokens", "family_sc
 MESSAGE_OVERHEAD = 3
 """Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
 IMAGE_TOKENS, OLDER_IMAGE_TOKENS = 4_784, 1_600
-"""The most one image costs, larger ones are scaled down: Claude 4.7 and later, and earlier ones (Anthropic)."""
+"""The most one image costs, larger ones are scaled down: from Claude 4.7 on, and before that."""
 PIXELS_PER_TOKEN = 750
 PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
 """A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
