@@ -14,7 +14,7 @@ from typing import Literal
 from planner.errors import TranscriptError
 from planner.messages import Block, Message, blocks, message_digest, plain_message
 
-__all__ = ["History", "Turn", "TurnKind", "read_history"]
+__all__ = ["History", "Turn", "TurnKind", "assemble_history", "read_history"]
 
 TurnKind = Literal["user", "assistant", "tools", "other"]
 
@@ -94,8 +94,14 @@ def read_history(messages: Sequence[object]) -> History:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
     plain = tuple(plain_message(message, f"messages[{i}]") for i, message in enumerate(messages))
-    digests = tuple(message_digest(message) for message in plain)
-    return History(tuple(messages), plain, digests, tuple(_turns(plain, digests)))
+    return assemble_history(messages, plain, [message_digest(message) for message in plain])
+
+
+def assemble_history(
+    originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str]
+) -> History:
+    """A history from messages read and digested before: what keeps a growing one cheap."""
+    return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests)))
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn]:
