@@ -9,10 +9,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 from planner.errors import TranscriptError
-from planner.messages import Block, Message, blocks, message_digest, plain_message
+from planner.messages import Block, Message, blocks, call_ids, message_digest, plain_message, result_ids
 
 __all__ = ["History", "Turn", "TurnKind", "assemble_history", "read_history"]
 
@@ -89,7 +90,7 @@ def read_history(messages: Sequence[object]) -> History:
     """`messages` (dicts or SDK objects) as a history with its turns. The list itself is not kept.
 
     Raises:
-        TranscriptError: an entry is not a message; the text names its index.
+        TranscriptError: an entry is not a message, or not JSON data; the text names its index.
     """
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
@@ -104,48 +105,68 @@ def assemble_history(
     return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests)))
 
 
+def _digest(message: Message, place: str) -> str:
+    try:
+        return message_digest(message)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TranscriptError(f"{place}: expected JSON data: {error}") from None
+
+
 def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn]:
-    spans = list(_spans(messages))
-    live_from = _live_start(spans)
-    for number, (start, stop, kind) in enumerate(spans, 1):
-        yield Turn(f"t{number}", start, stop, kind, _joined_digest(digests[start:stop]), number > live_from)
+    starts = [*_starts(messages), len(messages)]
+    spans = list(pairwise(starts))
+    live_from = _live_from(messages, spans)
+    for number, (start, stop) in enumerate(spans, 1):
+        digest = _joined_digest(digests[start:stop])
+        yield Turn(f"t{number}", start, stop, _kind(messages[start]), digest, number > live_from)
 
 
-def _spans(messages: Sequence[Message]) -> Iterator[tuple[int, int, TurnKind]]:
-    at = 0
-    while at < len(messages):
-        stop = at + 1
-        calls = _ids(messages[at], "tool_use", "id") if messages[at]["role"] == "assistant" else set()
-        if calls and stop < len(messages) and calls & _ids(messages[stop], "tool_result", "tool_use_id"):
-            stop += 1
-        yield at, stop, _kind(messages[at], bool(calls))
-        at = stop
+def _starts(messages: Sequence[Message]) -> Iterator[int]:
+    """Where turns start: everywhere but at messages that answer what the turn before them left open.
 
-
-def _ids(message: Message, kind: str, key: str) -> set[str]:
-    return {str(block.get(key)) for block in blocks(message) if block["type"] == kind}
-
-
-def _kind(message: Message, has_calls: bool) -> TurnKind:
-    if message["role"] == "assistant":
-        return "tools" if has_calls else "assistant"
-    if message["role"] == "user" and not _ids(message, "tool_result", "tool_use_id"):
-        return "user"
-    return "other"
-
-
-def _live_start(spans: Sequence[tuple[int, int, TurnKind]]) -> int:
-    """How many turns are not live: the run of user words at the end, or the last call, is live.
-
-    A tools turn is live when the list ends with it; user words behind it are live with it only
-    when they are what the model must answer next.
+    Whether a message goes on with a turn depends on nothing behind it, so turns stay as the list grows.
     """
+    unanswered: set[str] = set()
+    for at, message in enumerate(messages):
+        if not unanswered or not _goes_on(message, unanswered):
+            yield at
+            unanswered = set()
+        if message["role"] == "assistant":
+            unanswered |= set(call_ids(message))
+        unanswered -= set(result_ids(message))
+
+
+def _goes_on(message: Message, unanswered: set[str]) -> bool:
+    """True for results, and for calls that a server tool of the turn makes (programmatic tool calling)."""
+    callers = {str(_caller(block)) for block in blocks(message)} if message["role"] == "assistant" else set()
+    return not unanswered.isdisjoint(callers | set(result_ids(message)))
+
+
+def _caller(block: Block) -> object:
+    caller = block.get("caller")
+    return caller.get("tool_id") if isinstance(caller, dict) else None
+
+
+def _kind(first: Message) -> TurnKind:
+    kinds = {block["type"] for block in blocks(first)}
+    if first["role"] == "assistant":
+        return "tools" if "tool_use" in kinds else "assistant"
+    return "user" if first["role"] == "user" and "tool_result" not in kinds else "other"
+
+
+def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
+    """How many turns are not live: up to the assistant's last, and that one too unless it waits for more."""
     at = len(spans)
-    while at > 0 and spans[at - 1][2] == "user":
+    while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
         at -= 1
-    if at == len(spans) and at > 0 and spans[at - 1][2] in ("tools", "other"):
-        at -= 1
-    return at
+    return at if at == 0 or _ends_answered(messages[slice(*spans[at - 1])]) else at - 1
+
+
+def _ends_answered(turn: Sequence[Message]) -> bool:
+    """True if the assistant has the last word in `turn` and waits for nothing."""
+    called = {call for message in turn for call in call_ids(message)}
+    answered = {result for message in turn for result in result_ids(message)}
+    return turn[-1]["role"] == "assistant" and called <= answered
 
 
 def _joined_digest(digests: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.history import History, Turn
-from planner.messages import Block, result_text
+from planner.messages import Block, readable_text, result_text
 
 __all__ = ["WRAP_CHARACTERS", "Line", "Part", "join_lines", "turn_lines"]
 
@@ -63,14 +63,12 @@ def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:
     kind = block["type"]
     if kind == "text" and isinstance(block.get("text"), str):
         yield ("assistant" if role == "assistant" else "user"), block["text"]
-    elif kind in ("tool_use", "server_tool_use"):
+    elif kind.endswith("tool_use"):
         yield "call", call_text(block)
     elif kind.endswith("tool_result"):
         yield "result", result_text(block)
-    elif kind == "document":
-        source = block.get("source")
-        if isinstance(source, dict) and source.get("type") == "text":
-            yield "user", str(source.get("data", ""))
+    elif kind in ("document", "search_result", "compaction") and (text := readable_text(block)):
+        yield ("assistant" if role == "assistant" else "user"), text
 
 
 def call_text(block: Block) -> str:

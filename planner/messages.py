@@ -13,7 +13,18 @@ from typing import Any
 
 from planner.errors import TranscriptError
 
-__all__ = ["Block", "Message", "blocks", "message_digest", "plain_message", "result_text", "to_json"]
+__all__ = [
+    "Block",
+    "Message",
+    "blocks",
+    "call_ids",
+    "message_digest",
+    "plain_message",
+    "readable_text",
+    "result_ids",
+    "result_text",
+    "to_json",
+]
 
 Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
@@ -33,12 +44,12 @@ def plain_message(message: object, place: str = "message") -> Message:
         raise TranscriptError(f'{place}: expected a \'role\' of "user" or "assistant", found {role!r}')
     if isinstance(content, str):
         return data
-    if not isinstance(content, list):
+    if not isinstance(content, list | tuple):
         raise TranscriptError(
             f"{place}: expected 'content' to be text or a list of blocks, found {type(content).__name__}"
         )
     plain = [_plain_block(block, f"{place}, block {i}") for i, block in enumerate(content)]
-    if all(new is old for new, old in zip(plain, content, strict=True)):
+    if isinstance(content, list) and all(new is old for new, old in zip(plain, content, strict=True)):
         return data
     return {**data, "content": plain}
 
@@ -71,20 +82,44 @@ def blocks(message: Message) -> Sequence[Block]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
+def call_ids(message: Message) -> list[str]:
+    """Ids of the calls in `message`, in order, those that the server runs itself included."""
+    return [str(block.get("id")) for block in blocks(message) if block["type"].endswith("tool_use")]
+
+
+def result_ids(message: Message) -> list[str]:
+    """Ids of the calls that `message` answers, in order, whoever ran them."""
+    return [
+        str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")
+    ]
+
+
 def result_text(block: Block) -> str:
-    """The text of a ``tool_result`` (or of any block whose content is text), nested blocks joined by line."""
-    content = block.get("content", "")
+    """All text a result holds, nested blocks, titles and addresses included, by line."""
+    return readable_text(block.get("content"))
+
+
+def readable_text(content: object) -> str:
+    """What a reader sees of `content` (text, a block, a list of them), by line: no images, nothing sealed."""
+    return "\n".join(_texts(content))
+
+
+_TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code")
+"""Where search results, fetched pages and code runs keep what a reader sees."""
+
+
+def _texts(content: object) -> Iterator[str]:
     if isinstance(content, str):
-        return content
-    return "\n".join(_inner_texts(content)) if isinstance(content, list) else ""
-
-
-def _inner_texts(content: Sequence[Any]) -> Iterator[str]:
-    for item in content:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict) and isinstance(item.get("text"), str):
-            yield item["text"]
+        yield content
+    elif isinstance(content, list):
+        for item in content:
+            yield from _texts(item)
+    elif isinstance(content, dict) and content.get("type") != "image":
+        yield from (content[key] for key in _TEXT_KEYS if isinstance(content.get(key), str))
+        source = content.get("source")
+        if isinstance(source, dict) and source.get("type") in ("text", "content"):
+            yield from _texts(source.get("data", source.get("content")))
+        yield from _texts(content.get("content"))
 
 
 def to_json(value: object) -> str:
@@ -93,15 +128,30 @@ def to_json(value: object) -> str:
 
 
 def message_digest(message: Message) -> str:
-    """SHA-256 of what `message` says; where its ``cache_control`` marks stand does not count.
+    """SHA-256 of what `message` says.
 
-    Callers move cache marks from call to call, and a plan must survive that.
+    Where its ``cache_control`` marks stand does not count, nor whether a lone text is a string or a block:
+    callers move cache marks from call to call, and a plan must survive that.
+
+    Raises:
+        TypeError, ValueError: `message` holds what JSON cannot.
     """
-    if isinstance(message["content"], list):
-        message = {**message, "content": [_unmarked(block) for block in message["content"]]}
-    text = json.dumps(message, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=repr)
+    text = json.dumps(
+        {**message, "content": _unmarked(list(blocks(message)))},
+        ensure_ascii=True,
+        sort_keys=True,
+        separators=(",", ":"),
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _unmarked(block: Block) -> Block:
-    return {k: v for k, v in block.items() if k != "cache_control"} if "cache_control" in block else block
+def _unmarked(content: list[Any]) -> list[Any]:
+    return [_unmarked_block(item) if isinstance(item, dict) else item for item in content]
+
+
+def _unmarked_block(block: Block) -> Block:
+    inner = block.get("content")
+    if "cache_control" not in block and not isinstance(inner, list):
+        return block
+    plain = {key: value for key, value in block.items() if key != "cache_control"}
+    return {**plain, "content": _unmarked(inner)} if isinstance(inner, list) else plain
