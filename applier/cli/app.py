@@ -36,10 +36,10 @@ COMMANDS = {
 class _Commands(click.Group):
     """Loads a command's module only when it is asked for: `restore` need not wait for `eval`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         command = importlib.import_module(f"applier.cli.commands.{COMMANDS[cmd_name]}").command

@@ -1,4 +1,4 @@
-"""Where the command line prints: tables for people, JSON for machines, never a control character of a transcript.
+"""Where the command line prints: tables for people, JSON for machines, never control characters.
 
 Plain text when standard output is not a terminal; the width is the terminal's, or $COLUMNS, or 80.
 """
@@ -15,7 +15,7 @@ from rich.text import Text
 __all__ = ["clean", "one_line", "print_json", "screen", "shorten"]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What could move a terminal's cursor, recolour it or reorder its text: C0, C1, bidi marks; lone surrogates."""
+"""What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates."""
 
 
 def screen() -> Console:
@@ -41,4 +41,4 @@ def shorten(text: str, width: int) -> str:
 
 def print_json(value: object) -> None:
     """`value` as indented JSON on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=True))
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False))

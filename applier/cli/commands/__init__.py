@@ -1,0 +1,1 @@
+"""One file a command; each calls its `click` command ``command``."""

@@ -1,0 +1,47 @@
+"""`compactor log`: what was done to histories of this store, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from applier.cli.options import as_json, store_option
+from applier.cli.screen import clean, print_json, screen
+from applier.cli.stores import existing_store
+
+__all__ = ["command"]
+
+
+@click.command
+@click.option("--session", help="Only events of this session.")
+@click.option(
+    "-n", "count", type=click.IntRange(1), default=50, show_default=True, help="The newest N events."
+)
+@store_option
+@as_json
+def command(session: str | None, count: int, store: str | None, as_json: bool) -> None:
+    """Print the events of the store, oldest first."""
+    with existing_store(store) as opened:
+        events = opened.events(session)[-count:]
+    if as_json:
+        print_json(list(events))
+        return
+    table = Table(
+        "time (UTC)", "session", "what", "before", "after", "", box=box.SIMPLE_HEAD, show_edge=False
+    )
+    for event in events:
+        table.add_row(*(clean(cell) for cell in _cells(event)))
+    screen().print(table if events else "no events")
+
+
+def _cells(event: Mapping[str, Any]) -> Iterator[str]:
+    yield datetime.fromtimestamp(float(event["time"]), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    yield str(event.get("session") or event.get("session_id") or "")
+    yield str(event.get("kind", ""))
+    yield from (f"{event[key]:,}" if event.get(key) else "" for key in ("tokens_before", "tokens_after"))
+    yield str(event.get("message", ""))

@@ -1,0 +1,76 @@
+"""`compactor prompts`: read, check and copy the prompts of the planner model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from applier.cli.files import write_whole
+from applier.cli.options import as_json
+from applier.cli.screen import print_json, screen
+from planner.errors import SettingsError
+from planner.prompts import PROMPTS, check_prompts, load_prompts
+
+__all__ = ["command"]
+
+_folder = click.option(
+    "--prompts",
+    "folder",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Your own folder of prompts; what is not in it is the packaged one.",
+)
+
+
+@click.group
+def command() -> None:
+    """List, show, check, copy and compare the prompts that the planner model reads."""
+
+
+@command.command(name="list")
+@_folder
+@as_json
+def list_(folder: Path | None, as_json: bool) -> None:
+    """List the prompts in use, each with its file."""
+    prompts = load_prompts(folder)
+    if as_json:
+        print_json({"hash": prompts.hash, "files": {name: str(path) for name, path in prompts.files.items()}})
+        return
+    for name, path in prompts.files.items():
+        click.echo(f"{name}  {path}")
+    click.echo(prompts.hash)
+
+
+@command.command
+@click.argument("name", type=click.Choice(sorted(PROMPTS)))
+@_folder
+def show(name: str, folder: Path | None) -> None:
+    """Print the prompt NAME."""
+    click.echo(load_prompts(folder).texts[name])
+
+
+@command.command
+@_folder
+@click.pass_context
+def check(context: click.Context, folder: Path | None) -> None:
+    """Say what keeps the prompts from being used; exit 1 if anything does."""
+    findings = check_prompts(folder)
+    for finding in findings:
+        screen().print(finding.problem, soft_wrap=True)
+    if not findings:
+        click.echo(f"{len(PROMPTS)} prompts: all well")
+    context.exit(1 if findings else 0)
+
+
+@command.command
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def copy(folder: Path) -> None:
+    """Copy the packaged prompts to FOLDER, to be edited and used by --prompts FOLDER."""
+    taken = [name for name in sorted(PROMPTS) if (folder / f"{name}.md").exists()]
+    if taken:
+        raise SettingsError(f"{folder / taken[0]}.md is there already: name a new folder, or delete it first")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in load_prompts().files.items():
+        write_whole(folder / f"{name}.md", path.read_text("utf-8"))
+    click.echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")

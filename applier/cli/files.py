@@ -1,0 +1,44 @@
+"""Reading plans and writing results: whole files or nothing, never half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from planner.plan import CompactionPlan
+
+__all__ = ["read_plan", "write_whole"]
+
+
+def read_plan(path: Path) -> CompactionPlan:
+    """The plan in the file `path`.
+
+    Raises:
+        PlanRejected: it is not one; the text names the field.
+    """
+    return CompactionPlan.from_json(path.read_bytes(), str(path))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees the old file or the new one, never a part."""
+    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, _mode(path))
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+def _mode(path: Path) -> int:
+    """The permissions `path` has, or what a new file gets."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

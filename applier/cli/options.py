@@ -1,0 +1,70 @@
+"""Arguments and options that several commands share, and the types behind them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from planner.plan import Strategy
+
+__all__ = [
+    "Edit",
+    "as_json",
+    "edits",
+    "plan_file",
+    "show_all",
+    "store_option",
+    "transcript",
+]
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+_EDIT = re.compile(r"t([1-9]\d*)(?:-t?([1-9]\d*))?=(\w+)")
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A person's decision about turns ``t{first}`` to ``t{last}``."""
+
+    first: int
+    last: int
+    strategy: Strategy
+
+
+class _EditType(click.ParamType[Edit]):
+    name = "TURN=STRATEGY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Edit:
+        if isinstance(value, Edit):
+            return value
+        match = _EDIT.fullmatch(str(value))
+        strategy = next((known for known in STRATEGIES if match and match[3] == known), None)
+        if match is None or strategy is None:
+            self.fail(
+                f"{value!r}: expected t12=STRATEGY or t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}.",
+                param,
+                ctx,
+            )
+        return Edit(int(match[1]), int(match[2] or match[1]), strategy)
+
+
+def _file(**more: Any) -> click.Path:
+    return click.Path(exists=True, dir_okay=False, path_type=Path, **more)
+
+
+transcript: Decorator = click.argument("transcript", type=_file())
+plan_file: Decorator = click.argument("plan_file", metavar="PLAN", type=_file())
+edits: Decorator = click.option(
+    "--set", "edits", type=_EditType(), multiple=True, help="Change a decision; the guards check again."
+)
+as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+show_all: Decorator = click.option("--all", "show_all", is_flag=True, help="One row a turn; fold nothing.")
+store_option: Decorator = click.option(
+    "--store", metavar="FILE|URL", help="Where originals live (default: $COMPACTOR_STORE, or your own)."
+)
