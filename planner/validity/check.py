@@ -1,0 +1,43 @@
+"""All rules over one request. Decides nothing and repairs nothing: it says what the API would answer 400 to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.families import model_family
+from planner.messages import Block, plain_message
+from planner.validity.calls import CALL_RULES
+from planner.validity.limits import LIMIT_RULES
+from planner.validity.request import Request, place_of
+from planner.validity.shape import SHAPE_RULES
+from planner.validity.thinking import THINKING_RULES
+from planner.validity.violation import Violation
+
+__all__ = ["RULES", "check_messages"]
+
+RULES = (*CALL_RULES, *THINKING_RULES, *SHAPE_RULES, *LIMIT_RULES)
+
+
+def check_messages(
+    messages: Sequence[object],
+    *,
+    model: str = "",
+    thinking_enabled: bool | None = None,
+    system: str | Sequence[Block] | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    window_tokens: int | None = None,
+) -> list[Violation]:
+    """What is wrong with `messages` (dicts or SDK objects), by rule; an empty list if nothing is.
+
+    ``[v for v in … if v.refused]`` is what the Messages API itself refuses; the rest only stricter providers
+    do. An empty `model` is a current Claude. `thinking_enabled` None leaves the rules unasked that need it,
+    `window_tokens` None the one on length.
+
+    Raises:
+        TranscriptError: an entry is not a message at all.
+    """
+    plain = [plain_message(message, place_of(at)) for at, message in enumerate(messages)]
+    request = Request(plain, model_family(model), model, thinking_enabled, system, tools, window_tokens)
+    found = [violation for rule in RULES for violation in rule(request)]
+    return sorted(found, key=lambda violation: violation.rule)
