@@ -1,1 +1,63 @@
 """Decides what an agent's history may lose: reads it turn by turn and returns a `CompactionPlan`."""
+
+from planner.api import check_plan, plan_compaction, plan_compaction_async
+from planner.errors import (
+    ApplyError,
+    CompactorError,
+    PlanError,
+    PlannerUnavailable,
+    PlanRejected,
+    ReferenceNotFound,
+    SettingsError,
+    StalePlan,
+    StoreDamaged,
+    StoreError,
+    TranscriptError,
+)
+from planner.history import History, Turn, read_history
+from planner.plan import (
+    CompactionPlan,
+    ExtractedFact,
+    Finding,
+    HistoryStamp,
+    Provenance,
+    TurnDecision,
+    Usage,
+)
+from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
+from planner.settings import PlanSettings
+from planner.tokens import TokenCounter, count_tokens_exactly
+
+__all__ = [
+    "ApplyError",
+    "CompactionPlan",
+    "CompactorError",
+    "ExtractedFact",
+    "Finding",
+    "History",
+    "HistoryStamp",
+    "PlanError",
+    "PlanRejected",
+    "PlanRequest",
+    "PlanSettings",
+    "Planner",
+    "PlannerUnavailable",
+    "Proposal",
+    "Provenance",
+    "ReferenceNotFound",
+    "SettingsError",
+    "StalePlan",
+    "StoreDamaged",
+    "StoreError",
+    "TokenCounter",
+    "TranscriptError",
+    "Turn",
+    "TurnDecision",
+    "TurnProposal",
+    "Usage",
+    "check_plan",
+    "count_tokens_exactly",
+    "plan_compaction",
+    "plan_compaction_async",
+    "read_history",
+]

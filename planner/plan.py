@@ -61,6 +61,8 @@ class ExtractedFact(_Model):
     """The turn it came from."""
     timestamp: float = Field(default=0.0, ge=0)
     """Seconds since the epoch: when the fact was extracted."""
+    in_view: bool = True
+    """False: recorded, but not worth its tokens at the front of the view."""
 
 
 class Finding(_Model):
@@ -84,9 +86,7 @@ class HistoryStamp(_Model):
     @classmethod
     def of(cls, history: History, tokens: int) -> HistoryStamp:
         """The stamp of `history`, which counts `tokens` tokens."""
-        return cls(
-            messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest
-        )
+        return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
 
 
 class Usage(_Model):

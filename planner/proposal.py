@@ -47,6 +47,8 @@ class TurnProposal:
     summary: str = ""
     excerpts: tuple[tuple[int, int], ...] = ()
     failed_approach: bool = False
+    weight: float = 1.0
+    """What the worth of the turn's lines is multiplied with in the fit; 1 leaves it as the evidence has it."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ class PlanSettings(BaseModel):
 
     target_ratio: float = Field(default=0.25, gt=0, le=1)
     """The share of the history's tokens the view may have when no target is given."""
+    target_model: str = ""
+    """The model that will read the view: decides token counts and thinking. Empty: a current Claude."""
     min_savings_tokens: int = Field(default=0, ge=0)
     """A plan that saves fewer tokens keeps everything instead."""
     planner_input_ratio: float = Field(default=0.22, gt=0, le=1)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from planner.evidence.calls import Call, calls_of
+from planner.evidence.failures import failure_lines
+from planner.evidence.outdated import outdated_turns
+from planner.evidence.user_words import binding_lines, own_words
 from planner.history import History, Turn
 from planner.lines import Line, turn_lines
 from planner.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
+
+HEAD_CHARACTERS = 72
+"""How much of a call's subject stands in its one-line head."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +25,9 @@ class TurnEvidence:
 
     turn: Turn
     lines: tuple[Line, ...]
+    calls: tuple[Call, ...]
     tokens: int
     """Of the whole turn, as it stands in the history."""
-    head: str
-    """The turn in one line: its calls with their principal arguments, or who speaks."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     constraint_lines: tuple[int, ...]
@@ -32,6 +39,23 @@ class TurnEvidence:
     def failed(self) -> bool:
         """True if this turn is a failed approach."""
         return bool(self.failure_lines)
+
+    @cached_property
+    def head(self) -> str:
+        """The turn in one line: its calls with their subjects, or who speaks."""
+        if self.calls:
+            return "; ".join(call_head(call) for call in self.calls)
+        return self.turn.kind
+
+    @cached_property
+    def user_lines(self) -> tuple[Line, ...]:
+        """The lines that are the user's own words."""
+        return own_words(self.lines)
+
+    @property
+    def obligations(self) -> frozenset[int]:
+        """Numbers of the lines that every plan must leave standing verbatim."""
+        return frozenset(self.failure_lines) | frozenset(self.constraint_lines)
 
 
 @dataclass(frozen=True)
@@ -46,11 +70,36 @@ class Evidence:
         return sum(turn.tokens for turn in self.turns.values())
 
 
+def call_head(call: Call) -> str:
+    """A call in a few words: the tool and its subject, cut at `HEAD_CHARACTERS`."""
+    subject = call.subject
+    if len(subject) > HEAD_CHARACTERS:
+        subject = subject[: HEAD_CHARACTERS - 1] + "…"
+    return f"{call.name} {subject}".strip()
+
+
 def gather_evidence(history: History, counter: TokenCounter) -> Evidence:
     """The evidence of `history`, deterministic, without a model."""
-    return Evidence({turn.id: _turn_evidence(history, turn, counter) for turn in history.turns})
+    calls = {turn.id: calls_of(history, turn) for turn in history.turns}
+    outdated = outdated_turns(calls)
+    return Evidence(
+        {
+            turn.id: _turn_evidence(history, turn, calls[turn.id], outdated.get(turn.id, ""), counter)
+            for turn in history.turns
+        }
+    )
 
 
-def _turn_evidence(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
-    tokens = counter.messages(history.messages_of(turn))
-    return TurnEvidence(turn, turn_lines(history, turn), tokens, turn.kind, (), (), "")
+def _turn_evidence(
+    history: History, turn: Turn, calls: tuple[Call, ...], superseded_by: str, counter: TokenCounter
+) -> TurnEvidence:
+    lines = turn_lines(history, turn)
+    return TurnEvidence(
+        turn,
+        lines,
+        calls,
+        counter.messages(history.messages_of(turn)),
+        failure_lines(lines, calls),
+        binding_lines(lines),
+        superseded_by,
+    )

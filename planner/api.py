@@ -1,0 +1,143 @@
+"""The one call that plans: reads the messages, asks a planner, fits and guards what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.compose import check_plan as check_against
+from planner.compose import compose_plan
+from planner.errors import SettingsError
+from planner.evidence import gather_evidence
+from planner.history import History, read_history
+from planner.plan import CompactionPlan
+from planner.proposal import Planner, PlanRequest, Proposal
+from planner.rules import RulesPlanner
+from planner.settings import PlanSettings
+from planner.tokens import TokenCounter
+
+__all__ = ["PlannerChoice", "check_plan", "plan_compaction", "plan_compaction_async"]
+
+PlannerChoice = Literal["auto", "model", "rules"] | Planner
+
+
+def plan_compaction(
+    messages: Sequence[object],
+    task: str,
+    *,
+    target_tokens: int | None = None,
+    target_ratio: float | None = None,
+    focus: str | None = None,
+    planner: PlannerChoice = "auto",
+    model: str | None = None,
+    client: Any = None,
+    system: Any = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    prompts_dir: str | Path | None = None,
+    store: Any = None,
+    settings: PlanSettings | None = None,
+) -> CompactionPlan:
+    """A validated plan that brings `messages` down to a target, bound to them; nothing is changed or written.
+
+    Args:
+        messages: The complete history: dicts or SDK objects, never a compacted view. Not mutated.
+        task: What the agent works on now; relevance is judged against it.
+        target_tokens: Size of the view in tokens of the target model, system and tools included when given.
+        target_ratio: The same as a share of the history's tokens, in (0, 1]. Default: a quarter.
+        focus: What to keep above all.
+        planner: ``auto`` (the model if there is a client or a key, else rules), ``model``, ``rules``, or an object
+            with ``propose(request) -> Proposal``.
+        model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
+        client: An ``anthropic`` or instructor client for the planner model.
+        system: The agent's system prompt; counted against `target_tokens`.
+        tools: The agent's tool definitions; counted likewise.
+        prompts_dir: A folder of prompts that override the packaged ones.
+        store: Where to record the plan and its facts; nothing is recorded without one.
+        settings: See `PlanSettings`.
+
+    Raises:
+        TranscriptError: `messages` is not a list of messages.
+        SettingsError: a target out of range, or an unknown planner.
+        PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
+    """
+    settings = settings or PlanSettings()
+    history = read_history(messages)
+    counter = TokenCounter.for_model(settings.target_model)
+    evidence = gather_evidence(history, counter)
+    fixed = counter.request((), system, tools)
+    target = _target(evidence.tokens, fixed, target_tokens, target_ratio, settings)
+    request = PlanRequest(history, evidence, task, focus or "", target, counter, settings, time.time())
+    proposal = _proposal(request, planner, model, client, prompts_dir)
+    plan = compose_plan(request, proposal, {})
+    if store is not None:
+        store.save_plan(plan)
+    return plan
+
+
+async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
+    """`plan_compaction` in a thread of its own; takes the same options."""
+    return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
+
+
+def check_plan(plan: CompactionPlan, history: History) -> CompactionPlan:
+    """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to `history`."""
+    return check_against(plan, history, gather_evidence(history, TokenCounter.for_model(plan.target_model)))
+
+
+def _target(
+    tokens: int, fixed_tokens: int, target_tokens: int | None, ratio: float | None, settings: PlanSettings
+) -> int:
+    if target_tokens is not None and ratio is not None:
+        raise SettingsError("give target_tokens or target_ratio, not both")
+    if target_tokens is not None:
+        if target_tokens <= 0:
+            raise SettingsError(f"target_tokens must be positive, found {target_tokens}")
+        return max(0, target_tokens - fixed_tokens)
+    share = settings.target_ratio if ratio is None else ratio
+    if not 0 < share <= 1:
+        raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
+    return int(tokens * share)
+
+
+def _proposal(
+    request: PlanRequest,
+    planner: PlannerChoice,
+    model: str | None,
+    client: Any,
+    prompts_dir: str | Path | None,
+) -> Proposal:
+    if not isinstance(planner, str):
+        if not isinstance(planner, Planner):
+            raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {planner!r}")
+        return planner.propose(request)
+    if planner == "rules" or (planner == "auto" and not _model_at_hand(model, client)):
+        return _ruled(request, planner)
+    if planner in ("auto", "model"):
+        from planner.model import ModelPlanner
+
+        return ModelPlanner(client=client, model=model, prompts_dir=prompts_dir).propose(request)
+    raise SettingsError(f"planner must be 'auto', 'model' or 'rules', found {planner!r}")
+
+
+def _model_at_hand(model: str | None, client: Any) -> bool:
+    provider = (model or "").partition("/")[0]
+    keys = (
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+        if provider in ("", "anthropic") or "/" not in (model or "")
+        else (f"{provider.upper()}_API_KEY",)
+    )
+    return client is not None or any(os.environ.get(key) for key in keys)
+
+
+def _ruled(request: PlanRequest, planner: str) -> Proposal:
+    proposal = RulesPlanner().propose(request)
+    if planner == "rules":
+        return proposal
+    note = "no client and no API key: planned by rules"
+    provenance = proposal.provenance.model_copy(update={"notes": (note,)})
+    return Proposal(proposal.turns, provenance, proposal.facts)

@@ -1,0 +1,254 @@
+"""From a proposal to a plan: fits it to the target, guards it, and counts what will really stand.
+
+Pure: no model, no store, no clock. The same history and proposal give the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.evidence import Evidence, TurnEvidence
+from planner.fit import Ground, Pick, picks_in_order
+from planner.guards import guard_decisions, guard_facts, may_demote, preview_lines
+from planner.history import History
+from planner.outline import Kept, Outline, draw_outline
+from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Strategy, TurnDecision
+from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.stand_ins import entry_text, ranges_of
+from planner.thinking import thinking_policy
+from planner.tokens import TokenCounter
+from planner.worth import weigh_lines
+
+__all__ = ["check_plan", "compose_plan", "outline_of"]
+
+FACTS_SHARE = 0.06
+"""Facts at the front of the view take at most this share of the target."""
+KEEP_SHARE = 0.9
+"""A turn of which this share of the tokens stands anyway is kept as it is, where the target allows."""
+SLACK = 1.15
+"""Picks are made for a little more than the target; the exact count decides where they end."""
+EXCERPT_WEIGHT = 4.0
+"""What a planner pointed at is worth this much more than its lines by themselves."""
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """All that is settled before the fit."""
+
+    request: PlanRequest
+    proposal: Proposal
+    ground: Ground
+    facts: tuple[ExtractedFact, ...]
+
+
+def compose_plan(request: PlanRequest, proposal: Proposal, broken: Mapping[str, str]) -> CompactionPlan:
+    """The plan that `proposal` comes to within ``request.target_tokens``."""
+    facts, fact_findings = guard_facts(request.evidence, proposal.facts)
+    plan = _plan(request, proposal, (), facts, fact_findings)
+    if request.evidence.tokens <= request.target_tokens:
+        return check_plan(
+            plan.model_copy(update={"turns": _all_kept(request, proposal)}), request.history, request.evidence
+        )
+    draft = _draft(request, proposal, facts, broken)
+    decisions = _fitted(draft)
+    plan = plan.model_copy(update={"turns": tuple(decisions.values()), "extracted_facts": draft.facts})
+    return _explained(check_plan(plan, request.history, request.evidence, broken), request)
+
+
+def _plan(
+    request: PlanRequest,
+    proposal: Proposal,
+    turns: tuple[TurnDecision, ...],
+    facts: tuple[ExtractedFact, ...],
+    findings: tuple[Finding, ...],
+) -> CompactionPlan:
+    return CompactionPlan(
+        task=request.task,
+        history=HistoryStamp.of(request.history, request.evidence.tokens),
+        target_tokens=request.target_tokens,
+        target_model=request.settings.target_model,
+        turns=turns,
+        extracted_facts=facts,
+        estimated_tokens=0,
+        findings=findings,
+        provenance=proposal.provenance,
+    )
+
+
+def _all_kept(request: PlanRequest, proposal: Proposal) -> tuple[TurnDecision, ...]:
+    return tuple(_decision(turn, _view_of(proposal, turn), "keep") for turn in request.evidence.turns.values())
+
+
+def _view_of(proposal: Proposal, turn: TurnEvidence) -> TurnProposal:
+    return proposal.turns.get(turn.turn.id) or TurnProposal(turn.turn.id, 0.5, "not ranked")
+
+
+def _decision(
+    turn: TurnEvidence,
+    view: TurnProposal,
+    strategy: Strategy,
+    summary: str = "",
+    lines: frozenset[int] = frozenset(),
+) -> TurnDecision:
+    return TurnDecision(
+        turn_id=turn.turn.id,
+        strategy=strategy,
+        relevance_score=min(1.0, max(0.0, view.score)),
+        reason=view.reason,
+        failed_approach=turn.failed or view.failed_approach,
+        summary=summary,
+        excerpts=ranges_of(lines),
+    )
+
+
+def _draft(
+    request: PlanRequest, proposal: Proposal, facts: tuple[ExtractedFact, ...], broken: Mapping[str, str]
+) -> _Draft:
+    evidence = request.evidence
+    demote = may_demote(evidence, request.target_tokens)
+    whole = frozenset(
+        turn_id for turn_id, turn in evidence.turns.items() if turn_id in broken or _stands_whole(turn, demote)
+    )
+    standing = {
+        turn_id: turn.obligations | (preview_lines(turn) if turn.turn.live else frozenset())
+        for turn_id, turn in evidence.turns.items()
+        if turn_id not in whole and (turn.turn.live or turn.obligations)
+    }
+    worth = weigh_lines(evidence, f"{request.task}\n{request.focus}")
+    ground = Ground(evidence, worth, request.counter, whole, standing, _factor(proposal))
+    return _Draft(request, proposal, ground, _facts_in_view(facts, request))
+
+
+def _stands_whole(turn: TurnEvidence, demote: bool) -> bool:
+    return turn.turn.kind == "other" or (turn.turn.live and not (demote and turn.turn.kind == "tools"))
+
+
+def _factor(proposal: Proposal):  # type: ignore[no-untyped-def]
+    pointed = {
+        turn_id: frozenset(n for first, last in view.excerpts for n in range(first, last + 1))
+        for turn_id, view in proposal.turns.items()
+        if view.excerpts
+    }
+    weights = {turn_id: view.weight for turn_id, view in proposal.turns.items()}
+
+    def factor(turn_id: str, number: int) -> float:
+        weight = weights.get(turn_id, 1.0)
+        return weight * EXCERPT_WEIGHT if number in pointed.get(turn_id, ()) else weight
+
+    return factor
+
+
+def _facts_in_view(facts: Sequence[ExtractedFact], request: PlanRequest) -> tuple[ExtractedFact, ...]:
+    """The facts, the newest of which are shown as far as their share of the target goes."""
+    left = request.target_tokens * FACTS_SHARE
+    shown: list[ExtractedFact] = []
+    for fact in reversed(facts):
+        cost = request.counter.text(fact.quote or fact.content) + 8
+        in_view = fact.in_view and fact.type not in ("constraint", "error") and cost <= left
+        left -= cost if in_view else 0
+        shown.append(fact.model_copy(update={"in_view": in_view}))
+    return tuple(reversed(shown))
+
+
+def _fitted(draft: _Draft) -> dict[str, TurnDecision]:
+    """The decisions with the most picks whose view is within the target."""
+    request = draft.request
+    picks = picks_in_order(draft.ground, request.target_tokens / request.counter.scale * SLACK)
+    low, high = 0, len(picks)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _size(draft, _decided(draft, picks[:middle])) <= request.target_tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return _decided(draft, picks[:low])
+
+
+def _size(draft: _Draft, decisions: Mapping[str, TurnDecision]) -> int:
+    return _outline(draft.request, decisions, draft.facts).tokens(draft.request.counter)
+
+
+def _outline(request: PlanRequest, decisions: Mapping[str, TurnDecision], facts: Sequence[ExtractedFact]) -> Outline:
+    policy = thinking_policy(request.settings.target_model)
+    return draw_outline(request.history, request.evidence, decisions, facts, policy)
+
+
+def _decided(draft: _Draft, picks: Sequence[Pick]) -> dict[str, TurnDecision]:
+    standing = {turn_id: set(numbers) for turn_id, numbers in draft.ground.standing.items()}
+    for pick in picks:
+        standing.setdefault(pick.turn_id, set()).update(pick.numbers)
+    return {
+        turn_id: _chosen(draft, turn, frozenset(standing.get(turn_id, ())))
+        for turn_id, turn in draft.request.evidence.turns.items()
+    }
+
+
+def _chosen(draft: _Draft, turn: TurnEvidence, lines: frozenset[int]) -> TurnDecision:
+    view = _view_of(draft.proposal, turn)
+    if turn.turn.id in draft.ground.whole or (lines and len(lines) == len(turn.lines)):
+        return _decision(turn, view, "keep")
+    if not lines:
+        return _decision(turn, view, "drop")
+    return _decision(turn, view, "summarize", lines=lines)
+
+
+def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
+    """`plan`, with a finding that says why where the target is not met."""
+    if plan.estimated_tokens <= request.target_tokens:
+        return plan
+    live = sum(t.tokens for t in request.evidence.turns.values() if t.turn.live)
+    must = sum(bool(t.obligations) for t in request.evidence.turns.values())
+    problem = (
+        f"{plan.estimated_tokens} tokens is the least this history comes to, {request.target_tokens} were asked for: "
+        f"{live} are in the live tail, and {must} turns hold failures or words of the user that must stay"
+    )
+    finding = Finding(code="target_unreachable", problem=problem, repair="everything else is left out")
+    return plan.model_copy(update={"findings": (*plan.findings, finding)})
+
+
+def check_plan(
+    plan: CompactionPlan, history: History, evidence: Evidence, broken: Mapping[str, str] = {}
+) -> CompactionPlan:
+    """`plan` behind the guards: repaired where needed, counted, with what was found. Idempotent.
+
+    `history` must be the one the plan was made for.
+    """
+    counter = TokenCounter.for_model(plan.target_model)
+    guarded = guard_decisions(evidence, plan.turns, plan.target_tokens, broken)
+    facts, fact_findings = guard_facts(evidence, plan.extracted_facts)
+    policy = thinking_policy(plan.target_model)
+    decisions = guarded.decisions
+    outline = draw_outline(history, evidence, decisions, facts, policy)
+    findings = (*guarded.findings, *fact_findings)
+    if outline.first_changed is not None and outline.tokens(counter) >= evidence.tokens:
+        findings = (
+            *findings,
+            Finding(code="would_grow", problem="the view would be no smaller", repair="all kept"),
+        )
+        decisions = {turn_id: _kept_as_is(decision) for turn_id, decision in decisions.items()}
+        outline = draw_outline(history, evidence, decisions, facts, policy)
+    counted = tuple(_counted(decisions[t.id], evidence.turns[t.id], outline, counter) for t in history.turns)
+    known = set(plan.findings)
+    update = {
+        "turns": counted,
+        "extracted_facts": facts,
+        "estimated_tokens": outline.tokens(counter),
+        "findings": (*plan.findings, *(finding for finding in findings if finding not in known)),
+    }
+    return plan.model_copy(update=update).bind(history)
+
+
+def _kept_as_is(decision: TurnDecision) -> TurnDecision:
+    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": ""})
+
+
+def _counted(decision: TurnDecision, turn: TurnEvidence, outline: Outline, counter: TokenCounter) -> TurnDecision:
+    kept = next((s for s in outline.segments if isinstance(s, Kept) and s.turn.id == turn.turn.id), None)
+    after = counter.messages(kept.messages) if kept else counter.text(entry_text(turn, decision))
+    return decision.model_copy(update={"tokens_before": turn.tokens, "tokens_after": after})
+
+
+def outline_of(plan: CompactionPlan, history: History, evidence: Evidence) -> Outline:
+    """What stands where once `plan` is applied to `history`."""
+    return draw_outline(history, evidence, plan.decisions, plan.extracted_facts, thinking_policy(plan.target_model))

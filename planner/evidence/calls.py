@@ -1,0 +1,122 @@
+"""The calls of a turn with their results: which tool, on what, and whether it only looks or changes something.
+
+Tools are told apart by their names and the keys of their inputs, not by a list of products.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.history import History, Turn
+from planner.messages import Block, result_text
+
+__all__ = ["Call", "CallKind", "calls_of"]
+
+CallKind = Literal["read", "search", "write", "run", "ask", "other"]
+
+_PATH_KEYS = ("file_path", "path", "filename", "file", "notebook_path", "filePath", "target_file", "uri")
+_COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
+_QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
+
+_WRITE_NAME = re.compile(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I)
+_READ_NAME = re.compile(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I)
+_SEARCH_NAME = re.compile(r"grep|search|find|query|rg", re.I)
+_RUN_NAME = re.compile(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
+_ASK_NAME = re.compile(r"ask|question|exit_?plan", re.I)
+
+_READ_COMMAND = re.compile(
+    r"^(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
+    r"(?:cat|head|tail|sed -n|less|ls|rg|grep|egrep|find|fd|tree|wc|nl|bat|jq|awk|stat|file|which|"
+    r"git (?:diff|log|show|status|blame|grep|ls-files|branch|remote)|gh (?:pr|issue|run) (?:view|list|diff))\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a turn and its result, if it has one."""
+
+    name: str
+    input: dict[str, Any]
+    block: int
+    """Index of the call among the turn's blocks."""
+    result_block: int | None
+    result: Block | None
+
+    @property
+    def kind(self) -> CallKind:
+        """What the call does, as far as its name and command tell."""
+        if _ASK_NAME.search(self.name):
+            return "ask"
+        if self.command and _RUN_NAME.search(self.name):
+            return "read" if _READ_COMMAND.match(self.command.strip()) else "run"
+        for pattern, kind in _NAME_KINDS:
+            if pattern.search(self.name):
+                return kind
+        return "other"
+
+    @property
+    def path(self) -> str:
+        """The file it names, or empty."""
+        return self._first(_PATH_KEYS)
+
+    @property
+    def command(self) -> str:
+        """The command it runs, or empty. A list of arguments is joined by spaces."""
+        return self._first(_COMMAND_KEYS)
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in one line: the path, the command, or the query."""
+        text = self.path or self.command or self._first(_QUERY_KEYS) or self._first(tuple(self.input))
+        return " ".join(text.split())
+
+    @property
+    def text(self) -> str:
+        """The text of its result."""
+        return result_text(self.result) if self.result is not None else ""
+
+    @property
+    def is_error(self) -> bool:
+        """True if the result carries the error flag."""
+        return bool(self.result is not None and self.result.get("is_error"))
+
+    def _first(self, keys: tuple[str, ...]) -> str:
+        for key in keys:
+            value = self.input.get(key)
+            if isinstance(value, str) and value.strip():
+                return value
+            if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+                return " ".join(value)
+        return ""
+
+
+_NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
+    (_WRITE_NAME, "write"),
+    (_SEARCH_NAME, "search"),
+    (_READ_NAME, "read"),
+    (_RUN_NAME, "run"),
+)
+
+
+def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
+    """The client calls of `turn` in order, each with the result that answers it."""
+    blocks = [block for _, block in history.blocks_of(turn)]
+    results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
+    return tuple(_calls(blocks, results))
+
+
+def _calls(blocks: list[Block], results: dict[str, tuple[int, Block]]) -> Iterator[Call]:
+    for index, block in enumerate(blocks):
+        if block["type"] == "tool_use":
+            arguments = block.get("input")
+            place, result = results.get(str(block.get("id")), (None, None))
+            yield Call(
+                str(block.get("name", "")),
+                arguments if isinstance(arguments, dict) else {},
+                index,
+                place,
+                result,
+            )

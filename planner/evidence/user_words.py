@@ -1,0 +1,95 @@
+"""Which lines are the user's own words, whoever's message carries them, and which of them bind the agent.
+
+User messages hold machine text (reminders, expanded commands, an earlier summary); tool results hold words
+of the user (a rejected call, an answered question). Decides by the marks that hosts leave around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from planner.lines import Line
+
+__all__ = ["binding_lines", "is_machine_text", "own_words"]
+
+_MACHINE_TAGS = (
+    "system-reminder|system_reminder|local-command-caveat|local-command-stdout|local-command-stderr|command-name|"
+    "command-message|environment_context|INSTRUCTIONS|user_instructions|user-prompt-submit-hook|ide_opened_file|"
+    "ide_selection|permissions instructions|turn_aborted|current_datetime|sql_tables|reminder|bash-stdout|"
+    "bash-stderr|task-notification|collaboration_mode|skill|skills_instructions|apps_instructions"
+)
+_OPEN = re.compile(rf"^\s*<({_MACHINE_TAGS})(?:\s[^>]*)?>", re.I)
+_CLOSE = re.compile(rf"</({_MACHINE_TAGS})>", re.I)
+_MACHINE_LINE = re.compile(
+    r"^\s*(?:Caveat: The messages below|\[Request interrupted by user|# AGENTS\.md instructions for|"
+    r"Base directory for this skill|\[Image: |ARGUMENTS:\s*$)"
+)
+_SUMMARY = re.compile(
+    r"^\s*(?:This session is being continued from a previous conversation|"
+    r"Another language model started to solve this problem|<summary>|<compacted )"
+)
+_SAID = re.compile(
+    r"the user said:|user (?:has )?answered|user's (?:answer|response|feedback)|user (?:chose|selected|wrote|provided)|"
+    r"the user provided the following|To tell you how to proceed",
+    re.I,
+)
+_QUOTED = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*[\"“].{4,}[\"”]")
+
+_BINDING = re.compile(
+    r"\b(?:must|never|always|don'?t|do not|doesn'?t|only|without|should(?:n'?t)?|make sure|ensure|avoid|instead|"
+    r"prefer|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|want|exactly|at least|at most|unless|"
+    r"important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly|no)\b",
+    re.I,
+)
+
+SHORT_MESSAGE_CHARACTERS = 1_500
+"""Own words up to this length bind in full; of longer ones only the sentences that say so."""
+LONG_MESSAGE_LINES = 24
+"""Of a pasted document at most this many binding lines are obligations: a document is not a demand."""
+
+
+def is_machine_text(text: str) -> bool:
+    """True if `text` as a whole was put into the user's message by the host."""
+    return bool(_OPEN.match(text) or _MACHINE_LINE.match(text) or _SUMMARY.match(text))
+
+
+def own_words(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The lines of `lines` that the user wrote."""
+    return tuple(_own(lines))
+
+
+def _own(lines: Iterable[Line]) -> Iterator[Line]:
+    block, tag, said, summary = -1, "", False, False
+    for line in lines:
+        if line.block != block:
+            block, tag, said, summary = line.block, "", False, bool(_SUMMARY.match(line.text))
+        if line.part == "user":
+            tag, machine = _within(line.text, tag)
+            if machine or (summary and not _QUOTED.match(line.text)):
+                continue
+            if line.text.strip():
+                yield line
+        elif line.part == "result":
+            said = said or bool(_SAID.search(line.text))
+            if said and line.text.strip():
+                yield line
+
+
+def _within(text: str, tag: str) -> tuple[str, bool]:
+    """The machine tag still open behind `text`, and whether `text` is machine text."""
+    opened = _OPEN.match(text)
+    tag = opened.group(1).lower() if opened and not tag else tag
+    machine = bool(tag) or bool(_MACHINE_LINE.match(text))
+    closed = _CLOSE.search(text)
+    return ("" if closed and closed.group(1).lower() == tag else tag), machine
+
+
+def binding_lines(lines: Iterable[Line]) -> tuple[int, ...]:
+    """Numbers of the lines whose words bind the agent and must survive verbatim."""
+    words = own_words(lines)
+    if sum(len(line.text) for line in words) <= SHORT_MESSAGE_CHARACTERS:
+        return tuple(line.number for line in words)
+    binding = [line.number for line in words if _BINDING.search(line.text)]
+    first = [line.number for line in words[:2]]
+    return tuple(sorted({*first, *binding[:LONG_MESSAGE_LINES]}))

@@ -1,0 +1,159 @@
+"""Makes a plan meet its target: which lines of which turns stand, chosen by worth for their tokens.
+
+A multiple-choice knapsack. Each turn may be dropped, referenced, summarized at any of many sizes, or kept; going
+from one size to the next costs the tokens of the added lines and gains what they hold that is not held yet. Gains
+only shrink as more stands (a specific counts once), so picking by gain for cost, best first, is within 1 - 1/e of
+the best choice (Khuller, Moss, Naor 1999), and the picks of a smaller target are the first picks of a larger one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from planner.evidence import Evidence, TurnEvidence
+from planner.tokens import TokenCounter
+from planner.worth import LineWorth, Worth
+
+__all__ = ["Ground", "Pick", "picks_in_order"]
+
+PLAIN_SHARE, CONTEXT_SHARE = 0.45, 0.55
+"""How much of a specific's worth is its bare name, and how much that it stands among its words."""
+GAP_TOKENS, HEAD_TOKENS = 2, 8
+"""Raw tokens of a line break with its mark, and of a turn's id with the head of one call."""
+
+Factor = Callable[[str, int], float]
+"""What the worth of a line (turn id, line number) is multiplied with."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What stands before anything is picked, and what may be picked."""
+
+    evidence: Evidence
+    worth: Worth
+    counter: TokenCounter
+    whole: frozenset[str]
+    """Turns that stand whole whatever the target."""
+    standing: Mapping[str, frozenset[int]]
+    """Lines of the others that stand whatever the target: failures, words of the user."""
+    factor: Factor
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Lines that are added together to what stands of one turn."""
+
+    turn_id: str
+    numbers: tuple[int, ...]
+
+
+@dataclass
+class _State:
+    """What stands so far."""
+
+    named: bytearray
+    understood: bytearray
+    standing: dict[str, set[int]] = field(default_factory=dict)
+
+
+def picks_in_order(ground: Ground, budget_tokens: float) -> list[Pick]:
+    """Picks from best to worst until about `budget_tokens` raw tokens are spent."""
+    state = _first_state(ground)
+    heap = _heap(ground, state)
+    picks: list[Pick] = []
+    spent = 0.0
+    while heap and spent < budget_tokens:
+        _, order, pick = heapq.heappop(heap)
+        ratio = _ratio(ground, state, pick)
+        if ratio <= 0:
+            continue
+        if heap and ratio < -heap[0][0] - 1e-12:
+            heapq.heappush(heap, (-ratio, order, pick))
+            continue
+        spent += _cost(ground, state, pick)
+        for number in pick.numbers:
+            _stand(ground.worth, state, pick.turn_id, number)
+        picks.append(pick)
+    return picks
+
+
+def _first_state(ground: Ground) -> _State:
+    concepts = len(ground.worth.weights)
+    state = _State(bytearray(concepts), bytearray(concepts))
+    for turn_id, numbers in ground.standing.items():
+        for number in sorted(numbers):
+            _stand(ground.worth, state, turn_id, number)
+    for turn_id in sorted(ground.whole):
+        for line in ground.evidence.turns[turn_id].lines:
+            _stand(ground.worth, state, turn_id, line.number)
+    return state
+
+
+def _heap(ground: Ground, state: _State) -> list[tuple[float, int, Pick]]:
+    heap = [(-_ratio(ground, state, pick), order, pick) for order, pick in enumerate(_candidates(ground))]
+    heap = [entry for entry in heap if entry[0] < 0]
+    heapq.heapify(heap)
+    return heap
+
+
+def _candidates(ground: Ground) -> Iterator[Pick]:
+    """Every line by itself, and with its neighbours where it does not explain itself."""
+    for turn_id, turn in ground.evidence.turns.items():
+        if turn_id in ground.whole:
+            continue
+        for line, worth in zip(turn.lines, ground.worth.lines[turn_id], strict=True):
+            if line.text.strip():
+                yield Pick(turn_id, (line.number,))
+                if not all(use.alone for use in worth.uses):
+                    yield Pick(turn_id, _around(turn, line.number))
+
+
+def _around(turn: TurnEvidence, number: int) -> tuple[int, ...]:
+    block = turn.lines[number - 1].block
+    near = turn.lines[max(0, number - 2) : number + 1]
+    return tuple(line.number for line in near if line.block == block)
+
+
+def _ratio(ground: Ground, state: _State, pick: Pick) -> float:
+    cost = _cost(ground, state, pick)
+    return _gain(ground, state, pick) / cost if cost > 0 else 0.0
+
+
+def _cost(ground: Ground, state: _State, pick: Pick) -> float:
+    """Raw tokens that a pick adds; 0 if all of it stands."""
+    lines = ground.evidence.turns[pick.turn_id].lines
+    standing = state.standing.get(pick.turn_id, set())
+    added = [lines[number - 1].text for number in pick.numbers if number not in standing]
+    if not added:
+        return 0.0
+    return sum(ground.counter.raw(text) + GAP_TOKENS for text in added) + (0 if standing else HEAD_TOKENS)
+
+
+def _gain(ground: Ground, state: _State, pick: Pick) -> float:
+    standing = state.standing.get(pick.turn_id, ())
+    lines = ground.worth.lines[pick.turn_id]
+    counted: set[int] = set()
+    gain = 0.0
+    for number in pick.numbers:
+        line: LineWorth = lines[number - 1]
+        own = 0.0 if number in standing else line.base
+        for use in line.uses:
+            if use.concept not in counted:
+                counted.add(use.concept)
+                share = 0.0 if state.named[use.concept] else PLAIN_SHARE
+                if not state.understood[use.concept] and (use.alone or len(pick.numbers) > 1):
+                    share += CONTEXT_SHARE
+                own += share * ground.worth.weights[use.concept]
+        gain += own * ground.factor(pick.turn_id, number)
+    return gain
+
+
+def _stand(worth: Worth, state: _State, turn_id: str, number: int) -> None:
+    standing = state.standing.setdefault(turn_id, set())
+    standing.add(number)
+    for use in worth.lines[turn_id][number - 1].uses:
+        state.named[use.concept] = 1
+        if use.alone or {number - 1, number + 1} & standing:
+            state.understood[use.concept] = 1

@@ -1,0 +1,102 @@
+"""The rules planner: ranks turns by evidence alone, offline and deterministic.
+
+Its words are extracts of the turns, so they are true; the model planner's gaps are filled from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from planner.evidence import TurnEvidence
+from planner.plan import ExtractedFact, FactType, Provenance
+from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.specifics import specifics_of
+from planner.worth import weigh_lines
+
+__all__ = ["RulesPlanner"]
+
+OUTDATED_WEIGHT = 0.5
+"""What lines of an overtaken turn are worth against the same lines in the turn that overtook it."""
+FACT_CHARACTERS = 200
+"""Facts that rules extract are single lines; longer ones are left where they stand."""
+
+_DECISION = re.compile(
+    r"\b(?:decided|decision|I'll (?:use|go with|keep)|let's (?:use|go with)|going with|chose|we(?:'ll| will) use)\b",
+    re.I,
+)
+_INSTALL = re.compile(
+    r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
+    r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
+)
+
+
+class RulesPlanner:
+    """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Rank every turn of ``request.history``."""
+        worth = weigh_lines(request.evidence, f"{request.task}\n{request.focus}")
+        density = {
+            turn_id: sum(_plain_worth(line, worth.weights) for line in lines) for turn_id, lines in worth.lines.items()
+        }
+        ranks = _ranks(density)
+        turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
+        facts = tuple(fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now))
+        return Proposal(turns, Provenance(planner="rules"), facts)
+
+
+def _plain_worth(line, weights) -> float:  # type: ignore[no-untyped-def]
+    return line.base + sum(weights[use.concept] for use in line.uses)
+
+
+def _ranks(values: dict[str, float]) -> dict[str, float]:
+    """Each key's place in the order of values, 0 the least and 1 the most."""
+    ordered = sorted(values, key=lambda key: (values[key], key))
+    return {key: round((at + 1) / len(ordered), 2) for at, key in enumerate(ordered)}
+
+
+def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnProposal:
+    turn_id = turn.turn.id
+    if turn.turn.live:
+        return TurnProposal(turn_id, 1.0, "not answered yet")
+    shares = bool(request.focus) and bool(set(specifics_of(request.focus)) & set(specifics_of(_text(turn))))
+    if turn.failed:
+        return TurnProposal(turn_id, max(rank, 0.6), "failed approach", failed_approach=True)
+    if turn.constraint_lines:
+        return TurnProposal(turn_id, max(rank, 0.8), "the user's own words")
+    if turn.superseded_by:
+        return TurnProposal(turn_id, rank / 2, f"done again at {turn.superseded_by}", weight=OUTDATED_WEIGHT)
+    if shares:
+        return TurnProposal(turn_id, max(rank, 0.7), "in focus", weight=3.0)
+    return TurnProposal(turn_id, rank, _reason(turn, rank))
+
+
+def _reason(turn: TurnEvidence, rank: float) -> str:
+    kinds = {call.kind for call in turn.calls}
+    what = "changes" if "write" in kinds else "findings" if kinds else "words"
+    return f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed"
+
+
+def _text(turn: TurnEvidence) -> str:
+    return "\n".join(line.text for line in turn.lines)
+
+
+def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
+    def fact(kind: FactType, content: str, quote: str = "") -> ExtractedFact:
+        return ExtractedFact(type=kind, content=content, quote=quote, source=turn.turn.id, timestamp=now)
+
+    for number in turn.constraint_lines:
+        words = turn.lines[number - 1].text.strip()
+        yield fact("constraint", words, words)
+    for number in turn.failure_lines:
+        yield fact("error", turn.lines[number - 1].text.strip()[:FACT_CHARACTERS])
+    for call in turn.calls:
+        if call.kind == "write" and call.path and not call.is_error:
+            yield fact("file_state", f"{call.name} {call.path}")
+        installed = _INSTALL.search(call.command)
+        if installed and not call.is_error:
+            yield fact("dependency", installed.group().strip()[:FACT_CHARACTERS])
+    for line in turn.lines:
+        if line.part == "assistant" and _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
+            yield fact("decision", line.text.strip())
