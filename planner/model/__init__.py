@@ -1,0 +1,9 @@
+"""The model planner: shows a model turn cards, reads its short answer, and returns a `Proposal`.
+
+The only importer of anthropic and instructor, and only once a model is really asked.
+"""
+
+from planner.model.clients import DEFAULT_MODEL, has_credentials
+from planner.model.planner import ModelPlanner
+
+__all__ = ["DEFAULT_MODEL", "ModelPlanner", "has_credentials"]

@@ -1,0 +1,59 @@
+"""A small made-up conversation for the planner model's tests, and requests over it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from planner.evidence import gather_evidence
+from planner.history import read_history
+from planner.proposal import PlanRequest
+from planner.settings import PlanSettings
+from planner.tokens import TokenCounter
+
+__all__ = ["SAMPLE", "answer", "call", "plan_request"]
+
+
+def call(number: int, name: str, arguments: dict[str, Any], result: str, **flags: Any) -> list[dict[str, Any]]:
+    """A turn of one call with its result."""
+    call_id = f"call_{number}"
+    use = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+    return [
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": result, **flags}]},
+    ]
+
+
+def _file(name: str, lines: int) -> str:
+    return "\n".join(f"    {name}_{n} = compute_{name}({n * 111})  # keeps part {n}" for n in range(1, lines + 1))
+
+
+SAMPLE: list[dict[str, Any]] = [
+    {"role": "user", "content": "Make the queue drain on shutdown.\nNever touch legacy/queue_v1.py, it is frozen."},
+    *call(1, "Read", {"file_path": "app/queue.py"}, _file("queue", 60)),
+    *call(2, "Bash", {"command": "ls app"}, "queue.py\nworker.py\nsettings.py"),
+    *call(3, "Edit", {"file_path": "app/queue.py", "new_string": "lock = threading.Lock()"}, "edited"),
+    *call(4, "Bash", {"command": "pytest -q tests/test_drain.py"},
+          "F\nE   TimeoutError: drain_queue waited 30 s\n1 failed in 31.02s\nExit code 1", is_error=True),
+    {"role": "assistant", "content": "The lock deadlocks: drain_queue holds it while worker.stop() waits."},
+    {"role": "user", "content": "Then use a sentinel instead, please."},
+    *call(5, "Edit", {"file_path": "app/worker.py", "new_string": "queue.put(SENTINEL_STOP)"}, "edited"),
+    *call(6, "Bash", {"command": "pytest -q tests/test_drain.py"}, ".....\n5 passed in 0.42s"),
+]  # fmt: skip
+"""t1 user, t2 big read, t3 ls, t4 edit, t5 failing test, t6 agent, t7 user, t8 edit, t9 live passing test."""
+
+
+def plan_request(
+    messages: list[dict[str, Any]] = SAMPLE, task: str = "Drain the queue", **settings: Any
+) -> PlanRequest:
+    """A request to rank the turns of `messages`."""
+    history, counter = read_history(messages), TokenCounter()
+    evidence = gather_evidence(history, counter)
+    return PlanRequest(
+        history, evidence, task, "", evidence.tokens // 4, counter, PlanSettings(**settings), 1_780_000_000.0
+    )
+
+
+def answer(*turns: str, rest: str = "", facts: tuple[str, ...] = (), need: str = "") -> str:
+    """What a planner model would say."""
+    return json.dumps({"need": need, "turns": list(turns), "rest": rest, "facts": list(facts)})
