@@ -48,9 +48,7 @@ def run_agent(
     if not messages and (words := person.next_words(messages)):
         messages.append({"role": "user", "content": words})
     while messages:
-        response = client.messages.create(
-            model=model, max_tokens=4096, system=SYSTEM, tools=tools, messages=messages
-        )
+        response = client.messages.create(model=model, max_tokens=4096, system=SYSTEM, tools=tools, messages=messages)
         messages.append({"role": "assistant", "content": response.content})
         calls = [block.model_dump(mode="json") for block in response.content if block.type == "tool_use"]
         follow = _results(calls, person, workspace) if calls else person.next_words(messages)

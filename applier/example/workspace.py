@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ __all__ = ["TOOLS", "Workspace"]
 
 NAME = "/workspace"
 OUTPUT_CHARACTERS = 30_000
-COMMAND_SECONDS = 60
 
 
 def _tool(name: str, description: str, **properties: str) -> dict[str, Any]:
@@ -65,6 +65,8 @@ class Workspace:
     """A folder that the model sees as ``/workspace``."""
 
     root: Path
+    command_seconds: float = 60.0
+    """After which a command is stopped."""
 
     def answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """The ``tool_result`` block of one ``tool_use`` block."""
@@ -90,22 +92,32 @@ class Workspace:
         raise ToolFailed(f"no such tool: {name}")
 
     def _bash(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", command.replace(NAME, str(self.root))],
+        output, code = self._output(command.replace(NAME, str(self.root)))
+        text = self._stable(output.decode("utf-8", "replace")).rstrip("\n")
+        if len(text) > OUTPUT_CHARACTERS:
+            text = text[:OUTPUT_CHARACTERS] + f"\n… ({len(text) - OUTPUT_CHARACTERS} more characters)"
+        if code is None:
+            raise ToolFailed(f"Stopped after {self.command_seconds:g} seconds\n{text}")
+        if code:
+            raise ToolFailed(f"Exit code {code}\n{text}")
+        return text
+
+    def _output(self, command: str) -> tuple[bytes, int | None]:
+        """What `command` prints, and its exit code; None if it had to be stopped, with all it started."""
+        with subprocess.Popen(
+            ["bash", "-c", command],
             cwd=self.root,
             env=_environment(self.root),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-        text = self._stable(done.stdout.decode("utf-8", "replace")).rstrip("\n")
-        if len(text) > OUTPUT_CHARACTERS:
-            text = text[:OUTPUT_CHARACTERS] + f"\n… ({len(text) - OUTPUT_CHARACTERS} more characters)"
-        if done.returncode:
-            raise ToolFailed(f"Exit code {done.returncode}\n{text}")
-        return text
+            start_new_session=True,
+        ) as process:
+            try:
+                return process.communicate(timeout=self.command_seconds)[0], process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return process.communicate()[0], None
 
     def _read(self, path: str, offset: int, limit: int) -> str:
         lines = self._text(path).splitlines()
@@ -122,8 +134,7 @@ class Workspace:
         text = self._text(path)
         if text.count(old) != 1:
             raise ToolFailed(
-                f"{path}: old_string stands there {text.count(old)} times, expected exactly once; "
-                "no change was made"
+                f"{path}: old_string stands there {text.count(old)} times, expected exactly once; no change was made"
             )
         self._inside(path).write_text(text.replace(old, new), encoding="utf-8")
         first = text[: text.index(old)].count("\n") + 1

@@ -70,7 +70,7 @@ def _round(number: int) -> dict[str, str]:
 
 def _lines(text: str) -> Screenplay:
     play: Screenplay = []
-    for scene in ("\n" + text).split("\n@@ ")[1:]:
+    for scene in ("\n" + text.rstrip("\n")).split("\n@@ ")[1:]:
         mark, _, body = scene.partition("\n")
         _add(play, mark.split(), body.rstrip("\n") if mark.startswith(("user", "say")) else body)
     return play

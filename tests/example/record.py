@@ -1,0 +1,73 @@
+"""Plays a screenplay for real and writes its transcript: ``python -m tests.example.record``.
+
+The agent, the SDK, the server and every command are real; only the model's and the user's words are written.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from applier.example.agent import SYSTEM, run_agent
+from applier.example.workspace import TOOLS, Workspace
+from planner.messages import plain_message
+from tests.example.screenplay import Call, Screenplay, load_screenplay
+from tests.example.scripted import ScriptedModel, ScriptedPerson
+from tests.loopback import Answer, Loopback
+
+__all__ = ["HERE", "RECORDINGS", "played", "record", "stage"]
+
+HERE = Path(__file__).parent
+RECORDINGS = {
+    HERE.parents[1] / "applier/example/transcript.json": (HERE / "story", 2),
+    HERE / "failing.json": (HERE / "failing", 0),
+    HERE / "service.json": (HERE / "service", 0),
+}
+"""Each transcript that is kept, with its screenplay and how many rounds of it."""
+
+
+@contextmanager
+def stage(seed: list[Call]) -> Iterator[Workspace]:
+    """A workspace in which `seed` has been done."""
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder))
+        for call in seed:
+            done = workspace.answer({"id": "seed", "name": call.name, "input": call.input})
+            if done.get("is_error"):
+                raise RuntimeError(f"the seed failed: {done['content']}")
+        yield workspace
+
+
+def played(play: Screenplay) -> Loopback:
+    """A server whose model speaks from `play` and which refuses what the API refuses."""
+    model = ScriptedModel(play)
+    return Loopback([lambda body: Answer(**model.answer(body))], enforce=True)
+
+
+def record(folder: Path, rounds: int = 0, most_messages: int = 10**6) -> list[dict[str, Any]]:
+    """The messages of a run of the screenplay in `folder`, as plain data."""
+    seed, play = load_screenplay(folder, rounds)
+    messages: list[Any] = []
+    with stage(seed) as workspace, played(play) as server:
+        for _ in run_agent(server.client(), ScriptedPerson(play), workspace, messages):
+            if len(messages) >= most_messages:
+                break
+    return [plain_message(message) for message in messages]
+
+
+def as_text(task: str, messages: list[dict[str, Any]]) -> str:
+    """A transcript file: one message a line, so that changes can be read."""
+    head = json.dumps({"task": task, "system": SYSTEM, "tools": TOOLS}, ensure_ascii=False)
+    lines = ",\n".join(json.dumps(message, ensure_ascii=False) for message in messages)
+    return f'{head[:-1]}, "messages": [\n{lines}\n]}}\n'
+
+
+if __name__ == "__main__":
+    for path, (folder, rounds) in RECORDINGS.items():
+        messages = record(folder, rounds)
+        path.write_text(as_text(messages[0]["content"], messages), encoding="utf-8")
+        print(f"{path.name}: {len(messages)} messages, {path.stat().st_size} bytes")
