@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import sys
-import time
-from functools import partial
 from pathlib import Path
 
-from applier.evaluation.compactor import compact_by
-from applier.evaluation.plain_methods import PLAIN_METHODS, Method
-from applier.evaluation.run import evaluate_files, summarize
-from applier.evaluation.transcripts import transcript_paths
-
-
-def _method(name: str) -> Method:
-    if name in PLAIN_METHODS:
-        return PLAIN_METHODS[name]
-    if ":" in name:
-        module, function = name.split(":")
-        found: Method = getattr(importlib.import_module(module), function)
-        return found
-    return partial(compact_by, planner=name)
+from applier.evaluation.labels import read_labels
+from applier.evaluation.run import Job, Row, evaluate_files
+from applier.evaluation.samples import transcript_paths
+from applier.evaluation.summary import summarize
 
 
 def main() -> None:
@@ -32,27 +18,48 @@ def main() -> None:
     parser.add_argument("--method", action="append", default=[])
     parser.add_argument("--ratio", action="append", type=float, default=[])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--labels", action="append", type=Path, default=[])
+    parser.add_argument("--full", action="store_true", help="validity, restores, payback too")
     parser.add_argument("--lost", action="store_true", help="per cut: what was lost, what stands bare")
     given = parser.parse_args()
-    started = time.monotonic()
-    methods = {name: _method(name) for name in given.method or ["rules"]}
-    rows = evaluate_files(
-        methods, transcript_paths(given.places), given.ratio or [0.25, 0.1, 0.04], given.workers
+    job = Job(
+        tuple(given.method or ["rules"]),
+        tuple(given.ratio or [0.25, 0.1, 0.04]),
+        labels=read_labels(given.labels),
+        quick=not given.full,
     )
-    if given.lost:
-        for row in rows:
-            r = row.recall
-            print(
-                f"{row.cut} {row.method} {row.ratio} size {row.size:.3f} needed {r.needed}"
-                f" plain {r.plain:.2f} in context {r.in_context:.2f}"
-                f"\n  lost {list(r.lost)}\n  bare {list(r.bare)}"
-            )
+    rows = evaluate_files(job, transcript_paths(given.places), given.workers)
+    for row in rows if given.lost else ():
+        _print_lost(row)
     for s in summarize(rows):
         print(
-            f"{s.method:24} {s.ratio:5.2f}  cuts {s.cuts:3}  size {s.size:.3f} (max {s.largest:.3f})"
-            f"  plain {s.plain:.3f}  in context {s.in_context:.3f}"
+            f"{s.kind:11} {s.method:15} {s.ratio:.2f} cuts {s.cuts:2} size {s.size:.3f} (max {s.largest:.3f})"
+            f" plain {s.plain:.3f} context {s.in_context:.3f}"
+            f" failures {s.failures_kept:.2f} demands {s.demands_kept:.2f}"
         )
-    print(f"{time.monotonic() - started:.1f} s", file=sys.stderr)
+        if s.violations is not None:
+            print(
+                f"   violations {s.violations} restored {s.restored} first changed {s.first_changed_message}"
+                f" payback {s.payback_calls}"
+            )
+        if s.labelled_failed is not None:
+            print(
+                f"   labels: failed {s.labelled_failed:.2f} constraints {s.labelled_constraints:.2f}"
+                f" answers {s.labelled_answers:.2f}"
+            )
+
+
+def _print_lost(row: Row) -> None:
+    recall, survival = row.recall, row.survival
+    print(
+        f"{row.cut} {row.kind} {row.method} {row.ratio:.2f} size {row.size:.3f} needed {recall.needed}"
+        f" plain {recall.plain:.2f} in context {recall.in_context:.2f}"
+        f"\n  lost {list(recall.lost)}\n  bare {list(recall.bare)}"
+        f"\n  failures {survival.failures}, lost {list(survival.failures_lost)}"
+        f"\n  demands {survival.demands}, lost {list(survival.demands_lost)}"
+    )
+    if row.labelled:
+        print(f"  labels lost {list(row.labelled.lost)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from applier.evaluation.labels import Labels
 from applier.evaluation.specifics import occurrences, path_splits, specifics, stands
 from applier.evaluation.texts import agent_values, message_tokens, pieces, plain_text
 from planner.messages import Message
@@ -34,6 +36,11 @@ _CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
 _BARE_VALUE = re.compile(r"[\d.,:\-]+|[a-z]+")
 
 
+CutKind = Literal["cut", "labelled", "own summary"]
+"""``cut``: at a share of the transcript; ``labelled``: where its labels are for; ``own summary``: where its own
+agent compacted it."""
+
+
 @dataclass(frozen=True)
 class Need:
     """One specific the agent wrote after the cut that it could only know from before."""
@@ -55,6 +62,10 @@ class Cut:
     tokens: int
     """Of `messages`, by o200k."""
     needs: tuple[Need, ...]
+    kind: CutKind = "cut"
+    labels: Labels | None = None
+    own_summary: str = ""
+    """What the transcript's own agent kept of `messages`."""
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from applier.evaluation.outcome import Method
 from applier.evaluation.specifics import specifics
 from applier.evaluation.texts import message_tokens, pieces, text_tokens
 from planner.history import read_history
@@ -18,16 +19,12 @@ from planner.messages import Block, Message, blocks, result_text
 
 __all__ = [
     "PLAIN_METHODS",
-    "Method",
     "best_lines",
     "clear_results",
     "head_and_tail",
     "newest",
     "specifics_list",
 ]
-
-Method = Callable[[Sequence[Message], str, int], list[Message]]
-"""``method(messages, task, target_tokens) -> messages``."""
 
 CLEARED = "[cleared]"
 

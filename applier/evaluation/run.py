@@ -1,4 +1,4 @@
-"""Runs methods over cuts at target sizes and gives one row of numbers each.
+"""Runs methods over samples at target sizes: one row of numbers for each, and their means.
 
 Pure apart from the worker processes it may use; prints nothing.
 """
@@ -10,15 +10,18 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
-from applier.evaluation.cuts import Cut
-from applier.evaluation.plain_methods import Method
+from applier.evaluation.cuts import CUT_SHARES, Cut, CutKind
+from applier.evaluation.labels import Labelled, Labels, measure_labels
+from applier.evaluation.methods import OWN_SUMMARY, find_method
+from applier.evaluation.outcome import Method, as_outcome
 from applier.evaluation.recall import Recall, measure_recall
+from applier.evaluation.samples import cuts_of_file
+from applier.evaluation.soundness import Soundness, measure_soundness
+from applier.evaluation.survival import Survival, measure_survival
 from applier.evaluation.texts import message_tokens
-from applier.evaluation.transcripts import cuts_of_file
 
-__all__ = ["Row", "Summary", "evaluate", "evaluate_cut", "evaluate_files", "summarize"]
+__all__ = ["Job", "Row", "evaluate", "evaluate_files"]
 
 
 @dataclass(frozen=True)
@@ -27,63 +30,89 @@ class Row:
 
     method: str
     ratio: float
+    """The target, as a share of the tokens before the cut."""
     cut: str
+    kind: CutKind
     size: float
     """Tokens of the result over tokens of the part before the cut."""
     recall: Recall
+    survival: Survival
+    soundness: Soundness | None
+    """None in a quick run."""
+    labelled: Labelled | None
 
 
 @dataclass(frozen=True)
-class Summary:
-    """One method at one target: means over cuts."""
+class Job:
+    """What to run. Methods are named, so that a worker process can find them itself."""
 
-    method: str
-    ratio: float
-    cuts: int
-    size: float
-    largest: float
-    """The largest size of all cuts."""
-    plain: float
-    in_context: float
-
-
-def evaluate_cut(cut: Cut, methods: Mapping[str, Method], ratios: Sequence[float]) -> list[Row]:
-    """Every method at every ratio on one cut."""
-    return [_row(cut, name, method, ratio) for name, method in methods.items() for ratio in ratios]
+    methods: tuple[str, ...]
+    ratios: tuple[float, ...] = (0.25, 0.10, 0.04)
+    shares: tuple[float, ...] = CUT_SHARES
+    labels: Mapping[str, Labels] | None = None
+    quick: bool = False
+    """Recall and survival only."""
+    model: str | None = None
+    """The planner model of the method ``model``."""
 
 
-def _row(cut: Cut, name: str, method: Method, ratio: float) -> Row:
-    result = method(list(cut.messages), cut.task, int(ratio * cut.tokens))
-    size = message_tokens(result) / cut.tokens
-    return Row(name, ratio, cut.name, size, measure_recall(cut.needs, result))
+def evaluate(
+    methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float], quick: bool = True
+) -> list[Row]:
+    """Every method at every ratio on every cut, in this process.
+
+    Where the agent's own summary stands to compare, every method gets that summary's size as its target.
+    """
+    return [
+        _row(cut, name, method, ratio, quick)
+        for cut in cuts
+        for name, method in _with_own(methods, cut).items()
+        for ratio in _targets(cut, ratios)
+    ]
 
 
-def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[Row]:
-    """Every method at every ratio on every cut, in this process."""
-    return [row for cut in cuts for row in evaluate_cut(cut, methods, ratios)]
+def _with_own(methods: Mapping[str, Method], cut: Cut) -> dict[str, Method]:
+    if cut.kind != "own summary":
+        return dict(methods)
+    own: Method = lambda *_: [{"role": "user", "content": cut.own_summary}]  # noqa: E731
+    return {**methods, OWN_SUMMARY: own}
+
+
+def _targets(cut: Cut, ratios: Sequence[float]) -> Sequence[float]:
+    if cut.kind != "own summary":
+        return ratios
+    return [message_tokens([{"role": "user", "content": cut.own_summary}]) / cut.tokens]
+
+
+def _row(cut: Cut, name: str, method: Method, ratio: float, quick: bool) -> Row:
+    outcome = as_outcome(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
+    return Row(
+        method=name,
+        ratio=ratio,
+        cut=cut.name,
+        kind=cut.kind,
+        size=message_tokens(outcome.messages) / cut.tokens,
+        recall=measure_recall(cut.needs, outcome.messages),
+        survival=measure_survival(cut.messages, outcome.messages),
+        soundness=None if quick else measure_soundness(cut.messages, outcome),
+        labelled=measure_labels(cut.labels, outcome.messages) if cut.labels else None,
+    )
 
 
 def evaluate_files(
-    methods: Mapping[str, Method],
-    paths: Sequence[Path],
-    ratios: Sequence[float],
-    workers: int = 1,
-    done: Callable[[int], None] = lambda _: None,
+    job: Job, paths: Sequence[Path], workers: int = 1, done: Callable[[], None] = lambda: None
 ) -> list[Row]:
-    """The same over transcript files, in `workers` processes; `done` hears how many files are finished.
-
-    With more than one worker the methods must be module-level functions or partials of them.
-    """
-    work = partial(_file_rows, methods=methods, ratios=ratios)
+    """The job over transcript files, in `workers` processes; `done` is called as each file is finished."""
     rows: list[Row] = []
-    for count, found in enumerate(_mapped(work, paths, workers), 1):
+    for found in _mapped(partial(_file_rows, job=job), paths, workers):
         rows += found
-        done(count)
+        done()
     return rows
 
 
-def _file_rows(path: Path, methods: Mapping[str, Method], ratios: Sequence[float]) -> list[Row]:
-    return evaluate(methods, cuts_of_file(path), ratios)
+def _file_rows(path: Path, job: Job) -> list[Row]:
+    methods = {name: find_method(name, job.model) for name in job.methods}
+    return evaluate(methods, cuts_of_file(path, job.shares, job.labels), job.ratios, job.quick)
 
 
 def _mapped(work: Callable[[Path], list[Row]], paths: Sequence[Path], workers: int) -> Iterator[list[Row]]:
@@ -92,22 +121,3 @@ def _mapped(work: Callable[[Path], list[Row]], paths: Sequence[Path], workers: i
         return
     with ProcessPoolExecutor(workers) as pool:
         yield from pool.map(work, paths)
-
-
-def summarize(rows: Sequence[Row]) -> list[Summary]:
-    """Means over cuts, one per method and ratio, in order of first appearance."""
-    groups: dict[tuple[str, float], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.method, row.ratio), []).append(row)
-    return [
-        Summary(
-            method,
-            ratio,
-            len(own),
-            fmean(row.size for row in own),
-            max(row.size for row in own),
-            fmean(row.recall.plain for row in own),
-            fmean(row.recall.in_context for row in own),
-        )
-        for (method, ratio), own in groups.items()
-    ]
