@@ -24,8 +24,6 @@ COMMANDS = {
     "facts": "facts",
     "log": "log",
     "undo": "undo",
-    "watch": "watch",
-    "eval": "evaluate",
     "prompts": "prompts",
     "store": "store",
     "demo": "demo",
@@ -47,9 +45,7 @@ class _Commands(click.Group):
         return command
 
 
-@click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="relevance-compactor", prog_name="compactor")
 def compactor() -> None:
     """Plan, review and apply restorable compactions of an agent's history."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from applier.cli.options import Edit
 from planner.errors import SettingsError
-from planner.plan import CompactionPlan, TurnDecision
+from planner.plan import CompactionPlan
 
 __all__ = ["edited"]
 
@@ -17,21 +17,13 @@ def edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
     """`plan` with `edits` in place of its decisions; later edits win.
 
     Raises:
-        SettingsError: an edit names a turn that the plan does not have, or wants a summary that nobody wrote.
+        SettingsError: an edit names a turn that the plan does not have.
     """
     decisions = plan.decisions
     for edit in edits:
-        for number in range(edit.first, edit.last + 1):
-            decisions[f"t{number}"] = _changed(plan, f"t{number}", edit)
+        for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
+            if turn_id not in decisions:
+                raise SettingsError(f"--set {turn_id}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
+            change = {"strategy": edit.strategy, "reason": REASON}
+            decisions[turn_id] = decisions[turn_id].model_copy(update=change)
     return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
-
-
-def _changed(plan: CompactionPlan, turn_id: str, edit: Edit) -> TurnDecision:
-    old = plan.decisions.get(turn_id)
-    if old is None:
-        raise SettingsError(f"--set {turn_id}: the plan has turns t1 to t{len(plan.turns)}")
-    if edit.strategy == "summarize" and not (old.summary or old.excerpts):
-        raise SettingsError(
-            f"--set {turn_id}=summarize: it has no summary yet: write one in the plan file, or keep it"
-        )
-    return old.model_copy(update={"strategy": edit.strategy, "reason": REASON})

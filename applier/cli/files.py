@@ -6,9 +6,25 @@ import os
 import tempfile
 from pathlib import Path
 
+import click
+
+from applier.transcripts import Transcript, read_transcript
+from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 
-__all__ = ["read_plan", "write_whole"]
+__all__ = ["read_file", "read_plan", "write_whole"]
+
+
+def read_file(path: Path, part: int | None = None) -> Transcript:
+    """The transcript in the file `path`; what was odd about it goes to standard error, a line each.
+
+    Raises:
+        TranscriptError: it is none; the text names the line and what was expected.
+    """
+    read = read_transcript(path, part=part)
+    for warning in read.warnings:
+        click.echo(f"compactor: note: {warning}", err=True)
+    return read
 
 
 def read_plan(path: Path) -> CompactionPlan:
@@ -21,7 +37,14 @@ def read_plan(path: Path) -> CompactionPlan:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader sees the old file or the new one, never a part."""
+    """Write `text` to `path` so that a reader sees the old file or the new one, never a part.
+
+    Raises:
+        SettingsError: the folder is not there.
+    """
+    path = path.resolve()
+    if not path.parent.is_dir():
+        raise SettingsError(f"{path.parent}: no such folder: make it first")
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "w", encoding="utf-8", newline="") as file:

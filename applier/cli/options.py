@@ -16,6 +16,7 @@ __all__ = [
     "Edit",
     "as_json",
     "edits",
+    "part",
     "plan_file",
     "show_all",
     "store_option",
@@ -60,6 +61,9 @@ def _file(**more: Any) -> click.Path:
 
 transcript: Decorator = click.argument("transcript", type=_file())
 plan_file: Decorator = click.argument("plan_file", metavar="PLAN", type=_file())
+part: Decorator = click.option(
+    "--part", type=int, metavar="N", help="Of a file with several conversations or a session log: only part N."
+)
 edits: Decorator = click.option(
     "--set", "edits", type=_EditType(), multiple=True, help="Change a decision; the guards check again."
 )

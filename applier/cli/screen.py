@@ -10,9 +10,10 @@ import re
 
 import click
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
-__all__ = ["clean", "one_line", "print_json", "screen", "shorten"]
+__all__ = ["clean", "one_line", "print_json", "screen", "shorten", "working"]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates."""
@@ -21,6 +22,11 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 def screen() -> Console:
     """A console on standard output that never interprets markup found in content."""
     return Console(markup=False, emoji=False, highlight=False)
+
+
+def working(what: str) -> Status:
+    """Shows on a terminal's standard error that something is being done, until it is left; else nothing."""
+    return Console(stderr=True, markup=False).status(what)
 
 
 def clean(text: str, style: str = "") -> Text:

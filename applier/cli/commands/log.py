@@ -19,9 +19,7 @@ __all__ = ["command"]
 
 @click.command
 @click.option("--session", help="Only events of this session.")
-@click.option(
-    "-n", "count", type=click.IntRange(1), default=50, show_default=True, help="The newest N events."
-)
+@click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True, help="The newest N events.")
 @store_option
 @as_json
 def command(session: str | None, count: int, store: str | None, as_json: bool) -> None:
@@ -31,9 +29,7 @@ def command(session: str | None, count: int, store: str | None, as_json: bool) -
     if as_json:
         print_json(list(events))
         return
-    table = Table(
-        "time (UTC)", "session", "what", "before", "after", "", box=box.SIMPLE_HEAD, show_edge=False
-    )
+    table = Table("time (UTC)", "session", "what", "before", "after", "", box=box.SIMPLE_HEAD, show_edge=False)
     for event in events:
         table.add_row(*(clean(cell) for cell in _cells(event)))
     screen().print(table if events else "no events")

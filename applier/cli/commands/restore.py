@@ -19,9 +19,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 class _Range(click.ParamType[tuple[int, int]]):
     name = "FIRST-LAST"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         match = _RANGE.fullmatch(str(value))
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
@@ -15,38 +16,43 @@ from applier.cli.review.rows import Row
 from applier.cli.review.sheet import Failed, Sheet, StandIn
 from applier.cli.screen import clean, one_line, shorten
 from applier.view import Preview
-from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
+from planner.plan import CompactionPlan, ExtractedFact, FactType, Finding, Strategy
 
 __all__ = ["print_sheet"]
 
 STYLES: dict[Strategy, str] = {"keep": "green", "summarize": "cyan", "reference": "yellow", "drop": "red"}
-SHOWN_LINES = 6
+SHOWN_LINES = 4
 """Lines of a stand-in that are shown unless all are asked for."""
+TASK_LINES = 3
+WIDE = 110
+"""From this width on a turn's words get more room than its reason."""
+FOLDED_FACTS: tuple[FactType, ...] = ("error", "file_state")
+"""Facts that are many and stand in the turns' own rows; only counted unless all are asked for."""
 INDENT = 2
 
 
 def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     """Print `sheet`; with `whole` every stand-in in full."""
     plan = sheet.plan
-    console.print(clean(f"Task: {one_line(plan.task)}", "bold"), "")
-    console.print(_table(sheet.rows), "")
-    console.print(clean(_totals(plan)))
-    _section(console, "Failed approaches, kept", map(_failed, sheet.failed))
-    _section(console, "Facts", map(_fact, plan.extracted_facts))
-    _print_stand_ins(console, sheet.stand_ins, whole)
-    _section(console, "Findings", map(_finding, plan.findings))
-    _section(console, "Where the plan came from", _provenance(plan))
-    _section(console, "Cost", _cost(sheet.preview) if sheet.preview else ())
+    console.print(clean(f"Task: {shorten(plan.task, TASK_LINES * console.width - len('Task: '))}", "bold"), "")
+    console.print(_table(sheet.rows, wide=console.width >= WIDE))
+    _section(console, "Left in place of what is removed", _left(sheet.stand_ins, whole), whole)
+    _section(console, "Failed approaches, kept", map(_failed, sheet.failed), whole)
+    _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
+    _section(console, "Findings", map(_finding, plan.findings), whole=True)
+    _section(console, "Planner", _provenance(plan), whole=True)
+    _section(console, "Cost", _cost(sheet.preview) if sheet.preview else (), whole=True)
+    console.print("", clean(_totals(plan), "bold"), sep="\n")
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, expand=True)
+def _table(rows: Sequence[Row], wide: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, expand=True)
     table.add_column("turn", no_wrap=True)
     table.add_column("strategy", no_wrap=True)
     for name in ("score", "before", "after"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what", ratio=3, no_wrap=True, overflow="ellipsis")
-    table.add_column("why", ratio=2, no_wrap=True, overflow="ellipsis")
+    table.add_column("what", ratio=3 if wide else 1, no_wrap=True, overflow="ellipsis")
+    table.add_column("why", ratio=2 if wide else 1, no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*_cells(row))
     return table
@@ -62,12 +68,16 @@ def _cells(row: Row) -> Iterator[Text]:
     yield clean(one_line(row.why))
 
 
-def _section(console: Console, title: str, lines: Iterable[str]) -> None:
+def _section(console: Console, title: str, lines: Iterable[str], whole: bool) -> None:
+    """A title and indented lines; those that are too long are cut unless the `whole` is asked for."""
     shown = list(lines)
     if shown:
         console.print("", Text(title, style="bold"), sep="\n")
     for line in shown:
-        console.print(Padding(clean(line), (0, 0, 0, INDENT)))
+        text = clean(line)
+        if not whole:
+            text.truncate(console.width - INDENT, overflow="ellipsis")
+        console.print(Padding(text, (0, 0, 0, INDENT), expand=False))
 
 
 def _totals(plan: CompactionPlan) -> str:
@@ -86,12 +96,17 @@ def _totals(plan: CompactionPlan) -> str:
 
 
 def _failed(failed: Failed) -> str:
-    return f"✗ {failed.turn_id} {failed.strategy}: {shorten(failed.what, 60)}: {shorten(failed.how, 160)}"
+    return f"✗ {failed.turn_id} {shorten(failed.what, 28)}: {one_line(failed.how)}"
 
 
-def _fact(fact: ExtractedFact) -> str:
-    quoted = f' "{shorten(fact.quote, 200)}"' if fact.quote and fact.quote != fact.content else ""
-    return f"{fact.type} ({fact.source}): {shorten(fact.content, 200)}{quoted}"
+def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
+    for fact in facts:
+        if whole or fact.type not in FOLDED_FACTS:
+            quoted = f' "{one_line(fact.quote)}"' if fact.quote not in ("", fact.content) else ""
+            yield f"{fact.type} ({fact.source}): {one_line(fact.content)}{quoted}"
+    folded = Counter(fact.type for fact in facts if not whole and fact.type in FOLDED_FACTS)
+    if folded:
+        yield f"and {', '.join(f'{count} {kind}' for kind, count in folded.items())} (--all shows them)"
 
 
 def _finding(finding: Finding) -> str:
@@ -109,21 +124,13 @@ def _provenance(plan: CompactionPlan) -> Iterator[str]:
     yield from map(one_line, own.notes)
 
 
-def _print_stand_ins(console: Console, stand_ins: Sequence[StandIn], whole: bool) -> None:
-    if stand_ins:
-        console.print("", Text("Left in place of what is removed", style="bold"), sep="\n")
+def _left(stand_ins: Sequence[StandIn], whole: bool) -> Iterator[str]:
     for item in stand_ins:
         lines = item.text.split("\n")
-        shown = lines if whole else lines[:SHOWN_LINES]
-        for line in shown:
-            text = clean(line)
-            if not whole:
-                text.truncate(console.width - INDENT, overflow="ellipsis")
-            console.print(Padding(text, (0, 0, 0, INDENT)))
+        shown = lines if whole or len(lines) <= SHOWN_LINES + 1 else lines[:SHOWN_LINES]
+        yield from shown
         if len(lines) > len(shown):
-            console.print(
-                Padding(Text(f"({len(lines) - len(shown)} more lines; --all shows them)"), (0, 0, 0, INDENT))
-            )
+            yield f"    ({len(lines) - len(shown)} more lines; --all shows them)"
 
 
 def _cost(preview: Preview) -> Iterator[str]:

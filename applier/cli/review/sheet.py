@@ -27,7 +27,7 @@ class Failed:
     strategy: Strategy
     what: str
     how: str
-    """The first line of the turn that shows the failure, or the plan's words for it."""
+    """The lines of the turn that show the failure, or the plan's words for it."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Sheet:
     stand_ins: tuple[StandIn, ...] = ()
     """Of every turn that leaves some text; empty without the transcript."""
     preview: Preview | None = None
+
+    @property
+    def changes(self) -> bool:
+        """False if applying the plan would leave everything as it is."""
+        return self.preview is None or self.preview.first_changed_message is not None
 
     def to_json(self) -> dict[str, Any]:
         """The review as JSON data: the whole plan, what is left in place by turn id, and what it costs."""
@@ -100,15 +105,16 @@ def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence |
 
 
 def _how(decision: TurnDecision, evidence: Evidence | None) -> str:
-    turn = evidence.turns[decision.turn_id] if evidence else None
-    shown = [line.text for line in turn.lines if line.number in turn.failure_lines] if turn else []
-    return next((text for text in shown if text.strip()), decision.summary or decision.reason)
+    lines = evidence.turns[decision.turn_id].lines if evidence else ()
+    failing = evidence.turns[decision.turn_id].failure_lines if evidence else ()
+    shown = [line.text.strip() for line in lines if line.number in failing and line.part != "call"]
+    telling = [text for text in shown if text and not text.startswith("Traceback (")]
+    return " · ".join(dict.fromkeys(telling)) or decision.summary or decision.reason
 
 
 def _stand_ins(plan: CompactionPlan, evidence: Evidence) -> tuple[StandIn, ...]:
     return tuple(
         StandIn(own.turn_id, own.strategy, own.tokens_before, own.tokens_after, text)
         for own in plan.turns
-        if own.strategy in ("summarize", "reference")
-        and (text := entry_text(evidence.turns[own.turn_id], own))
+        if own.strategy in ("summarize", "reference") and (text := entry_text(evidence.turns[own.turn_id], own))
     )

@@ -1,0 +1,51 @@
+"""`compactor review`: show a plan again, with changes of a person checked by the guards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from applier.cli.files import read_file, read_plan, write_whole
+from applier.cli.options import Edit, as_json, edits, part, plan_file, show_all
+from applier.cli.review import print_sheet, review_sheet, reviewed
+from applier.cli.screen import print_json, screen, working
+
+__all__ = ["command"]
+
+
+@click.command
+@plan_file
+@click.argument("transcript", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the checked plan.")
+@edits
+@part
+@show_all
+@as_json
+def command(
+    plan_file: Path,
+    transcript: Path | None,
+    output: Path | None,
+    edits: tuple[Edit, ...],
+    part: int | None,
+    show_all: bool,
+    as_json: bool,
+) -> None:
+    """Print the review of PLAN, as changed by hand in the file or by --set.
+
+    With TRANSCRIPT the guards check it again, and what removed turns leave in their place is shown.
+    """
+    plan = read_plan(plan_file)
+    if transcript is None and (edits or output):
+        raise click.UsageError("--set and -o need TRANSCRIPT too: the guards check against it.")
+    if transcript is None:
+        sheet = review_sheet(plan, fold=not show_all)
+    else:
+        with working("checking…"):
+            sheet = reviewed(plan, read_file(transcript, part).messages, edits, fold=not show_all)
+    if output:
+        write_whole(output, sheet.plan.to_json())
+    if as_json:
+        print_json(sheet.to_json())
+    else:
+        print_sheet(screen(), sheet, whole=show_all)

@@ -1,0 +1,64 @@
+"""`compactor undo`: the whole history again, out of the store, with what was said since."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from applier.cli.files import read_file, write_whole
+from applier.cli.options import store_option
+from applier.cli.stores import existing_store
+from applier.store.protocol import Store
+from applier.transcripts import write_transcript
+from applier.view import preview
+from planner.errors import ReferenceNotFound, StalePlan
+from planner.messages import Message, blocks, message_digest
+
+__all__ = ["command"]
+
+_NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
+
+
+@click.command
+@click.argument("view", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", metavar="FILE", required=True, type=click.Path(path_type=Path))
+@store_option
+def command(view: Path, output: Path, store: str | None) -> None:
+    """Write the originals behind VIEW to FILE, followed by the messages that were added to VIEW since.
+
+    VIEW is a transcript that `compactor apply` wrote; the agent may have gone on with it.
+    """
+    read = read_file(view)
+    key = _key(read.messages, view)
+    with existing_store(store) as opened:
+        originals = list(opened.load_history(key).messages)
+        added = _added(opened, key, read.messages, view)
+        opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
+    write_whole(output, write_transcript([*originals, *added], read))
+    click.echo(f"{len(originals)} original messages and {len(added)} added since are in {output}")
+
+
+def _key(messages: Sequence[Message], view: Path) -> str:
+    for message in messages:
+        for block in blocks(message):
+            found = _NOTE.search(str(block.get("text", ""))) if block["type"] == "text" else None
+            if found:
+                return found[1]
+    raise ReferenceNotFound(f"{view}: holds no compacted part: nothing to undo")
+
+
+def _added(store: Store, key: str, messages: Sequence[Message], view: Path) -> list[Any]:
+    """The messages behind the view, by the newest plan whose view `messages` begin with."""
+    history = store.load_history(key)
+    given = [message_digest(message) for message in messages]
+    for plan_id in reversed(store.plans(key)):
+        shown = preview(store.load_plan(plan_id), history.messages).messages
+        rendered = [message_digest(message) for message in shown]
+        if given[: len(rendered)] == rendered:
+            return list(messages[len(rendered) :])
+    raise StalePlan(f"{view}: what stands in place of {key} was edited since: `compactor restore {key}:t1` still works")

@@ -1,0 +1,143 @@
+"""`apply`, `restore`, `facts`, `log`, `undo`, `store`: the way there and the way back."""
+
+import json
+import sqlite3
+import stat
+
+import pytest
+
+from applier.transcripts import to_openai
+from planner import plan_compaction, read_history
+from planner.validity import check_messages
+
+
+def test_view_is_valid_smaller_and_keeps_what_stands_around_it(applied, example, example_plan):
+    view = json.loads(applied.read_text())
+    assert view["task"] == example["task"]
+    assert len(view["messages"]) < len(example["messages"])
+    assert check_messages(view["messages"]) == []
+
+
+def test_every_reference_restores_exactly(compactor, applied, example, example_plan):
+    history = read_history(example["messages"])
+    removed = [own.turn_id for own in example_plan.turns if own.strategy != "keep"]
+    for turn_id in removed[:10]:
+        messages = compactor("restore", turn_id, "--json").json["messages"]
+        assert messages == list(history.messages_of(history.by_id[turn_id]))
+
+
+def test_restore_prints_text_lines_and_matches(compactor, applied):
+    whole = compactor("restore", "t2").out.splitlines()
+    assert compactor("restore", "t2", "--lines", "2-3").out.splitlines() == whole[1:3]
+    assert "1: " in compactor("restore", "t2", "--search", whole[0].split()[0]).out
+    missing = compactor("restore", "t2", "--search", "no such words anywhere")
+    assert missing.code == 1
+    assert "no line holds" in missing.err
+
+
+@pytest.mark.parametrize("reference", ["t999", "h00000000:t1", "twelve"])
+def test_unknown_reference_is_one_clear_line(compactor, applied, reference):
+    ran = compactor("restore", reference)
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_facts_and_log_tell_what_was_kept_and_done(compactor, applied, example_plan):
+    facts = compactor("facts", "--json").json
+    assert len(facts) == len({fact.model_dump_json() for fact in example_plan.extracted_facts})
+    constraints = compactor("facts", "--type", "constraint", "--json").json
+    assert constraints == [fact for fact in facts if fact["type"] == "constraint"]
+    (event,) = compactor("log", "--json").json
+    assert event["kind"] == "apply"
+    assert event["tokens_after"] == example_plan.estimated_tokens
+    assert "view.json" in compactor("log").out
+
+
+def test_undo_gives_everything_back_with_what_was_said_since(compactor, applied, example, folder):
+    view = json.loads(applied.read_text())
+    since = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks."}]
+    applied.write_text(json.dumps({**view, "messages": [*view["messages"], *since]}))
+    assert compactor("undo", applied, "-o", "whole.json").code == 0
+    whole = json.loads((folder / "whole.json").read_text())
+    assert whole["messages"] == [*example["messages"], *since]
+    assert [event["kind"] for event in compactor("log", "--json").json] == ["apply", "undo"]
+
+
+def test_undo_of_a_view_that_was_edited_is_refused(compactor, applied, folder):
+    view = json.loads(applied.read_text())
+    view["messages"][0]["content"][0]["text"] += " and more"
+    applied.write_text(json.dumps(view))
+    ran = compactor("undo", applied, "-o", "whole.json")
+    assert ran.code == 1
+    assert "was edited since" in ran.err
+    assert not (folder / "whole.json").exists()
+
+
+def test_dry_run_writes_nothing_not_even_a_store(compactor, transcript, plan_file, folder):
+    ran = compactor("apply", plan_file, transcript, "--dry-run", "-o", "view.json")
+    assert ran.code == 0
+    assert "would become" in ran.out
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "transcript.json"]
+
+
+def test_standard_output_carries_the_view_alone(compactor, transcript, plan_file, applied):
+    ran = compactor("apply", plan_file, transcript, "-o", "-")
+    assert ran.out == applied.read_text()
+    assert "tokens became" in ran.err
+
+
+def test_failed_store_leaves_no_view(compactor, transcript, plan_file, folder):
+    (folder / "store.db").write_text("not a database, but long enough to be taken for one" * 9)
+    ran = compactor("apply", plan_file, transcript, "-o", "view.json")
+    assert ran.code == 1
+    assert "store.db" in ran.err
+    assert not (folder / "view.json").exists()
+
+
+def test_replaced_file_keeps_its_permissions_and_nothing_is_left_beside_it(compactor, transcript, plan_file, folder):
+    target = folder / "view.json"
+    target.write_text("old")
+    target.chmod(0o600)
+    assert compactor("apply", plan_file, transcript, "-o", target).code == 0
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert not list(folder.glob(".view*"))
+
+
+def test_openai_history_comes_back_an_openai_history(compactor, folder, example):
+    chat = to_openai(example["messages"])
+    (folder / "chat.json").write_text(json.dumps(chat))
+    assert compactor("plan", "chat.json", "--task", "x", "--planner", "rules", "-o", "plan.json").code == 0
+    assert compactor("apply", "plan.json", "chat.json", "-o", "view.json").code == 0
+    view = json.loads((folder / "view.json").read_text())
+    assert {message["role"] for message in view} <= {"user", "assistant", "tool", "system"}
+    assert len(json.dumps(view)) < len(json.dumps(chat)) / 2
+    assert compactor("undo", "view.json", "-o", "whole.json").code == 0
+    assert json.loads((folder / "whole.json").read_text()) == chat
+
+
+def test_messages_behind_the_planned_ones_stay(compactor, transcript, example, plan_file, folder):
+    more = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks."}]
+    transcript.write_text(json.dumps({**example, "messages": [*example["messages"], *more]}))
+    assert compactor("apply", plan_file, transcript, "-o", "view.json").code == 0
+    assert json.loads((folder / "view.json").read_text())["messages"][-2:] == more
+
+
+def test_nothing_to_do_is_no_error(compactor, folder, example):
+    few = example["messages"][:3]
+    plan = plan_compaction(few, "x", planner="rules", target_ratio=1.0)
+    (folder / "few.json").write_text(json.dumps(few))
+    (folder / "plan.json").write_text(plan.to_json())
+    assert compactor("apply", "plan.json", "few.json", "-o", "view.json").code == 0
+    assert json.loads((folder / "view.json").read_text()) == few
+
+
+def test_verify_says_whether_all_is_whole(compactor, applied, folder):
+    ran = compactor("store", "verify")
+    assert ran.code == 0
+    assert "all whole" in ran.out
+    with sqlite3.connect(folder / "store.db") as database:
+        database.execute("UPDATE blobs SET body = x'00' WHERE rowid = 3")
+    database.close()
+    damaged = compactor("store", "verify", "--json")
+    assert damaged.code == 1
+    assert damaged.json["findings"]

@@ -1,0 +1,110 @@
+"""`plan` and `review`: what a person decides from, and that looking at it writes nothing."""
+
+import json
+
+import pytest
+
+from planner import CompactionPlan
+
+TASK = "Make the parser read every line."
+
+
+def test_plan_shows_each_turn_and_writes_nothing(compactor, transcript, folder):
+    ran = compactor("plan", transcript, "--planner", "rules", "--target-ratio", 0.2, "--all")
+    assert ran.code == 0
+    assert sorted(folder.iterdir()) == [transcript]
+    rows = [line for line in ran.out.splitlines() if line.split(" ")[0].startswith("t") and line[1].isdigit()]
+    assert [row.split()[0] for row in rows] == [f"t{number}" for number in range(1, len(rows) + 1)]
+    for title in ("Left in place of what is removed", "Failed approaches, kept", "Facts", "Cost"):
+        assert title in ran.out
+    assert "it pays back after" in ran.out
+    assert "target" in ran.out.splitlines()[-1]
+
+
+def test_written_plan_is_the_printed_one(compactor, transcript, folder):
+    ran = compactor("plan", transcript, "--task", TASK, "--planner", "rules", "-o", "plan.json", "--json")
+    written = CompactionPlan.from_json((folder / "plan.json").read_bytes())
+    assert ran.json["plan"] == written.model_dump(mode="json")
+    assert ran.json["cost"]["tokens_after"] == written.estimated_tokens
+    assert written.task == TASK
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "transcript.json"]
+
+
+def test_task_is_the_transcripts_own_unless_given(compactor, transcript, example):
+    assert compactor("plan", transcript, "--planner", "rules", "--json").json["plan"]["task"] == example["task"]
+
+
+def test_transcript_without_a_task_asks_for_one(compactor, folder):
+    (folder / "silent.json").write_text('[{"role": "assistant", "content": "hm"}]')
+    ran = compactor("plan", "silent.json")
+    assert ran.code == 2
+    assert "--task" in ran.err
+
+
+def test_auto_without_a_key_says_that_rules_planned(compactor, transcript):
+    assert "no client and no API key: planned by rules" in compactor("plan", transcript).out
+
+
+def test_model_without_a_key_is_one_clear_line(compactor, transcript):
+    ran = compactor("plan", transcript, "--planner", "model")
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_prompts_that_cannot_be_used_are_named(compactor, transcript, folder):
+    own = folder / "prompts"
+    own.mkdir()
+    (own / "plan.md").write_text("{{tsk}}")
+    ran = compactor("plan", transcript, "--planner", "model", "--prompts", own)
+    assert ran.code == 2
+    assert "plan.md" in ran.err
+
+
+def test_decision_can_be_changed_and_guards_check_it(compactor, transcript, plan_file, folder, example_plan):
+    failed = next(own for own in example_plan.turns if own.failed_approach and own.strategy != "keep")
+    dropped = next(own for own in example_plan.turns if own.strategy == "drop")
+    edits = ["--set", f"{dropped.turn_id}=keep", "--set", f"{failed.turn_id}=drop"]
+    ran = compactor("review", plan_file, transcript, *edits, "-o", "new.json")
+    assert ran.code == 0
+    changed = CompactionPlan.from_json((folder / "new.json").read_bytes())
+    assert changed.decisions[dropped.turn_id].strategy == "keep"
+    assert changed.decisions[dropped.turn_id].reason == "set by hand"
+    assert changed.estimated_tokens > example_plan.estimated_tokens
+    assert changed.decisions[failed.turn_id].strategy != "drop"
+    assert f"failed_approach: {failed.turn_id}" in ran.out
+
+
+def test_range_of_turns_can_be_changed(compactor, transcript, plan_file):
+    ran = compactor("review", plan_file, transcript, "--set", "t2-t5=keep", "--json")
+    turns = {turn["turn_id"]: turn["strategy"] for turn in ran.json["plan"]["turns"]}
+    assert [turns[f"t{number}"] for number in range(2, 6)] == ["keep"] * 4
+
+
+def test_plan_file_edited_by_hand_is_checked(compactor, transcript, plan_file, example_plan):
+    data = json.loads(plan_file.read_text())
+    failed = next(own for own in data["turns"] if own["failed_approach"] and own["strategy"] == "summarize")
+    failed["strategy"] = "drop"
+    plan_file.write_text(json.dumps(data))
+    assert "failed_approach: " + failed["turn_id"] in compactor("review", plan_file, transcript).out
+
+
+def test_review_without_the_transcript_shows_what_the_plan_says(compactor, plan_file, example_plan):
+    ran = compactor("review", plan_file)
+    assert ran.code == 0
+    assert f"{example_plan.estimated_tokens:,}" in ran.out
+    assert "Left in place" not in ran.out
+
+
+def test_review_of_another_history_is_refused(compactor, plan_file, transcript, example):
+    changed = {**example, "messages": [{"role": "user", "content": "else"}, *example["messages"][1:]]}
+    transcript.write_text(json.dumps(changed))
+    ran = compactor("review", plan_file, transcript)
+    assert ran.code == 1
+    assert "plan again" in ran.err
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_review_fits_the_terminal(compactor, transcript, plan_file, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    ran = compactor("review", plan_file, transcript)
+    assert max(map(len, ran.out.splitlines())) <= width
