@@ -190,10 +190,10 @@ def _use(item: _Item) -> Block:
 
 
 def _result(item: _Item) -> Block:
-    output, failed = item.output, False
-    if isinstance(output, dict):
-        output, failed = output.get("content"), output.get("success") is False
-    told = _blocks(output) if isinstance(output, list) else output or ""
+    output = item.output
+    failed = isinstance(output, dict) and output.get("success") is False
+    content = output.get("content") if isinstance(output, dict) else output
+    told = _blocks(content) if isinstance(content, list) else content or ""
     flag = {"is_error": True} if failed else {}
     return {"type": "tool_result", "tool_use_id": item.call_id, "content": told, **flag}
 

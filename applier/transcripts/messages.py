@@ -63,7 +63,7 @@ def _conversations(value: Any) -> Iterator[Where]:
         yield ("messages",)
     elif isinstance(value, list) and value and all(map(_is_record, value)):
         yield from ((i, "messages") for i in range(len(value)))
-    elif isinstance(value, list) and (not value or not all(isinstance(v, str | float | list) for v in value)):
+    elif isinstance(value, list) and (not value or not all(isinstance(v, str | int | float | list) for v in value)):
         yield ()
 
 

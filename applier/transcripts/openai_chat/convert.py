@@ -1,4 +1,4 @@
-"""OpenAI chat messages to Anthropic messages and back: ``to_openai(from_openai(x)) == x``, byte for byte.
+"""OpenAI chat messages to Anthropic messages and back: ``to_openai(from_openai(x)) == x``.
 
 Tool messages that follow each other are one user message of results. System, developer and (older) function
 messages stay as they are. Of Anthropic content only thinking has no way over.

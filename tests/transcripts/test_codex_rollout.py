@@ -1,0 +1,136 @@
+"""Codex rollouts: items that the model saw become messages; events and reasoning do not."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from applier.transcripts import read_transcript
+from planner.errors import TranscriptError
+from tests.transcripts.session_logs import codex_logs
+
+
+def lines(*items, kind="response_item"):
+    return "".join(json.dumps({"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": i}) + "\n" for i in items)
+
+
+def said(role, words, kind="input_text"):
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": words}]}
+
+
+def shell(key):
+    return {"type": "function_call", "name": "shell", "arguments": '{"command":["ls"]}', "call_id": key}
+
+
+def output(key, told="ok"):
+    return {"type": "function_call_output", "call_id": key, "output": told}
+
+
+def flat(messages):
+    """Messages with every content as blocks."""
+    return [
+        {**m, "content": [{"type": "text", "text": m["content"]}] if isinstance(m["content"], str) else m["content"]}
+        for m in messages
+    ]
+
+
+@settings(max_examples=60)
+@given(codex_logs())
+def test_a_rollout_reads_as_the_conversation_it_was_written_of(pair):
+    messages, text = pair
+    transcript = read_transcript(text)
+    assert transcript.messages == flat(messages)
+    assert (transcript.format, transcript.system) == ("codex", "Be brief.")
+
+
+def test_late_calls_of_the_same_answer_stay_with_it():
+    text = lines(said("user", "list twice"), shell("a"), shell("b"), output("a"), shell("c"), output("c"), output("b"))
+    messages = read_transcript(text).messages
+    assert [m["role"] for m in messages] == ["user", "assistant", "user"]
+    assert [b["tool_use_id"] for b in messages[2]["content"]] == ["a", "b", "c"]
+
+
+def test_instructions_are_the_system_prompt_and_later_ones_a_reminder():
+    text = lines({"id": "x", "instructions": "Base."}, kind="session_meta") + lines(
+        said("developer", "Sandbox: none."),
+        said("user", "<environment_context>\n<cwd>/w</cwd>\n</environment_context>"),
+        said("user", "remove the old plugin"),
+        said("assistant", "Done.", "output_text"),
+        said("developer", "Now in plan mode."),
+        said("user", "please push"),
+    )
+    transcript = read_transcript(text)
+    assert transcript.system == "Base.\n\nSandbox: none."
+    assert transcript.task == "remove the old plugin"
+    assert transcript.messages[3]["content"] == "<system-reminder>\nNow in plan mode.\n</system-reminder>"
+
+
+def test_every_kind_of_call_and_output():
+    text = lines(
+        said("user", "patch it"),
+        {"type": "reasoning", "summary": [], "encrypted_content": "…"},
+        {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin", "call_id": "a"},
+        {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"]}, "call_id": "b"},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "Success"},
+        {"type": "function_call_output", "call_id": "b", "output": {"content": "no such file", "success": False}},
+        {"type": "web_search_call", "action": {"type": "search", "query": "x"}},
+        shell("c"),
+        output(
+            "c", [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:image/png;base64,AA"}]
+        ),
+    )
+    transcript = read_transcript(text)
+    _, asked, told, _, pictured = transcript.messages
+    assert [b["input"] for b in asked["content"]] == [{"input": "*** Begin"}, {"type": "exec", "command": ["ls"]}]
+    assert told["content"][1] == {
+        "type": "tool_result",
+        "tool_use_id": "b",
+        "content": "no such file",
+        "is_error": True,
+    }
+    assert [b["type"] for b in pictured["content"][0]["content"]] == ["text", "image"]
+    assert transcript.warnings == ("text, line 7: web_search_call has no place in a transcript; left out",)
+
+
+def test_turns_that_the_session_went_back_over_are_not_read():
+    text = (
+        lines(said("user", "keep this one"), said("assistant", "kept", "output_text"))
+        + lines(said("user", "a wrong turn"), shell("a"), output("a"))
+        + lines({"type": "thread_rolled_back", "num_turns": 1}, kind="event_msg")
+        + lines(said("user", "a better turn"))
+    )
+    transcript = read_transcript(text)
+    assert [m["content"][0]["text"] for m in transcript.messages] == ["keep this one", "kept", "a better turn"]
+    assert "line 6: the session went back 1 turns" in transcript.warnings[0]
+
+
+def test_a_compaction_is_read_whole_or_by_part():
+    replaced = {"message": "Summary: it works.", "replacement_history": [said("user", "build the thing now")]}
+    text = (
+        lines(said("user", "build the thing now"), said("assistant", "built", "output_text"))
+        + lines(replaced, kind="compacted")
+        + lines(said("user", "ship the thing now"))
+    )
+    texts = [
+        [m["content"] if isinstance(m["content"], str) else m["content"][0]["text"] for m in transcript.messages]
+        for transcript in (read_transcript(text), read_transcript(text, part=-1))
+    ]
+    assert texts[0] == ["build the thing now", "built", "Summary: it works.", "ship the thing now"]
+    assert texts[1] == ["build the thing now", "ship the thing now"]
+
+
+def test_the_older_form_without_envelopes_is_read():
+    items = [
+        {"id": "x", "timestamp": "2026-01-01T00:00:00Z", "instructions": "Base."},
+        {"record_type": "state"},
+        said("user", "list the files"),
+        shell("a"),
+        output("a"),
+    ]
+    transcript = read_transcript("\n".join(map(json.dumps, items)))
+    assert (transcript.format, transcript.system, len(transcript.messages)) == ("codex", "Base.", 3)
+
+
+def test_a_line_of_another_form_is_named():
+    with pytest.raises(TranscriptError, match=r"text, line 2: call_id"):
+        read_transcript(lines(said("user", "hi"), {**shell("a"), "call_id": 5}))
