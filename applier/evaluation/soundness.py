@@ -18,7 +18,7 @@ from planner.validity import check_messages
 
 __all__ = ["Soundness", "measure_soundness"]
 
-_NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})" turns="([^"]+)">')
+_NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
 _RANGE = re.compile(r"t(\d+)(?:-t?(\d+))?")
 
 
@@ -88,10 +88,10 @@ def _stands(history: History, turn: Turn, standing: Collection[str]) -> bool:
 
 
 def _named_turns(text: str) -> dict[str, str]:
-    """The history key under which each turn is named in the notes of `text`."""
-    return {
-        f"t{number}": key
-        for key, turns in _NOTE.findall(text)
-        for first, last in _RANGE.findall(turns)
-        for number in range(int(first), int(last or first) + 1)
-    }
+    """The history key under which each turn is named in the notes of `text`; a note without one has the last."""
+    key, found = "", {}
+    for own, turns in _NOTE.findall(text):
+        key = own or key
+        for first, last in _RANGE.findall(turns):
+            found.update({f"t{number}": key for number in range(int(first), int(last or first) + 1)})
+    return found
