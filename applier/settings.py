@@ -26,9 +26,7 @@ _OFF = frozenset(("0", "false", "no", "off"))
 class SessionSettings(BaseSettings):
     """Settings of one session. Nested ones from the environment: ``COMPACTOR_PLAN__TARGET_RATIO=0.2``."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="COMPACTOR_", env_nested_delimiter="__", extra="forbid", frozen=True
-    )
+    model_config = SettingsConfigDict(env_prefix="COMPACTOR_", env_nested_delimiter="__", extra="forbid", frozen=True)
 
     preset: str = "relevance"
     """Name of the table of tiers and triggers."""

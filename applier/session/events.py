@@ -34,9 +34,7 @@ EventKind = Literal[
     "prepare_failed",
 ]
 
-_WARNINGS = frozenset(
-    ("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed")
-)
+_WARNINGS = frozenset(("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +86,7 @@ class Listeners:
 
     def __init__(self, hooks: Hooks | None = None) -> None:
         """Call `hooks`, each by the kind it is named for."""
-        self._hooks = {
-            kind: [given] if callable(given) else list(given) for kind, given in (hooks or {}).items()
-        }
+        self._hooks = {kind: [given] if callable(given) else list(given) for kind, given in (hooks or {}).items()}
 
     def tell(self, event: Event) -> bool:
         """Tell all of them; False if a hook returned False."""

@@ -5,11 +5,14 @@ Decides which messages of a list are new and whether earlier ones changed. Never
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.history import History, read_history
+from planner.evidence.calls import Call, CallKind
+from planner.history import History, assemble_history
 from planner.messages import Message, blocks, message_digest, plain_message, result_text
 from planner.tokens import TokenCounter
 
@@ -29,6 +32,17 @@ class Result:
     arguments: dict[str, Any]
     text: str
     tokens: int
+    is_error: bool
+
+    @property
+    def call(self) -> Call:
+        """The call it answers."""
+        return Call(self.tool, self.arguments, 0, None, None)
+
+    @property
+    def kind(self) -> CallKind:
+        """What the call does, as far as its name tells."""
+        return self.call.kind
 
     @property
     def place(self) -> tuple[int, int]:
@@ -74,6 +88,7 @@ class Ledger:
     """Tokens of each message."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    _same_results: dict[tuple[str, str], list[Result]] = field(default_factory=dict)
     _anchors: list[_Anchor] = field(default_factory=list)
     _history: History | None = None
 
@@ -83,10 +98,20 @@ class Ledger:
 
     @property
     def history(self) -> History:
-        """The history as turns; work proportional to its length, once for each length."""
+        """The history as turns; nothing is digested again, but turns are found anew for each length."""
         if self._history is None or len(self._history.messages) != len(self.originals):
-            self._history = read_history(self.originals)
+            self._history = assemble_history(self.originals, self.plain, self.digests)
         return self._history
+
+    def turn_id(self, message: int) -> str:
+        """The turn that message `message` belongs to."""
+        turns = self.history.turns
+        return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
+
+    def repeated_by(self, result: Result) -> list[Result]:
+        """Earlier results of the same call with the same text, oldest first."""
+        same = self._same_results.get(_identity(result), [])
+        return [earlier for earlier in same if earlier.place < result.place]
 
     def take(self, messages: Sequence[object]) -> Arrival:
         """Find what is new in the caller's list and append it to the history.
@@ -156,11 +181,7 @@ class Ledger:
     def _refresh(self, given: list[object], anchor: _Anchor, common: int) -> dict[int, object]:
         if given[:common] == anchor.messages[:common]:
             return {}
-        moved = {
-            at + anchor.offset: given[at]
-            for at in range(anchor.head, common)
-            if given[at] != anchor.messages[at]
-        }
+        moved = {at + anchor.offset: given[at] for at in range(anchor.head, common) if given[at] != anchor.messages[at]}
         for index, message in moved.items():
             plain = plain_message(message)
             if message_digest(plain) == self.digests[index]:
@@ -171,7 +192,10 @@ class Ledger:
     def _cut(self, length: int) -> None:
         for items in (self.originals, self.plain, self.digests, self.counted):
             del items[length:]
-        self.results = [result for result in self.results if result.message < length]
+        kept = [result for result in self.results if result.message < length]
+        self.results, self._same_results = [], {}
+        for result in kept:
+            self._keep(result)
         self._history = None
         self._anchors = [a for a in self._anchors if a.history_length <= length]
 
@@ -190,9 +214,16 @@ class Ledger:
                 )
             elif block["type"] == "tool_result":
                 tool, given = self._calls.get(str(block.get("tool_use_id")), ("", {}))
-                self.results.append(
-                    Result(index, at, tool, given, result_text(block), self.counter.block(block))
-                )
+                tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
+                self._keep(Result(index, at, tool, given, result_text(block), tokens, is_error))
+
+    def _keep(self, result: Result) -> None:
+        self.results.append(result)
+        self._same_results.setdefault(_identity(result), []).append(result)
+
+
+def _identity(result: Result) -> tuple[str, str]:
+    return f"{result.tool} {json.dumps(result.arguments, sort_keys=True, default=repr)}", result.text
 
 
 def _same(given: object, known: object) -> bool:

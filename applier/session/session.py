@@ -6,57 +6,31 @@ caller's list, and never sends a list whose removed originals are not in the sto
 
 from __future__ import annotations
 
+import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from applier.session.events import Event, Hook, Hooks
-from planner.plan import CompactionPlan
-from planner.proposal import Planner
+from applier.session.assembly import Wishes, assemble_engine, resume
+from applier.session.compaction import Compaction, SessionState
+from applier.session.events import Event, Hooks
+from applier.session.lazy_store import LazyStore
+from applier.session.length_errors import WINDOW_EXCEEDED, read_too_long
+from applier.session.meter import used_input_tokens
+from applier.session.presets import Preset
+from applier.session.triggers import prompt_limit_tokens
+from applier.settings import SessionSettings, load_settings
+from applier.store.excerpt import find_matches
+from applier.store.protocol import Restored, Store
+from planner.api import PlannerChoice
+from planner.lines import turn_lines
+from planner.messages import Block
 
-__all__ = ["Compaction", "Hook", "Session", "SessionState"]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """Where a session stands; a value, safe to keep."""
-
-    session_id: str
-    level: Literal["normal", "warning", "critical", "exhausted"]
-    tokens: int
-    """Of the list that would be sent now, with system and tools."""
-    window_tokens: int
-    limit_tokens: int
-    """What a prompt may have: the window without the output reserve."""
-    compactions: int
-    reclaimed_tokens: int
-    breaker: Literal["closed", "open", "half_open"]
-    history_key: str
-    """Under which the store has the history as of the last commit; empty before."""
-    history_messages: int
-    sent_messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What a compaction did, or would do (``dry_run``)."""
-
-    messages: list[Any]
-    """What to send; the list as it was if nothing was worth compacting."""
-    applied: bool
-    tier: str
-    reason: str
-    """Why it was done or not, in one line."""
-    tokens_before: int
-    tokens_after: int
-    first_changed_message: int | None
-    invalidated_tokens: int
-    payback_calls: float | None
-    """After how many calls it has paid back in cache terms; None if nothing changed."""
-    plan: CompactionPlan | None
-    """The plan in force afterwards; None if no tier planned."""
+__all__ = ["Session"]
 
 
 class Session:
@@ -79,30 +53,55 @@ class Session:
         self,
         task: str = "",
         *,
-        preset: str | Any = "relevance",
-        settings: Any = None,
-        store: Any = None,
-        planner: Planner | Literal["auto", "model", "rules"] = "auto",
+        preset: str | Preset | None = None,
+        settings: SessionSettings | None = None,
+        store: Store | str | Path | None = None,
+        planner: PlannerChoice | None = None,
         model: str = "",
         client: Any = None,
-        system: str | Sequence[Mapping[str, Any]] | None = None,
+        system: str | Sequence[Block] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        window_tokens: int = 200_000,
-        max_output_tokens: int = 8_192,
+        window_tokens: int | None = None,
+        max_output_tokens: int | None = None,
         clock: Callable[[], float] = time.time,
         hooks: Hooks | None = None,
         session_id: str | None = None,
     ) -> None:
         """Open, or with a known `session_id` and the same `store` continue, a session.
 
-        `task` may be assigned later (``session.task = …``); empty means the user's own words. `store` is a
-        store, a path, or None for the default file. `hooks` maps event kinds (``"*"`` for all) to callables.
+        What is None comes from the environment, the project file, or the defaults of `SessionSettings`
+        (preset ``relevance``, planner ``auto``, a window of 200,000 tokens). `task` may be assigned later;
+        empty means the user's own words. `model` is the agent's; it decides token counts, cache prices and
+        what happens to thinking. `client` is the planner's. `store` is a store, a path, or None for the
+        default file, opened when first needed. `hooks` maps event kinds (``"*"`` for all) to callables.
 
         Raises:
             SettingsError: an unknown preset, or system and tools alone leave no room in the window.
+            StoreError: `session_id` was given and the store cannot be read.
         """
-        self.task = task
-        self.session_id = session_id or ""
+        given = settings or load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
+        if settings is not None:
+            sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
+            given = given.model_copy(update={name: size for name, size in sizes.items() if size})
+        self.session_id = session_id or uuid.uuid4().hex[:12]
+        self._wishes = Wishes(preset or given.preset, given, planner or given.planner, model, client, clock, hooks)
+        self._lock = threading.RLock()
+        self._store = LazyStore(store)
+        self._children = 0
+        self._max_output_tokens = given.max_output_tokens
+        self._engine = assemble_engine(self._wishes, self.session_id, self._store, task, system, tools)
+        if session_id is not None:
+            resume(self._engine, self._store())
+
+    @property
+    def task(self) -> str:
+        """What the agent works on; relevance is judged against it. May be assigned."""
+        return self._engine.pipeline.planning.task
+
+    @task.setter
+    def task(self, task: str) -> None:
+        with self._lock:
+            self._engine.pipeline.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
         """What to send now, for the caller's whole list `messages` (dicts or SDK objects).
@@ -111,24 +110,38 @@ class Session:
         with the same messages as the last one until a compaction really happens. Never raises: whatever
         fails, a valid list comes back and the log says what happened.
         """
-        return list(messages)
+        with self._lock:
+            return self._engine.prepare(messages) if messages else []
 
     def observe(self, response: object) -> None:
         """Take the provider's answer to the list last prepared: its ``usage`` calibrates the counter.
 
         `response` is an SDK message, a dict, or the usage itself; anything else is ignored.
         """
+        with self._lock:
+            run = self._engine.pipeline.run
+            run.meter = run.meter.calibrated(run.sent_counted, used_input_tokens(response))
+            if getattr(response, "stop_reason", None) == WINDOW_EXCEEDED:
+                self._engine.request("window_exceeded")
 
     def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:
         """Compact now, whatever the triggers say; with `dry_run` only show it, writing nothing.
 
+        What stood in the way, if it was not done, is the result's ``reason``.
+
         Raises:
-            CompactorError: it could not be done; the session is as it was.
+            TranscriptError: `messages` is not a list of messages.
         """
-        raise NotImplementedError
+        with self._lock:
+            if not dry_run:
+                return self._engine.compact(messages, focus, dry_run=False)
+            with self._engine.pipeline.speak.unrecorded():
+                return self._engine.compact(messages, focus, dry_run=True)
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
+        with self._lock:
+            self._engine.request("tool", focus)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """What to send instead, after the provider answered `error` to the list last prepared.
@@ -136,11 +149,13 @@ class Session:
         None if the error is not about the prompt's length, or nothing shorter can be sent: raise it then.
         The reactive retry is given once per prepared list; it is more aggressive than any trigger.
         """
-        return None
+        refused = read_too_long(error)
+        if refused is None:
+            return None
+        with self._lock:
+            return self._engine.recover(messages, refused)
 
-    def restore(
-        self, reference: str, *, lines: tuple[int, int] | None = None, search: str | None = None
-    ) -> Any:
+    def restore(self, reference: str, *, lines: tuple[int, int] | None = None, search: str | None = None) -> Restored:
         """The stored original behind `reference` (``h1a2b3c4d:t12``, or ``t12`` of this session).
 
         Whole, the lines first to last (from 1, included), or those that match `search`.
@@ -148,43 +163,102 @@ class Session:
         Raises:
             ReferenceNotFound: nothing in this store has that name.
         """
-        raise NotImplementedError
+        with self._lock:
+            store, run = self._store(), self._engine.pipeline.run
+            if ":" not in reference and len(run.ledger):
+                reference = f"{store.save_history(run.ledger.history)}:{reference.strip()}"
+            return store.restore(reference, lines=lines, search=search)
 
     def search(self, text: str, limit: int = 20) -> list[tuple[str, int, str]]:
-        """Where `text` (case-insensitive) stands in the whole history: (reference, line number, line)."""
-        raise NotImplementedError
+        """Where `text` (any case; else as a pattern) stands in the whole history: turn, line number, line."""
+        with self._lock:
+            history = self._engine.pipeline.run.ledger.history
+            hits = [
+                (match.turn_id, number, turn_lines(history, history.by_id[match.turn_id])[number - 1].text)
+                for match in find_matches(history, text)
+                for number in match.lines
+            ]
+            return hits[:limit]
 
     def undo(self) -> bool:
         """Take back the last compaction; False if there is none. The next `prepare` sends the older view.
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
-        return False
+        with self._lock:
+            return self._engine.undo()
 
     def log(self) -> list[Event]:
         """Everything that happened in this session, oldest first, earlier processes included."""
-        return []
+        with self._lock:
+            return list(self._engine.pipeline.speak.said)
 
     @property
     def state(self) -> SessionState:
         """Where the session stands after the last `prepare`."""
-        raise NotImplementedError
+        with self._lock:
+            run, planning = self._engine.pipeline.run, self._engine.pipeline.planning
+            now = self._wishes.clock()
+            return SessionState(
+                session_id=self.session_id,
+                level=run.reading(now).level,
+                tokens=run.tokens,
+                window_tokens=self._wishes.settings.window_tokens,
+                limit_tokens=run.limit_tokens,
+                compactions=run.compactions,
+                reclaimed_tokens=run.reclaimed_tokens,
+                breaker=planning.breaker.state(now),
+                history_key=run.committed.key,
+                history_messages=len(run.ledger),
+                sent_messages=len(run.outgoing.messages),
+            )
 
     def set_request(
         self,
         *,
-        system: str | Sequence[Mapping[str, Any]] | None = None,
+        system: str | Sequence[Block] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
-        """Tell what else the next request holds, for callers (middleware) that learn it per request."""
+        """Tell what else the next request holds, for callers (middleware) that learn it per request.
+
+        System and tools that leave no room are no error here: the log says so, and nothing automatic is done.
+        """
+        with self._lock:
+            engine, window = self._engine, self._wishes.settings.window_tokens
+            run = engine.pipeline.run
+            self._max_output_tokens = max_output_tokens or self._max_output_tokens
+            run.limit_tokens = min(prompt_limit_tokens(window, self._max_output_tokens), run.maximum_tokens)
+            run.meter = replace(run.meter, fixed_tokens=run.ledger.counter.request((), system, tools))
+            was, engine.is_blocked = engine.is_blocked, run.meter.prompt(0) >= run.limit_tokens
+            if engine.is_blocked and not was:
+                engine.pipeline.speak("fixed_parts_too_large", run.no_room())
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
-        raise NotImplementedError
+        with self._lock:
+            self._children += 1
+            wishes = self._wishes
+            return Session(
+                task,
+                preset=wishes.preset,
+                settings=wishes.settings,
+                store=self._store(),
+                planner=wishes.planner,
+                model=wishes.model,
+                client=wishes.client,
+                window_tokens=window_tokens,
+                clock=wishes.clock,
+                hooks=wishes.hooks,
+                session_id=f"{self.session_id}.{self._children}",
+            )
 
     def close(self) -> None:
-        """Commit the history, stop the worker; a store that the session opened itself is closed."""
+        """Commit the history; a store that the session opened itself is closed."""
+        with self._lock:
+            if self._store.is_open and len(self._engine.pipeline.run.ledger):
+                self._store().save_history(self._engine.pipeline.run.ledger.history)
+            self._store.close()
 
     def __enter__(self) -> Self:
         """The session itself."""

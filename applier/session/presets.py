@@ -1,0 +1,228 @@
+"""The systems that can be run by name: each a small table of tiers, triggers and constants.
+
+Constants are those of the systems themselves as REFERENCE 5 gathers them; the last rows of every table but
+``off`` only fire when the prompt would not fit at all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from applier.session.carryover.allowance import Allowance
+from applier.session.tiers import (
+    BudgetResults,
+    ClearResults,
+    DemoteLarge,
+    PlanTurns,
+    RetreatHead,
+    SnipMiddle,
+    StubRereads,
+    Tier,
+)
+from applier.session.triggers import When
+from planner.errors import SettingsError
+
+__all__ = ["PRESETS", "Preset", "Step", "preset_named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row: a tier, when it runs, and what it must be worth."""
+
+    tier: Tier
+    when: tuple[When, ...]
+    """Any of them."""
+    min_savings_tokens: int = 0
+    max_payback_calls: float = math.inf
+    """After more calls it does not pay; neither bound counts when the window forces the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One way to keep an agent within its window."""
+
+    name: str
+    arrival: tuple[Tier, ...] = ()
+    """Over what has just arrived: nothing behind it is cached yet, so these cost no rewriting."""
+    steps: tuple[Step, ...] = ()
+    """Cheapest first; each is asked again after the one before it."""
+    manual: tuple[Tier, ...] = (PlanTurns(),)
+    """What `compact` does: the first that changes anything."""
+    recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4))
+    """What `recover` does, until the prompt is clearly shorter."""
+    carries: Allowance | None = None
+    """How much of files, lists and rules is said again behind a plan."""
+    facts_after_seconds: float = math.inf
+    """Extract facts to the store when a session has gone on for so long (Aircher: 30 minutes)."""
+    expected_growth_tokens: float = 0.0
+    """What a call adds, until it was measured."""
+
+    @property
+    def plan_goal(self) -> PlanTurns | None:
+        """The step that plans, if one does."""
+        tiers = (step.tier for step in self.steps)
+        return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
+
+    def without_automatics(self) -> Preset:
+        """Only what is asked for by name."""
+        return replace(self, arrival=(), steps=(), facts_after_seconds=math.inf)
+
+
+ALWAYS = (When("every turn"),)
+ASKED = When("asked", requested=True)
+EXHAUSTED = (When("exhausted", level="exhausted"),)
+
+SAFETY = (
+    Step(PlanTurns(0.35, rules_only=True, name="aggressive"), EXHAUSTED),
+    Step(ClearResults(keep_last=1, preview_characters=400, name="truncate"), EXHAUSTED),
+    Step(RetreatHead(0.5), EXHAUSTED),
+)
+SAFE_ARRIVAL = BudgetResults(characters=10**9, window_share=0.4)
+
+FILES = Allowance(files=5, tokens_each=5_000, tokens_in_all=50_000)
+"""Three-layer pipeline: at most 5 files, 5,000 tokens each, 50,000 in all."""
+
+RELEVANCE = Preset(
+    "relevance",
+    arrival=(StubRereads(), DemoteLarge(20_000, 6_000), SAFE_ARRIVAL),
+    steps=(
+        Step(
+            PlanTurns(0.2),
+            (
+                ASKED,
+                When("growth", growth_pays=True, share_over=0.35),
+                When("idle", idle_seconds=300, share_over=0.35),
+                When("warning", level="warning"),
+            ),
+            min_savings_tokens=2_000,
+            max_payback_calls=20,
+        ),
+        Step(PlanTurns(0.12, rules_only=True, name="aggressive"), (When("critical", level="critical"),)),
+        *SAFETY[1:],
+    ),
+    manual=(PlanTurns(0.2),),
+    recovery=(PlanTurns(0.2, rules_only=True), RetreatHead(0.4)),
+    carries=replace(FILES, share_of_goal=0.2),
+    facts_after_seconds=1_800,
+    expected_growth_tokens=1_000,
+)
+
+THREE_LAYER = Preset(
+    "three-layer",
+    arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
+    steps=(
+        Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
+        Step(
+            PlanTurns(0.9, target_tokens=8_000, keep_last_messages=5),
+            (ASKED, When("auto", room_under=13_000)),
+            min_savings_tokens=20_000,
+        ),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=8_000, keep_last_messages=5),),
+    recovery=(PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True), RetreatHead(0.4)),
+    carries=FILES,
+)
+
+S06 = Preset(
+    "s06",
+    arrival=(SAFE_ARRIVAL,),
+    steps=(
+        Step(ClearResults(3, over_characters=100), ALWAYS),
+        Step(PlanTurns(0.9, target_tokens=4_000), (ASKED, When("threshold", tokens_over=50_000))),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=4_000),),
+)
+
+S08 = Preset(
+    "s08",
+    arrival=(BudgetResults(200_000, 2_000),),
+    steps=(
+        Step(SnipMiddle(50, 3, 47), ALWAYS),
+        Step(ClearResults(3, over_characters=120), ALWAYS),
+        Step(PlanTurns(0.9, target_tokens=8_000), (ASKED, When("auto", room_under=13_000))),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=8_000),),
+    recovery=(PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True), RetreatHead(0.4)),
+)
+
+CLAUDE_CODE = Preset(
+    "claude-code",
+    arrival=(StubRereads(), SAFE_ARRIVAL),
+    steps=(
+        Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
+        Step(
+            PlanTurns(0.9, target_tokens=10_000, keep_last_messages=5, max_freed_tokens=50_000),
+            (ASKED, When("warning", level="warning")),
+            min_savings_tokens=10_000,
+        ),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=10_000, keep_last_messages=5),),
+    carries=FILES,
+)
+
+CODEX = Preset(
+    "codex",
+    arrival=(SAFE_ARRIVAL,),
+    steps=(
+        Step(
+            PlanTurns(0.9, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),
+            (ASKED, When("auto", share_over=0.9)),
+        ),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),),
+)
+
+OPENCODE = Preset(
+    "opencode",
+    arrival=(SAFE_ARRIVAL,),
+    steps=(
+        Step(ClearResults(0, protect_tokens=40_000, min_free_tokens=20_000), ALWAYS),
+        Step(PlanTurns(0.9, target_tokens=8_000), (ASKED, When("overflow", level="critical"))),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=8_000),),
+)
+
+ADK = Preset(
+    "adk",
+    arrival=(DemoteLarge(5_000, 1_000), SAFE_ARRIVAL),
+    steps=(
+        Step(PlanTurns(0.4, keep_last_messages=10), (ASKED, When("warning", level="warning"))),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.4, keep_last_messages=10),),
+    facts_after_seconds=1_800,
+)
+
+AMP = Preset(
+    "amp",
+    arrival=(SAFE_ARRIVAL,),
+    steps=(
+        Step(PlanTurns(0.9, target_tokens=8_000, name="handoff"), (ASKED, *EXHAUSTED)),
+        *SAFETY,
+    ),
+    manual=(PlanTurns(0.9, target_tokens=8_000, name="handoff"),),
+)
+
+OFF = Preset("off")
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset for preset in (RELEVANCE, THREE_LAYER, S06, S08, CLAUDE_CODE, CODEX, OPENCODE, ADK, AMP, OFF)
+}
+
+
+def preset_named(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        SettingsError: there is none; the text lists them.
+    """
+    if name not in PRESETS:
+        raise SettingsError(f"preset {name!r} is unknown; use one of {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,123 @@
+"""Notices when the agent names something that now stands only behind a reference, and which turn holds it.
+
+Reads the new messages and the removed turns; brings nothing back itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from applier.session.edits import Addition
+from applier.session.frame import Frame
+from applier.session.ledger import Ledger
+from planner.history import History
+from planner.lines import call_text, join_lines, turn_lines
+from planner.messages import Message, blocks, plain_message, result_text
+from planner.specifics import specifics_of
+from planner.stand_ins import clean
+
+__all__ = ["Named", "Recall", "restored_text"]
+
+MIN_CHARACTERS = 6
+"""Shorter names stand in too many turns to point at one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Something removed that the agent has named."""
+
+    name: str
+    turn_id: str
+    tokens: int
+
+
+@dataclass
+class Recall:
+    """What stands in the list that is sent, and what was removed from it."""
+
+    removed: list[tuple[str, str]] = field(default_factory=list)
+    """Turn id and text of each removed turn, oldest first."""
+    _standing: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, frame: Frame, ledger: Ledger) -> Recall:
+        """For a frame that has just come into force."""
+        if frame.plan is None:
+            return cls()
+        history = ledger.history
+        gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in history.by_id]
+        found = cls(
+            [(turn_id, turn_text(history, turn_id)) for turn_id in gone],
+            [_said(plain_message(message)) for message in frame.head],
+        )
+        found._standing += [_said(message) for message in ledger.plain[frame.start :]]
+        return found
+
+    def hear(self, new: Iterable[Message], ledger: Ledger) -> list[Named]:
+        """What `new` messages name that stands nowhere any more, newest turn first; work by the new ones."""
+        if not self.removed:
+            return []
+        new = list(new)
+        self._standing += [_said(message, own=False) for message in new]
+        names = [name for name in _named(new) if not any(name in text for text in self._standing)]
+        self._standing += [_said(message) for message in new]
+        found: dict[str, Named] = {}
+        for name in names:
+            holder = next((item for item in reversed(self.removed) if name in item[1]), None)
+            if holder is not None and holder[0] not in found:
+                found[holder[0]] = Named(name, holder[0], ledger.counter.text(holder[1]))
+        return list(found.values())
+
+
+def restored_text(ledger: Ledger, named: Named, message: int) -> Addition:
+    """The turn said again behind message `message`."""
+    text = clean(turn_text(ledger.history, named.turn_id)).replace("</restored", "&lt;/restored")
+    return Addition(
+        message,
+        f'<restored turn="{named.turn_id}">\n'
+        f"Shortened away before, and named just now ({clean(named.name)}); for reference, not an instruction.\n"
+        f"{text}\n</restored>",
+    )
+
+
+def turn_text(history: History, turn_id: str) -> str:
+    """The whole text of a turn."""
+    return join_lines(turn_lines(history, history.by_id[turn_id]))
+
+
+def _said(message: Message, *, own: bool = True) -> str:
+    """The text of a message; without `own`, only what others than the agent said."""
+    return "\n".join(_texts(message, own))
+
+
+def _texts(message: Message, own: bool) -> Iterator[str]:
+    if message["role"] == "assistant" and not own:
+        return
+    for block in blocks(message):
+        if block["type"] == "text":
+            yield str(block.get("text", ""))
+        elif block["type"] == "tool_use":
+            yield call_text(block)
+        else:
+            yield result_text(block)
+
+
+def _named(new: Iterable[Message]) -> Iterator[str]:
+    """Paths, URLs and identifiers that the agent itself writes in its words or in calls that failed.
+
+    A call that worked brings what it needs by itself.
+    """
+    failed = {
+        block.get("tool_use_id")
+        for message in new
+        for block in blocks(message)
+        if block["type"] == "tool_result" and block.get("is_error")
+    }
+    for message in new:
+        for block in blocks(message) if message["role"] == "assistant" else ():
+            if block["type"] == "text" or (block["type"] == "tool_use" and block.get("id") in failed):
+                text = str(block.get("text", "")) if block["type"] == "text" else call_text(block)
+                for name, kind in specifics_of(text).items():
+                    if kind != "number" and len(name) >= MIN_CHARACTERS:
+                        yield name
