@@ -19,6 +19,7 @@ from planner.validity import check_messages
 __all__ = ["Soundness", "measure_soundness"]
 
 _NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
+_POINTER = re.compile(r'restore_context\("(?:(h[0-9a-f]{8,64}):)?t(\d+)"\)')
 _RANGE = re.compile(r"t(\d+)(?:-t?(\d+))?")
 
 
@@ -72,9 +73,10 @@ def _restored(history: History, result: Sequence[Message]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder, "restore.db"))
         try:
-            store.save_history(history)
+            saved = store.save_history(history)
             back = [
-                turn.id in named and store.restore(f"{named[turn.id]}:{turn.id}").messages == history.messages_of(turn)
+                turn.id in named
+                and store.restore(f"{named[turn.id] or saved}:{turn.id}").messages == history.messages_of(turn)
                 for turn in gone
             ]
         finally:
@@ -88,8 +90,9 @@ def _stands(history: History, turn: Turn, standing: Collection[str]) -> bool:
 
 
 def _named_turns(text: str) -> dict[str, str]:
-    """The history key under which each turn is named in the notes of `text`; a note without one has the last."""
-    key, found = "", {}
+    """The turns that `text` points at, each with the history key given there; a note without one has the last."""
+    found = {f"t{number}": key for key, number in _POINTER.findall(text)}
+    key = ""
     for own, turns in _NOTE.findall(text):
         key = own or key
         for first, last in _RANGE.findall(turns):
