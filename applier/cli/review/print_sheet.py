@@ -34,7 +34,9 @@ INDENT = 2
 def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     """Print `sheet`; with `whole` every stand-in in full."""
     plan = sheet.plan
-    console.print(clean(f"Task: {shorten(plan.task, TASK_LINES * console.width - len('Task: '))}", "bold"), "")
+    console.print(
+        clean(f"Task: {shorten(plan.task, TASK_LINES * console.width - len('Task: '))}", "bold"), "", sep="\n"
+    )
     console.print(_table(sheet.rows, wide=console.width >= WIDE))
     _section(console, "Left in place of what is removed", _left(sheet.stand_ins, whole), whole)
     _section(console, "Failed approaches, kept", map(_failed, sheet.failed), whole)

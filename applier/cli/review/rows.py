@@ -79,6 +79,8 @@ def _folded(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> Row:
 
 
 def _counted(words: Iterator[str]) -> str:
-    """The distinct `words`, most frequent first, each with how often it stands there if more than once."""
+    """The distinct `words`, most frequent first, each with how often it stands there where they differ."""
     counts = Counter(word for word in words if word)
-    return ", ".join(word if count == 1 else f"{count} {word}" for word, count in counts.most_common())
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(word if count == 1 else f"{count}× {word}" for word, count in counts.most_common())

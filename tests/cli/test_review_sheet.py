@@ -1,0 +1,138 @@
+"""The printed review of one plan made by hand, letter by letter, on a narrow and a wide terminal.
+
+After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/cli/test_review_sheet.py``, and read the difference.
+"""
+
+import math
+import os
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from applier.cli.review.print_sheet import print_sheet
+from applier.cli.review.rows import table_rows
+from applier.cli.review.sheet import Failed, Sheet, StandIn
+from applier.view import Preview
+from planner import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
+
+GOLDEN = Path(__file__).parent / "golden"
+HEADS = {
+    "t1": "user: Fix the token refresh race in src/auth.ts, please.",
+    "t2": "Read src/auth.ts",
+    "t3": "Bash npm test -- auth",
+    "t8": "Edit src/auth.ts",
+    "t9": "Bash npm test -- auth --testNamePattern parallel_refresh --runInBand --verbose",
+}
+HEADS |= {f"t{number}": f"Read src/part{number}.ts" for number in (4, 5, 6, 7)}
+
+
+def decision(number, strategy, score, before, after, reason="", **more):
+    return TurnDecision(
+        turn_id=f"t{number}",
+        strategy=strategy,
+        relevance_score=score,
+        reason=reason,
+        tokens_before=before,
+        tokens_after=after,
+        **more,
+    )
+
+
+PLAN = CompactionPlan(
+    task="Fix the token refresh race in src/auth.ts",
+    history=HistoryStamp(messages=18, turns=9, tokens=12_905, digest="sha256:" + "ab" * 32),
+    target_tokens=3_000,
+    turns=(
+        decision(1, "keep", 1.0, 41, 41, "the task itself"),
+        decision(2, "reference", 0.22, 2_013, 11, "read again at t8"),
+        decision(3, "summarize", 0.6, 4_120, 44, "failed approach", failed_approach=True, summary="Deadlock."),
+        *(decision(number, "drop", number / 100, 1_500, 0, "read once, never named again") for number in (4, 5, 6, 7)),
+        decision(8, "keep", 0.9, 311, 311, "the last edit"),
+        decision(9, "keep", 0.8, 420, 420, "live tail"),
+    ),
+    extracted_facts=(
+        ExtractedFact(type="constraint", content="Must support Node 18+", quote="no Bun-only APIs", source="t1"),
+        ExtractedFact(type="error", content="timeout after 30 s", source="t3"),
+        ExtractedFact(type="file_state", content="src/auth.ts: refresh() holds a lock", source="t8"),
+    ),
+    estimated_tokens=1_104,
+    findings=(Finding(code="failed_approach", turn_id="t3", problem="drop would lose how it failed", repair="kept"),),
+    provenance=Provenance(
+        planner="model",
+        model="claude-sonnet-5-5",
+        prompts="sha256:" + "cd" * 32,
+        usage=Usage(input_tokens=2_104, output_tokens=138, requests=1),
+    ),
+)
+PREVIEW = Preview([], 12_905, 1_104, 2, 12_864, 1.1, "strip", PLAN)
+SHEET = Sheet(
+    PLAN,
+    tuple(table_rows(PLAN, HEADS)),
+    (Failed("t3", "summarize", HEADS["t3"], "Error: parallel_refresh timed out after 30 s · 1 failed, 41 passed"),),
+    (
+        StandIn("t2", "reference", 2_013, 11, "t2 Read src/auth.ts"),
+        StandIn("t3", "summarize", 4_120, 44, "t3 ✗ Deadlock.\n" + "\n".join(f" line {n}" for n in range(1, 9))),
+    ),
+    PREVIEW,
+)
+
+
+def printed(sheet: Sheet, width: int, **how: bool) -> str:
+    console = Console(file=StringIO(), width=width, markup=False, emoji=False, highlight=False)
+    print_sheet(console, sheet, **how)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_review_reads_as_agreed(width):
+    found, path = printed(SHEET, width), GOLDEN / f"review-{width}.txt"
+    if os.environ.get("REWRITE_GOLDEN"):
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+def test_all_unfolds_rows_stand_ins_and_facts():
+    whole = printed(Sheet(PLAN, tuple(table_rows(PLAN, HEADS, fold=False)), (), SHEET.stand_ins), 80, whole=True)
+    assert all(f"\nt{number} " in whole for number in range(1, 10))
+    assert "line 8" in whole
+    assert "timeout after 30 s" in whole
+
+
+def test_never_paying_back_is_said():
+    preview = Preview([], 10, 10, 0, 10, math.inf, "strip", PLAN)
+    assert "never pays back" in printed(Sheet(PLAN, (), preview=preview), 80)
+    assert Sheet(PLAN, (), preview=preview).to_json()["cost"]["payback_calls"] is None
+
+
+strategies = st.lists(st.sampled_from(["keep", "summarize", "reference", "drop"]), min_size=1, max_size=60)
+
+
+@given(strategies)
+def test_folded_rows_lose_no_turn_and_no_token(strategies):
+    turns = tuple(decision(n, strategy, 0.5, n, n // 2) for n, strategy in enumerate(strategies, 1))
+    plan = PLAN.model_copy(update={"turns": turns})
+    rows = table_rows(plan, {})
+    assert sum(row.tokens_before for row in rows) == sum(own.tokens_before for own in turns)
+    assert sum(row.tokens_after for row in rows) == sum(own.tokens_after for own in turns)
+    shown = [part for row in rows for part in row.turns.split("-")]
+    assert shown[0] == "t1"
+    assert shown[-1] == f"t{len(turns)}"
+    assert all(row.strategy in ("drop", "reference") for row in rows if "-" in row.turns)
+
+
+@given(st.text(min_size=1), st.text(), st.integers(60, 140))
+def test_no_content_steers_the_terminal_or_widens_the_table(what, why, width):
+    plan = PLAN.model_copy(update={"turns": (decision(1, "keep", 0.5, 1, 1, why),), "task": what})
+    out = printed(Sheet(plan, tuple(table_rows(plan, {"t1": what}))), width)
+    assert not {char for char in out if ord(char) < 32 and char != "\n"}
+    assert "\x1b" not in out
+    out.encode()
+
+
+def test_markup_in_content_is_shown_as_it_is():
+    plan = PLAN.model_copy(update={"turns": (decision(1, "keep", 0.5, 1, 1, "[bold]x[/]"),)})
+    assert "[bold]x[/]" in printed(Sheet(plan, tuple(table_rows(plan, {}))), 80)
