@@ -1,0 +1,68 @@
+"""What every test gets: no network but loopback, no key and no settings of whoever runs it, real transcripts."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "transcripts"
+LOOPBACK = ("127.0.0.1", "::1", "localhost", b"127.0.0.1", b"localhost", "", None)
+
+settings.register_profile(
+    "compactor",
+    parent=settings(),
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("compactor")
+
+
+class NetworkTouched(BaseException):
+    """A test tried to leave this machine; no `except Exception` may hide it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_loopback():
+    """Let an accidental live call fail at once instead of hanging, or worse, succeeding."""
+    connect, resolve = socket.socket.connect, socket.getaddrinfo
+
+    def connect_here(self, address):
+        if self.family != socket.AF_UNIX and address[0] not in LOOPBACK:
+            raise NetworkTouched(f"connect to {address}")
+        return connect(self, address)
+
+    def resolve_here(host, *args, **kwargs):
+        if host not in LOOPBACK:
+            raise NetworkTouched(f"look up {host!r}")
+        return resolve(host, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_here)
+        patch.setattr(socket, "getaddrinfo", resolve_here)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment(tmp_path_factory):
+    """No key, no setting and no store of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [
+            name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENAI_", "COMPACTOR_", "CLAUDE_"))
+        ]:
+            patch.delenv(name)
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("COMPACTOR_STORE", str(tmp_path_factory.mktemp("store") / "store.db"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_transcripts():
+    """The real transcripts beside this repository as (name, transcript) pairs; skips where there are none."""
+    files = sorted(SHARED.glob("*.json"))
+    if not files:
+        pytest.skip("no shared transcripts beside this repository")
+    return [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in files]
