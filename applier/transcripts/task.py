@@ -16,6 +16,8 @@ FEWEST_WORDS = 4
 """Shorter words of the user ("yes", "go on", "please push") answer something; they set no task."""
 LONGEST_CHARACTERS = 2_000
 """A guessed task is cut here: what stands behind it is a paste."""
+SEARCHED_CHARACTERS = 50_000
+"""Of one text no more is searched for the user's words."""
 
 _ANSWER = re.compile(
     r"\W*(?:thanks|thank you|great|perfect|awesome|nice|that'?s all|no,? that|yes|yep|sure|correct)\b", re.I
@@ -46,7 +48,7 @@ def _words(message: Message) -> Iterator[str]:
         return
     for block in blocks(message):
         if block["type"] == "text" and isinstance(block.get("text"), str):
-            history = read_history([{"role": "user", "content": block["text"]}])
+            history = read_history([{"role": "user", "content": block["text"][:SEARCHED_CHARACTERS]}])
             words = join_lines(own_words(turn_lines(history, history.turns[0]))).strip()
             if words:
                 yield words

@@ -38,7 +38,7 @@ class LogLine(BaseModel):
     is_meta: bool | None = Field(default=False, alias="isMeta")
     is_summary: bool | None = Field(default=False, alias="isCompactSummary")
     is_api_error: bool | None = Field(default=False, alias="isApiErrorMessage")
-    compaction: dict[str, Any] = Field(default={}, alias="compactMetadata")
+    compaction: dict[str, Any] = Field(default_factory=dict, alias="compactMetadata")
     timestamp: str | None = None
     message: _LogMessage | None = None
     attachment: dict[str, Any] | None = None
