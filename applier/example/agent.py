@@ -38,7 +38,7 @@ def run_agent(
     workspace: Workspace,
     messages: list[Any],
     *,
-    model: str = "claude-sonnet-4-5",
+    model: str = "claude-sonnet-5-5",
     tools: list[dict[str, Any]] = TOOLS,
 ) -> Iterator[list[Any]]:
     """Work until the person is content; yields `messages` each time they have grown by a call or an answer.
