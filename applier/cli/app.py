@@ -24,6 +24,7 @@ COMMANDS = {
     "facts": "facts",
     "log": "log",
     "undo": "undo",
+    "eval": "evaluate",
     "prompts": "prompts",
     "store": "store",
     "demo": "demo",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 from rich.status import Status
 from rich.text import Text
 
-__all__ = ["clean", "one_line", "print_json", "screen", "shorten", "working"]
+__all__ = ["clean", "one_line", "print_json", "progress", "screen", "shorten", "working"]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates."""
@@ -27,6 +30,15 @@ def screen() -> Console:
 def working(what: str) -> Status:
     """Shows on a terminal's standard error that something is being done, until it is left; else nothing."""
     return Console(stderr=True, markup=False).status(what)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal's standard error; call what it gives once a step. Shows nothing elsewhere."""
+    console = Console(stderr=True, markup=False)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
 
 
 def clean(text: str, style: str = "") -> Text:
