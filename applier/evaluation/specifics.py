@@ -16,7 +16,7 @@ _WORD = r"\w+(?:[.\-:@]+\w+)*"
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
 
 _TRAILING = ".,;:!?-…"
-_NOISE = re.compile(r"\\[bnrt](?=\w)|\.{3,}")
+_NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
 """Escapes of a regular expression or string in front of a name, and dots between two."""
 _PHRASE = re.compile(r"\d+-?[a-z]+")
 _NUMBER = re.compile(r"\d+(?:[.,:\-]\d+)*")
