@@ -54,8 +54,8 @@ def longer_cache_marks_come_first(request: Request) -> Iterator[Violation]:
 
 def images_are_few(request: Request) -> Iterator[Violation]:
     """Rule 20: at most 100 images and pages; over 20 images each at most 2000 px."""
-    images = [(place, block) for place, block in request.places() if block.get("type") == "image"]
-    documents = [block for _, block in request.places() if block.get("type") == "document"]
+    images = [(place, block) for place, block in request.places if block.get("type") == "image"]
+    documents = [block for _, block in request.places if block.get("type") == "document"]
     total = len(images) + sum(map(visible_pages, documents))
     if total > MAX_IMAGES_AND_PAGES:
         problem = f"{total} images and pages"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from planner.families import ModelFamily
@@ -14,10 +15,9 @@ __all__ = ["THINKING", "Request", "place_of"]
 THINKING = ("thinking", "redacted_thinking")
 
 
-def place_of(message: int, block: int | None = None, inner: int | None = None) -> str:
-    """``messages[3]``, ``messages[3].content[1]`` or ``messages[3].content[1].content[0]``."""
-    parts = (index for index in (block, inner) if index is not None)
-    return f"messages[{message}]" + "".join(f".content[{index}]" for index in parts)
+def place_of(message: int, block: int | None = None) -> str:
+    """``messages[3]`` or ``messages[3].content[1]``."""
+    return f"messages[{message}]" if block is None else f"messages[{message}].content[{block}]"
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Request:
 
     def blocks(self, *roles: str) -> Iterator[tuple[int, int, Block]]:
         """Each top-level block with the index of its message and its own, of messages with one of `roles`."""
-        for at, message in enumerate(self.messages):
-            if not roles or message["role"] in roles:
-                for index, block in enumerate(blocks(message)):
-                    yield at, index, block
+        for at, index, block in self._blocks:
+            if not roles or self.messages[at]["role"] in roles:
+                yield at, index, block
 
-    def places(self) -> Iterator[tuple[str, Block]]:
+    @cached_property
+    def _blocks(self) -> list[tuple[int, int, Block]]:
+        contents = enumerate(map(blocks, self.messages))
+        return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
+
+    @cached_property
+    def places(self) -> list[tuple[str, Block]]:
         """Every block of the messages with its place, those inside results included."""
-        for at, index, block in self.blocks():
-            yield place_of(at, index), block
-            inner = block.get("content")
-            for number, item in enumerate(inner if isinstance(inner, list) else ()):
-                if isinstance(item, dict):
-                    yield place_of(at, index, number), item
+        return [place for at, index, block in self._blocks for place in _with_inner(at, index, block)]
 
     def marked_places(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Everything that may carry a cache mark, in the order the API reads: tools, system, messages."""
@@ -56,10 +56,19 @@ class Request:
         if self.system and not isinstance(self.system, str):
             for number, block in enumerate(self.system):
                 yield f"system[{number}]", block
-        yield from self.places()
+        yield from self.places
 
     @property
     def last_assistant(self) -> int | None:
         """Index of the last assistant message."""
         found = (at for at in reversed(range(len(self.messages))) if self.messages[at]["role"] == "assistant")
         return next(found, None)
+
+
+def _with_inner(at: int, index: int, block: Block) -> Iterator[tuple[str, Block]]:
+    place = place_of(at, index)
+    yield place, block
+    inner = block.get("content")
+    for number, item in enumerate(inner if isinstance(inner, list) else ()):
+        if isinstance(item, dict):
+            yield f"{place}.content[{number}]", item

@@ -1,0 +1,358 @@
+"""The 24 rules of the Messages API: one list that keeps each, one that breaks it; the eight malformed shapes."""
+
+import base64
+import json
+
+import anthropic.types
+import pytest
+from hypothesis import given
+from pydantic import TypeAdapter
+
+from planner.errors import TranscriptError
+from planner.families import model_family
+from planner.history import read_history
+from planner.validity import Violation, check_edit, check_messages
+from planner.validity.request import Request
+from planner.validity.shape import list_starts_with_the_user
+from tests.strategies import answered_histories, histories, image, make_session, text
+
+OLD = "claude-sonnet-4-5"
+SYSTEM_TAKER = "claude-opus-4-8"
+
+
+def user(*content):
+    return {"role": "user", "content": list(content)}
+
+
+def assistant(*content):
+    return {"role": "assistant", "content": list(content)}
+
+
+def call(name="toolu_1", arguments=None):
+    return {
+        "type": "tool_use",
+        "id": name,
+        "name": "Read",
+        "input": {"path": "a.py"} if arguments is None else arguments,
+    }
+
+
+def result(name="toolu_1", content="done", **more):
+    return {"type": "tool_result", "tool_use_id": name, "content": content, **more}
+
+
+def thought(words="hm", signature="sig-1"):
+    return {"type": "thinking", "thinking": words, "signature": signature}
+
+
+def searched(name="srvtoolu_1"):
+    asked = {"type": "server_tool_use", "id": name, "name": "web_search", "input": {"query": "x"}}
+    return [asked, {"type": "web_search_tool_result", "tool_use_id": name, "content": []}]
+
+
+def compaction(**fields):
+    return {"type": "compaction", "content": "what was said", **fields}
+
+
+def marked(block, ttl="5m"):
+    return {**block, "cache_control": {"type": "ephemeral", "ttl": ttl}}
+
+
+def pdf(pages):
+    body = b"%PDF-1.4\n" + b"<< /Type /Pages >>\n" + b"<< /Type /Page >>\n" * pages
+    source = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(body).decode()}
+    return {"type": "document", "source": source}
+
+
+HI, OK = user(text("hi")), assistant(text("ok"))
+ASKED = [HI, assistant(call())]
+ANSWERED = [*ASKED, user(result())]
+TWO_CALLS, BOTH = [HI, assistant(call("a"), call("b"))], user(result("a"), result("b"))
+
+
+def said(*content):
+    """The user, then an assistant message of `content`, then the user again."""
+    return [HI, assistant(*content), HI]
+
+
+def run(*calls, results):
+    """The user, a message of `calls`, a message of `results`."""
+    return [HI, assistant(*calls), user(*results)]
+
+
+THOUGHT = said(thought(), text("ok"))
+SYSTEM = {"role": "system", "content": "be brief"}
+SIGNED = compaction(signature="s")
+FOUR = [marked(text("x"))] * 4
+SHORT, LONG = marked(text("x")), marked(text("y"), "1h")
+
+RULES = [
+    (1, "unanswered_call", ANSWERED, [*ASKED, user(text("well?"))], {}),
+    (1, "unanswered_call", ANSWERED, ASKED, {}),
+    (1, "call_role", ANSWERED, [user(text("hi"), call())], {}),
+    (2, "uncalled_result", ANSWERED, [HI, OK, user(result())], {}),
+    (3, "late_result", run(call(), results=[result(), text("go")]), run(call(), results=[text("go"), result()]), {}),
+    (4, "split_results", [*TWO_CALLS, BOTH], [*TWO_CALLS, user(result("a")), user(result("b"))], {}),
+    (4, "alternation", [HI, OK, HI], [HI, HI], {}),
+    (5, "repeated_result", ANSWERED, run(call(), results=[result(), result()]), {}),
+    (6, "repeated_call", [*ANSWERED, *run(call("b"), results=[result("b")])[1:]], [*ANSWERED, *ANSWERED[1:]], {}),
+    (7, "bad_id", ANSWERED, run(call("call.1"), results=[result("call.1")]), {}),
+    (8, "bad_input", run(call(arguments={}), results=[result()]), run(call(arguments="{}"), results=[result()]), {}),
+    (9, "uncalled_server_result", said(*searched()), said(searched()[1]), {}),
+    (9, "unanswered_server_call", said(*searched()), said(searched()[0]), {}),
+    (10, "broken_thinking", THOUGHT, said({"type": "redacted_thinking"}, text("ok")), {}),
+    (10, "thinking_role", [HI], [user(thought(), text("hi"))], {}),
+    (10, "last_thinking", THOUGHT[:2], [HI, assistant(text("ok"), thought())], {}),
+    (10, "late_thinking", THOUGHT, said(text("ok"), thought(), text("so")), {"model": OLD}),
+    (11, "unsigned_thinking", THOUGHT, said(thought(signature=""), text("ok")), {}),
+    (
+        12,
+        "lost_thinking",
+        run(thought(), call(), results=[result()]),
+        ANSWERED,
+        {"model": OLD, "thinking_enabled": True},
+    ),
+    (13, "thinking_off", [HI, OK, HI], THOUGHT, {"thinking_enabled": False}),
+    (15, "prefill", [HI, OK, HI], [HI, OK], {"model": "claude-opus-4-6"}),
+    (16, "trailing_space", [HI, OK], [HI, assistant(text("ok "))], {"model": OLD}),
+    (17, "blank_text", [HI], [user(text("hi"), text(" \n"))], {}),
+    (17, "blank_text", [HI], [{"role": "user", "content": ""}], {}),
+    (17, "blank_text", ANSWERED, run(call(), results=[result(content=[text("")])]), {}),
+    (17, "empty_content", [HI], said(), {}),
+    (18, "too_many_cache_marks", [user(*FOUR)], [user(*FOUR, SHORT)], {}),
+    (18, "cache_mark_place", [user(SHORT)], [{**HI, "cache_control": {"type": "ephemeral"}}], {}),
+    (18, "cache_mark_place", THOUGHT, said(marked(thought()), text("ok")), {}),
+    (18, "cache_mark_order", [user(LONG, SHORT)], [user(SHORT, LONG)], {}),
+    (19, "system_message", [HI], [HI, SYSTEM], {"model": OLD}),
+    (19, "system_place", [HI, OK, HI, SYSTEM, OK, HI], [*ASKED, SYSTEM, user(result())], {"model": SYSTEM_TAKER}),
+    (19, "unknown_role", [HI], [HI, {"role": "tool", "content": "done"}], {}),
+    (20, "too_many_images", [user(*[image()] * 100)], [user(*[image()] * 99, pdf(2))], {}),
+    (20, "large_image", [user(*[image(1)] * 19, image(2001))], [user(*[image(1)] * 20, image(2001))], {}),
+    (20, "too_many_bytes", [user(text("x" * 1000))], [user(text("x" * 33 * 1024 * 1024))], {}),
+    (21, "surrogate", [user(text("🚀"))], [user(text("\ud83d"))], {}),
+    (22, "too_long", [HI], [user(text("word " * 500))], {"window_tokens": 300}),
+    (23, "compaction_place", [assistant(SIGNED), HI], said(SIGNED), {}),
+    (23, "compaction_place", said(compaction(), text("ok")), said(text("ok"), compaction()), {}),
+    (23, "compaction_repeated", [assistant(SIGNED), HI], [assistant(SIGNED), *said(SIGNED)], {}),
+    (23, "compaction_empty", [assistant(compaction()), HI], [assistant({**SIGNED, "content": ""}), HI], {}),
+    (24, "first_role", [HI], [OK, HI], {}),
+    (24, "no_messages", [HI], [], {}),
+]
+
+
+@pytest.mark.parametrize(("rule", "code", "kept", "broken", "options"), RULES, ids=[f"{r[0]}-{r[1]}" for r in RULES])
+def test_rule(rule, code, kept, broken, options):
+    assert [v for v in check_messages(kept, **options) if v.rule == rule] == []
+    assert (rule, code) in {(v.rule, v.code) for v in check_messages(broken, **options)}
+
+
+def test_rule_24_a_hundred_thousand_messages_are_the_most():
+    """Asked of the rule alone: all rules over such a list take seconds."""
+    most, family = [HI] * 100_000, model_family("")
+    assert list(list_starts_with_the_user(Request(most, family))) == []
+    assert [v.code for v in list_starts_with_the_user(Request([*most, HI], family))] == ["too_many_messages"]
+
+
+def test_rule_14_thinking_behind_the_first_change_is_no_longer_valid():
+    before = [
+        HI,
+        assistant(call("a")),
+        user(result("a", "x" * 500)),
+        assistant(thought("1", "s1"), call("b")),
+        user(result("b")),
+    ]
+    shorter = [*before[:2], user(result("a", "cut")), *before[3:]]
+    assert [(v.rule, v.place) for v in check_edit(before, shorter)] == [(14, "messages[3].content[0]")]
+    assert check_edit(before, before) == []
+    assert check_edit(before, [*before, assistant(thought("2", "s2"), text("ok")), HI]) == []
+    assert check_edit(before, [*shorter[:3], assistant(call("b")), user(result("b"))]) == [], (
+        "stripped: nothing left to refuse"
+    )
+    assert check_edit(before, shorter, "claude-opus-4-8") == [], "thinking is not bound there"
+
+
+def test_rule_14_moved_cache_marks_and_merged_neighbours_change_nothing():
+    before = [HI, assistant(thought("1", "s1"), call()), user(result())]
+    moved = [user(marked(text("hi"))), *before[1:]]
+    assert check_edit(before, moved) == []
+    apart = [HI, user(text("more")), *before[1:]]
+    assert check_edit(apart, [user(text("hi"), text("more")), *before[1:]]) == []
+
+
+def test_all_rules_but_14_are_in_the_table():
+    assert {rule for rule, *_ in RULES} | {14} == set(range(1, 25))
+
+
+def test_edit_of_latest_thinking_breaks_rule_10():
+    before = [HI, assistant(thought("1", "s1"), thought("2", "s2"), call()), user(result())]
+    swapped = [HI, assistant(thought("2", "s2"), thought("1", "s1"), call()), user(result())]
+    assert {v.rule for v in check_edit(before, swapped, "claude-opus-4-5")} == {10}
+    stripped = [HI, assistant(call()), user(result())]
+    assert check_edit(before, stripped) == []
+
+
+def test_signature_on_another_text_breaks_rule_11():
+    before = [HI, assistant(thought("long story", "s1"), text("ok")), HI]
+    cut = [HI, assistant(thought("long", "s1"), text("ok")), HI]
+    assert 11 in {v.rule for v in check_edit(before, cut, "claude-opus-4-5")}
+
+
+def test_changed_compaction_block_breaks_rule_23():
+    before = [assistant(compaction(signature="s")), HI]
+    assert {
+        v.rule for v in check_edit(before, [assistant({**compaction(signature="s"), "content": "shorter"}), HI])
+    } == {23}
+
+
+SHAPES = {
+    "unmatched call": ([*ASKED, OK, HI], {"unanswered_call", "alternation"}),
+    "unmatched result": ([HI, OK, user(result())], {"uncalled_result"}),
+    "a user message between call and result": (
+        [*ASKED, user(text("wait")), user(result())],
+        {"unanswered_call", "uncalled_result", "alternation"},
+    ),
+    "an assistant message between call and result": (
+        [*ASKED, OK, user(result())],
+        {"unanswered_call", "uncalled_result", "alternation"},
+    ),
+    "duplicate call id": ([*ANSWERED, assistant(call()), user(result())], {"repeated_call", "repeated_result"}),
+    "wrong id": ([*ASKED, user(result("toolu_2"))], {"unanswered_call", "uncalled_result"}),
+    "a parallel result missing": ([*TWO_CALLS, user(result("a"))], {"unanswered_call"}),
+    "parallel results in the wrong order": ([*TWO_CALLS, user(result("b"), result("a"))], {"result_order"}),
+}
+
+CONTENT = TypeAdapter(list[anthropic.types.ContentBlock])
+
+
+def as_sdk_objects(messages):
+    """As people append them: the assistant's content is the list that the SDK gave back."""
+    return [
+        {**message, "content": CONTENT.validate_python(message["content"])}
+        if message["role"] == "assistant" and isinstance(message["content"], list)
+        else message
+        for message in messages
+    ]
+
+
+@pytest.fixture(params=SHAPES)
+def malformed(request):
+    """One of the eight malformed shapes with the codes it must give."""
+    return SHAPES[request.param]
+
+
+@pytest.mark.parametrize("given_as", [list, as_sdk_objects])
+def test_malformed_shape_is_named(malformed, given_as):
+    messages, codes = malformed
+    found = check_messages(given_as(messages))
+    assert {violation.code for violation in found} == codes
+    assert all(json.dumps(str(violation)) and "\n" not in str(violation) for violation in found)
+
+
+def test_malformed_shape_still_reads_as_a_history(malformed):
+    messages, _ = malformed
+    assert [m for turn in read_history(messages).turns for m in range(turn.start, turn.stop)] == list(
+        range(len(messages))
+    )
+
+
+def test_what_the_api_mends_can_be_told_apart():
+    alternation, order = (
+        check_messages([HI, HI])[0],
+        check_messages(SHAPES["parallel results in the wrong order"][0])[0],
+    )
+    assert (alternation.rule, alternation.code, alternation.refused) == (4, "alternation", False)
+    assert (order.rule, order.code, order.refused) == (4, "result_order", False)
+    assert all(violation.refused for violation in check_messages([OK, *ASKED]) if violation.code != "alternation")
+
+
+def test_a_violation_is_one_line_with_place_problem_and_cure():
+    violation = Violation(17, "messages[2]", "no content", "leave the message out", "empty_content")
+    assert str(violation) == "messages[2]: no content; leave the message out (rule 17)"
+
+
+@pytest.mark.parametrize(
+    ("messages", "options"),
+    [
+        ([HI, assistant(searched()[0])], {}),  # pause_turn: sent back to be continued
+        ([HI, assistant(searched()[0]), assistant(searched()[1], text("ok")), HI], {}),
+        ([*run(searched()[0], call(), results=[result()]), assistant(searched()[1]), HI], {}),  # code that calls a tool
+        ([*ASKED, user(result(content=""))], {}),  # a tool may say nothing
+        ([HI, OK, HI, assistant(thought(), call("a")), user(result("a")), assistant(call("b")), user(result("b"))],
+         {"model": OLD, "thinking_enabled": True}),  # one loop, thinking at its start
+        ([HI, assistant(thought(), text("ok")), HI, assistant(text("so")), HI], {"thinking_enabled": False}),
+        ([HI, OK], {"model": "gpt-5"}),
+    ],
+)  # fmt: skip
+def test_unusual_but_valid(messages, options):
+    assert [violation for violation in check_messages(messages, **options) if violation.refused] == []
+
+
+def test_system_and_tools_count_too():
+    cached = [marked(text("rules"))] * 2
+    tools = [{"name": "Read", "input_schema": {}, "cache_control": {"type": "ephemeral"}}] * 2
+    assert check_messages([HI], system=cached, tools=tools) == []
+    assert {v.rule for v in check_messages([user(marked(text("hi")))], system=cached, tools=tools)} == {18}
+    assert {v.rule for v in check_messages([HI], system=[text("")])} == {17}
+    assert {v.rule for v in check_messages([HI], system="\udc80")} == {21}
+
+
+def test_what_is_no_message_is_an_error_with_its_place():
+    with pytest.raises(TranscriptError, match=r"messages\[1\]"):
+        check_messages([HI, {"role": "user", "content": None}])
+
+
+@given(histories())
+def test_generated_histories_are_valid_for_every_model(messages):
+    for model in ("", "claude-opus-4-5", "claude-sonnet-5", "gpt-5"):
+        assert check_messages(messages, model=model) == []
+    assert check_messages(as_sdk_objects(messages)) == []
+
+
+@given(answered_histories())
+def test_answered_histories_end_with_the_assistant_and_no_more(messages):
+    assert {violation.code for violation in check_messages(messages)} == {"prefill"}
+    assert check_messages(messages, model=OLD) == []
+
+
+@given(histories(min_turns=3, max_turns=6))
+def test_any_message_left_out_of_a_run_of_calls_is_noticed(messages):
+    for at in range(1, len(messages)):
+        assert check_messages(messages[:at] + messages[at + 1 :]) != []
+
+
+def test_make_session_is_valid_and_has_the_turns_asked_for():
+    for turns in (1, 2, 30):
+        messages = make_session(turns)
+        assert check_messages(messages) == []
+        assert len(read_history(messages).turns) == turns
+
+
+def test_shared_transcripts_are_valid_but_for_their_end(shared_transcripts):
+    for name, transcript in shared_transcripts:
+        found = [violation for violation in check_messages(transcript["messages"]) if violation.code != "prefill"]
+        assert found == [], name
+
+
+@pytest.mark.parametrize(
+    ("model", "prefill", "manual", "preserved", "system"),
+    [
+        ("", False, False, True, True),
+        ("claude-3-5-sonnet-20241022", True, True, False, False),
+        ("claude-opus-4-20250514", True, True, False, False),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", True, True, False, False),
+        ("anthropic/claude-sonnet-4.6", False, False, False, False),
+        ("claude-opus-4-8", False, False, False, True),
+        ("claude-sonnet-5", False, False, False, True),
+        ("claude-fable-5", False, False, False, True),
+        ("claude-fable-5-1", False, False, True, True),
+        ("claude-opus-5-5", False, False, True, True),
+        ("claude-haiku-5-5", False, False, True, True),
+        ("claude-next-20270101", False, False, True, True),
+        ("my-own-alias", False, False, True, True),
+        ("openai/gpt-5-mini", True, False, False, True),
+    ],
+)
+def test_model_family(model, prefill, manual, preserved, system):
+    family = model_family(model)
+    found = (family.accepts_prefill, family.thinks_manually, family.preserves_thinking, family.takes_system_messages)
+    assert found == (prefill, manual, preserved, system)
