@@ -20,7 +20,7 @@ from planner.model.scope import Scope
 from planner.plan import Usage
 from planner.settings import PlanSettings
 
-__all__ = ["Outcome", "ask"]
+__all__ = ["Outcome", "ask", "good_enough", "salvage_note"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def ask(endpoint: Endpoint, system: str, piece: Piece, settings: PlanSettings, n
     reading = read_answer(answer, piece.scope, now) if answer is not None else None
     if error is None:
         return Outcome(reading, attempts.usage, model)
-    if reading is not None and _good_enough(reading, piece.scope):
-        return Outcome(reading, attempts.usage, model, _salvage_note(reading, piece.scope, attempts.usage))
+    if reading is not None and good_enough(reading, piece.scope):
+        return Outcome(reading, attempts.usage, model, salvage_note(reading, piece.scope, attempts.usage))
     return Outcome(None, attempts.usage, model, f"{piece.scope.name} ranked by the rules: {error}", error)
 
 
@@ -122,13 +122,15 @@ def _error(failure: Exception, attempts: _Attempts, endpoint: Endpoint) -> Plann
     return unavailable(failure, endpoint.model, endpoint.secrets)
 
 
-def _good_enough(reading: Reading, scope: Scope) -> bool:
+def good_enough(reading: Reading, scope: Scope) -> bool:
     """Most entries can be used, and they rank at least half of the turns."""
     return reading.mostly_usable and 2 * len(reading.turns) >= len(scope.to_plan)
 
 
-def _salvage_note(reading: Reading, scope: Scope, usage: Usage) -> str:
+def salvage_note(reading: Reading, scope: Scope, usage: Usage) -> str:
+    """What a reviewer should know of an answer that was used in part."""
     left = len(scope.to_plan) - len(reading.turns)
-    text = f"{scope.name}: {reading.wrong_entries} of {reading.entries} entries could not be used"
+    wrong = f"{reading.wrong_entries} of {reading.entries} entries could not be used"
+    text = f"{scope.name}: {wrong if reading.wrong_entries else 'the answer was cut off'}"
     text += f" after {usage.requests} answers" if usage.requests > 1 else ""
     return f"{text}; {left} turns ranked by the rules" if left else text

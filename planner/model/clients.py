@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import PlannerUnavailable, SettingsError
+from planner.model.untrusted import one_line
 
 __all__ = ["DEFAULT_MODEL", "Endpoint", "has_credentials", "open_endpoint", "running_loop"]
 
@@ -101,7 +102,10 @@ def _provider_endpoint(model: str, timeout_seconds: float) -> Endpoint:
 def _own_client() -> Any:
     import anthropic
 
-    client = anthropic.Anthropic()
+    try:
+        client = anthropic.Anthropic()
+    except anthropic.AnthropicError as error:
+        raise PlannerUnavailable(f"planner model: {one_line(str(error), 200)}, {RULES_CURE}") from None
     if client.api_key is None and client.auth_token is None and client.credentials is None:
         client.close()
         raise PlannerUnavailable(f"planner model: no API key found: set ANTHROPIC_API_KEY, pass client=, {RULES_CURE}")

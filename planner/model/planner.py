@@ -18,7 +18,7 @@ from planner.plan import ExtractedFact, Provenance, Usage
 from planner.prompts import Prompts, load_prompts
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 
-__all__ = ["ModelPlanner"]
+__all__ = ["ModelPlanner", "merged"]
 
 MOST_PARALLEL = 4
 """Pieces asked at once: more would rather run into rate limits than be faster."""
@@ -52,7 +52,7 @@ class ModelPlanner:
         outcomes, model = self._ask_all(pieces, prompts, request)
         if all(outcome.error for outcome in outcomes):
             raise next(outcome.error for outcome in outcomes if outcome.error)
-        return _merged(outcomes, model, prompts)
+        return merged(outcomes, model, prompts)
 
     def _ask_all(self, pieces: Sequence[Piece], prompts: Prompts, request: PlanRequest) -> tuple[list[Outcome], str]:
         system, settings = prompts.render("system"), request.settings
@@ -64,7 +64,7 @@ class ModelPlanner:
             return [future.result() for future in asked], endpoint.model
 
 
-def _merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts) -> Proposal:
+def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts) -> Proposal:
     """All pieces as one, in the order of the history."""
     turns: dict[str, TurnProposal] = {}
     facts: dict[tuple[str, str], ExtractedFact] = {}

@@ -26,8 +26,8 @@ NUMBER_TOKENS = 3
 MUST_SHARE, ENDS_SHARE = 0.5, 0.7
 """Shares of the budget that are spent at most when the musts, then the ends, have been chosen: what is left
 goes to worth, so that one wall of user text cannot hide everything else."""
-ENDS_LINES = 8
-"""How many lines of a turn's words, and of its results, may be shown just for standing at an end."""
+WORDS_LINES, RESULT_LINES = 12, 4
+"""How many lines of a turn's words and calls, and of its results, may be shown just for standing at an end."""
 
 
 @dataclass
@@ -93,10 +93,10 @@ def _musts(turn: TurnEvidence) -> list[Line]:
 
 def _ends(turn: TurnEvidence) -> list[Line]:
     """The agent's words and calls, then results; each from both ends inwards."""
-    most = 2 if turn.superseded_by else ENDS_LINES
+    words_lines, result_lines = (2, 1) if turn.superseded_by else (WORDS_LINES, RESULT_LINES)
     words = [t for t in turn.lines if t.part in ("assistant", "call") and not _said_by_header(turn, t)]
     results = [line for line in turn.lines if line.part == "result"]
-    return _from_ends(words)[:most] + _from_ends(results)[:most]
+    return _from_ends(words)[:words_lines] + _from_ends(results)[:result_lines]
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:
@@ -126,5 +126,6 @@ def _take_worth(choice: _Choice, evidence: Evidence, worth: Worth, among: set[st
     for pick in picks:
         turn = evidence.turns[pick.turn_id]
         for number in pick.numbers if pick.turn_id in among else ():
-            if not _said_by_header(turn, turn.lines[number - 1]):
-                choice.take(pick.turn_id, turn.lines[number - 1], limit)
+            line = turn.lines[number - 1]
+            if line.text.strip() and not _said_by_header(turn, line):
+                choice.take(pick.turn_id, line, limit)

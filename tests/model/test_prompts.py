@@ -1,0 +1,77 @@
+"""Prompts are files a person edits: what is wrong with one is said with its path and the cure."""
+
+import re
+import shutil
+
+import pytest
+
+from planner.errors import SettingsError
+from planner.prompts import PROMPTS, check_prompts, load_prompts, packaged_folder
+
+
+def own_folder(tmp_path, name, text):
+    (tmp_path / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+def test_the_packaged_prompts_can_be_used_as_they_are():
+    prompts = load_prompts()
+    assert set(prompts.texts) == set(PROMPTS)
+    assert check_prompts() == ()
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", prompts.hash)
+
+
+def test_a_file_of_the_users_folder_takes_the_place_of_the_packaged_one(tmp_path):
+    folder = own_folder(tmp_path, "system.md", "Keep everything.")
+    mine, packaged = load_prompts(folder), load_prompts()
+    assert mine.render("system") == "Keep everything."
+    assert mine.texts["plan"] == packaged.texts["plan"]
+    assert mine.hash != packaged.hash
+
+
+def test_the_hash_is_of_what_is_used_not_of_where_it_lies(tmp_path):
+    shutil.copytree(packaged_folder(), tmp_path / "copy")
+    assert load_prompts(tmp_path / "copy").hash == load_prompts().hash
+
+
+def test_what_is_filled_in_is_not_read_for_places_again():
+    values = dict.fromkeys(PROMPTS["plan"], "x") | {"task": "{{cards}} {% raw %} \\1"}
+    assert "{{cards}} {% raw %} \\1" in load_prompts().render("plan", **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("plan.md", "Only {{task}} here", "missing variable {{after}}, {{before}}, {{cards}}"),
+        ("system.md", "Hello {{nmae}}", "unknown variable {{nmae}}: use none"),
+        ("system.md", " \n", "is empty"),
+        ("sytem.md", "Hello", "no prompt has this name: rename it to one of plan.md, system.md"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_named_with_its_cure(tmp_path, name, text, said):
+    folder = own_folder(tmp_path, name, text)
+    findings = check_prompts(folder)
+    assert any(str(folder / name) in f.problem and said in f.problem for f in findings)
+    with pytest.raises(SettingsError, match=re.escape(name)):
+        load_prompts(folder)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "system.md").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match=r"system\.md: cannot be read .*UTF-8"):
+        load_prompts(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SettingsError, match="no such folder of prompts: make it with `compactor prompts copy"):
+        load_prompts(tmp_path / "nowhere")
+
+
+def test_rendering_with_a_value_too_few_or_too_many_is_refused():
+    prompts = load_prompts()
+    with pytest.raises(SettingsError, match=r"plan\.md: no value for \{\{after\}\}"):
+        prompts.render("plan", task="x")
+    with pytest.raises(SettingsError, match=r"prompt 'system': has no variable \{\{task\}\}"):
+        prompts.render("system", task="x")
+    with pytest.raises(SettingsError, match="prompt 'sistem': there is none; known: plan, system"):
+        prompts.render("sistem")
