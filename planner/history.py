@@ -95,21 +95,13 @@ def read_history(messages: Sequence[object]) -> History:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
     plain = tuple(plain_message(message, f"messages[{i}]") for i, message in enumerate(messages))
-    return assemble_history(messages, plain, [message_digest(message) for message in plain])
+    digests = [message_digest(message, f"messages[{i}]") for i, message in enumerate(plain)]
+    return assemble_history(messages, plain, digests)
 
 
-def assemble_history(
-    originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str]
-) -> History:
+def assemble_history(originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str]) -> History:
     """A history from messages read and digested before: what keeps a growing one cheap."""
     return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests)))
-
-
-def _digest(message: Message, place: str) -> str:
-    try:
-        return message_digest(message)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TranscriptError(f"{place}: expected JSON data: {error}") from None
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn]:

@@ -68,7 +68,7 @@ def _dumped(value: object, place: str) -> dict[str, Any]:
     """An SDK object as the dict it was parsed from, without the fields nobody set."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
-        dumped = dump(mode="json", exclude_unset=True)
+        dumped = dump(mode="json", exclude_unset=True, warnings=False)  # unknown types are no warning
         if isinstance(dumped, dict):
             return dumped
     if isinstance(value, Mapping):
@@ -89,9 +89,7 @@ def call_ids(message: Message) -> list[str]:
 
 def result_ids(message: Message) -> list[str]:
     """Ids of the calls that `message` answers, in order, whoever ran them."""
-    return [
-        str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")
-    ]
+    return [str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")]
 
 
 def result_text(block: Block) -> str:
@@ -127,21 +125,20 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
-def message_digest(message: Message) -> str:
+def message_digest(message: Message, place: str = "message") -> str:
     """SHA-256 of what `message` says.
 
     Where its ``cache_control`` marks stand does not count, nor whether a lone text is a string or a block:
     callers move cache marks from call to call, and a plan must survive that.
 
     Raises:
-        TypeError, ValueError: `message` holds what JSON cannot.
+        TranscriptError: `message` holds what JSON cannot.
     """
-    text = json.dumps(
-        {**message, "content": _unmarked(list(blocks(message)))},
-        ensure_ascii=True,
-        sort_keys=True,
-        separators=(",", ":"),
-    )
+    said = {**message, "content": _unmarked(list(blocks(message)))}
+    try:
+        text = json.dumps(said, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TranscriptError(f"{place}: expected JSON data: {error}") from None
     return hashlib.sha256(text.encode()).hexdigest()
 
 

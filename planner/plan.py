@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
@@ -30,8 +31,11 @@ Strategy = Literal["keep", "summarize", "reference", "drop"]
 FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TurnDecision(_Model):
@@ -159,8 +163,9 @@ class CompactionPlan(BaseModel):
         return {decision.turn_id: decision for decision in self.turns}
 
     def to_json(self) -> str:
-        """The plan as JSON, readable and editable."""
-        return self.model_dump_json(indent=2) + "\n"
+        """The plan as JSON, readable and editable; lone surrogates of the history's text are escaped."""
+        text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
+        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:
@@ -170,17 +175,16 @@ class CompactionPlan(BaseModel):
             PlanRejected: `text` is not a plan of this version; `findings` names each field.
         """
         try:
-            return cls.model_validate_json(text)
+            return cls.model_validate(json.loads(text))
         except ValidationError as error:
             findings = [_finding(place, item) for item in error.errors(include_url=False)]
-            raise PlanRejected(f"{findings[0].problem}", findings) from None
+            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+            raise PlanRejected(findings[0].problem + more, findings) from None
+        except (ValueError, RecursionError) as error:
+            finding = Finding(code="invalid_plan", problem=f"{place}: expected a plan as JSON: {error}")
+            raise PlanRejected(finding.problem, [finding]) from None
 
 
 def _finding(place: str, item: Any) -> Finding:
     where = ".".join(str(part) for part in item["loc"])
     return Finding(code="invalid_plan", problem=f"{place}: {where or 'top level'}: {item['msg']}")
-
-
-def facts_of(facts: Sequence[ExtractedFact], kind: FactType) -> list[ExtractedFact]:
-    """The facts of one type, in order."""
-    return [fact for fact in facts if fact.type == kind]

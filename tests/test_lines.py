@@ -1,0 +1,91 @@
+"""Lines: one numbering over a turn that loses no character and cuts what is too long to point at."""
+
+from hypothesis import given
+
+from planner.history import read_history
+from planner.lines import WRAP_CHARACTERS, call_text, join_lines, turn_lines
+from planner.messages import result_text
+from tests.strategies import histories, text, texts
+
+
+def lines_of(words):
+    """The lines of a turn that says `words` and nothing else."""
+    history = read_history([{"role": "user", "content": words}])
+    return turn_lines(history, history.turns[0])
+
+
+@given(texts(surrogates=True))
+def test_joined_lines_are_the_text(words):
+    assert join_lines(lines_of(words)) == words
+
+
+@given(texts(surrogates=True))
+def test_no_line_is_longer_than_the_wrap(words):
+    lines = lines_of(words)
+    assert [line.number for line in lines] == list(range(1, len(lines) + 1))
+    assert max(len(line.text) for line in lines) <= WRAP_CHARACTERS
+    assert all("\n" not in line.text for line in lines)
+    assert sum(not line.continues for line in lines) == words.count("\n") + 1
+
+
+@given(histories(max_turns=6))
+def test_every_text_of_a_turn_is_there_block_by_block(messages):
+    history = read_history(messages)
+    for turn in history.turns:
+        lines = turn_lines(history, turn)
+        assert [line.number for line in lines] == list(range(1, len(lines) + 1))
+        for index, (role, block) in enumerate(history.blocks_of(turn)):
+            mine = [line for line in lines if line.block == index]
+            joined = join_lines(mine)
+            if block["type"] == "text":
+                assert joined == block["text"]
+                assert {line.part for line in mine} == {role}
+            elif block["type"] == "tool_result":
+                assert joined == result_text(block)
+                assert {line.part for line in mine} == {"result"}
+            elif block["type"] == "tool_use":
+                assert joined == call_text(block)
+            elif "thinking" in block["type"]:
+                assert mine == []
+
+
+@given(histories(max_turns=6))
+def test_a_call_shows_every_string_it_was_given(messages):
+    for message in messages:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            if block["type"] == "tool_use":
+                shown = call_text(block)
+                assert shown.startswith(block["name"])
+                assert all(value in shown for value in block["input"].values() if isinstance(value, str))
+
+
+def test_a_long_line_is_cut_behind_a_separator():
+    first, second = lines_of("x" * 100 + ", " + "y" * 100)
+    assert (first.text, first.continues) == ("x" * 100 + ", ", False)
+    assert (second.text, second.continues) == ("y" * 100, True)
+
+
+def test_a_range_inside_a_wrapped_line_keeps_its_bytes():
+    words = "\n".join(["first", "z" * 500, "last"])
+    lines = lines_of(words)
+    assert join_lines(lines[1:-1]) == "z" * 500
+    assert join_lines(lines[2:4]) == "z" * 320
+
+
+def test_what_servers_and_documents_say_has_lines():
+    page = {"type": "web_search_result", "url": "https://x.org", "title": "T", "encrypted_content": "qq"}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [page]}
+    asked = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+    paper = {"type": "document", "title": "D", "source": {"type": "text", "data": "body"}}
+    history = read_history(
+        [{"role": "user", "content": [text("hi"), paper]}, {"role": "assistant", "content": [asked, found]}]
+    )
+    said = [(line.part, line.text) for turn in history.turns for line in turn_lines(history, turn)]
+    assert said == [
+        ("user", "hi"),
+        ("user", "D"),
+        ("user", "body"),
+        ("call", "web_search query=q"),
+        ("result", "T"),
+        ("result", "https://x.org"),
+    ]
