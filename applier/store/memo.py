@@ -17,7 +17,7 @@ __all__ = ["SavedMemo"]
 _REMEMBERED = 8
 """Histories kept in mind: an agent's and those of its running subagents."""
 
-Marks = tuple[tuple[int, str], ...]
+Marks = tuple[object, ...] | None
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _Saved:
     history: History
     nodes: Sequence[Node]
     marks: Sequence[Marks]
-    """Where each message's cache marks stood: its digest does not tell, its content does."""
+    """Of each message, what its content tells and its digest does not, see `message_digest`."""
 
     def shared_with(self, history: History) -> int:
         """How many messages at the front of `history` are certainly the ones saved."""
@@ -35,7 +35,11 @@ class _Saved:
         return min(len(self.nodes), len(history.messages))
 
     def _same(self, index: int, saved: Message, message: Message, digest: str) -> bool:
-        return message is saved and digest == self.history.digests[index] and _marks(message) == self.marks[index]
+        return (
+            message is saved
+            and digest == self.history.digests[index]
+            and _marks(message["content"]) == self.marks[index]
+        )
 
 
 class SavedMemo:
@@ -57,14 +61,18 @@ class SavedMemo:
         first = history.digests[0]
         known = dict(self._saved)
         known.pop(first, None)
-        known[first] = _Saved(history, nodes, [_marks(message) for message in history.messages])
+        known[first] = _Saved(history, nodes, [_marks(message["content"]) for message in history.messages])
         self._saved = dict(list(known.items())[-_REMEMBERED:])
 
 
-def _marks(message: Message) -> Marks:
-    content = message["content"]
-    if isinstance(content, str):
-        return ()
+def _marks(content: object) -> Marks:
+    """Where cache marks stand in `content`; None for text, which is not a block."""
+    if not isinstance(content, list):
+        return None
     return tuple(
-        [(index, repr(block["cache_control"])) for index, block in enumerate(content) if "cache_control" in block]
+        [
+            (index, repr(block.get("cache_control")), _marks(block.get("content")))
+            for index, block in enumerate(content)
+            if isinstance(block, dict) and ("cache_control" in block or "content" in block)
+        ]
     )

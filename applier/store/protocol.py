@@ -144,9 +144,9 @@ class Store(Protocol):
         ...
 
     def forget(self, history_key: str) -> None:
-        """Delete a conversation: the history, those it extends or that extend it, their plans and facts.
+        """Delete a history, every one that extends it or that it extends, and their plans and facts.
 
-        What another conversation shares with it stays.
+        What a conversation that forks off before its end shares with it stays.
         """
         ...
 

@@ -39,8 +39,10 @@ def remove_history(transaction: Transaction, found: Found) -> None:
     transaction.rows("DELETE FROM blobs WHERE digest NOT IN (SELECT message FROM nodes)")
 
 
-def _still_shared(transaction: Transaction, rows: Sequence[Row]) -> set[str]:
+def _still_shared(transaction: Transaction, rows: Sequence[Row]) -> set[bytes]:
     """Put back those of the histories `rows` that another conversation extends; their digests."""
-    shared = [row for row in rows if transaction.rows("SELECT 1 FROM nodes WHERE digest = ?", (row[2],))]
+    digests = [says for _, says, _ in rows]
+    left: dict[bytes, bytes] = dict(transaction.rows_of("SELECT says, digest FROM nodes WHERE says IN (??)", digests))
+    shared = [(seq, says, left[says]) for seq, says, _ in rows if says in left]
     transaction.each("INSERT INTO histories VALUES (?, ?, ?)", shared)
-    return {row[1] for row in shared}
+    return set(left)
