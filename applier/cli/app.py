@@ -24,6 +24,7 @@ COMMANDS = {
     "facts": "facts",
     "log": "log",
     "undo": "undo",
+    "watch": "watch",
     "eval": "evaluate",
     "prompts": "prompts",
     "store": "store",

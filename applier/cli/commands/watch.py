@@ -1,0 +1,152 @@
+"""`compactor watch`: a transcript turn by turn through a session, each compaction as it would have happened."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from applier.cli.curve import curve_lines
+from applier.cli.files import read_file
+from applier.cli.options import as_json, part, transcript
+from applier.cli.screen import clean, print_json, progress, screen
+from applier.session.presets import PRESETS
+from applier.session.replay import Call, Replay, replay
+from applier.store.opening import open_store
+from applier.transcripts import Transcript
+from planner.economics import CACHE_READ_PRICES
+
+__all__ = ["command"]
+
+HEIGHT = 8
+"""Lines of the curve."""
+
+
+@click.command
+@transcript
+@click.option(
+    "--preset",
+    "presets",
+    type=click.Choice([*PRESETS, "all"]),
+    multiple=True,
+    default=["relevance"],
+    show_default=True,
+    help="Several, or `all`, are compared in a table.",
+)
+@click.option("--window", type=click.IntRange(2_000), default=200_000, show_default=True, help="In tokens.")
+@click.option("--task", help="What the agent works on (default: the transcript's own).")
+@click.option("--model", default="", help="The model the agent calls: decides counts, thinking and prices.")
+@click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
+@part
+@as_json
+def command(
+    transcript: Path,
+    presets: tuple[str, ...],
+    window: int,
+    task: str | None,
+    model: str,
+    planner: Any,
+    part: int | None,
+    as_json: bool,
+) -> None:
+    """Replay TRANSCRIPT as an agent's calls through a session; no agent model is called, nothing is kept."""
+    read = read_file(transcript, part)
+    names = tuple(PRESETS) if "all" in presets else presets
+    with progress("replaying", len(names)) as done:
+        runs = []
+        for name in names:
+            runs.append(_run(read, name, window, task=task or read.task, model=model, planner=planner))
+            done()
+    if as_json:
+        print_json([_json(run) for run in runs])
+    elif len(runs) == 1:
+        _print_one(screen(), runs[0])
+    else:
+        screen().print(_comparison(runs))
+
+
+def _run(read: Transcript, preset: str, window: int, **how: Any) -> Replay:
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        return replay(read.messages, preset, window, store=store, system=read.system, **how)
+
+
+def _print_one(console: Console, run: Replay) -> None:
+    sent = [call.sent_tokens for call in run.calls]
+    top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
+    for index, line in enumerate(curve_lines(sent, console.width - 10, HEIGHT, top)):
+        label = f"{top * (HEIGHT - index) // HEIGHT:>9,}"
+        console.print(f"{label} {line}")
+    console.print(f"tokens sent in each of {len(sent)} calls; a prompt may have {top:,}\n")
+    console.print(_compactions(run) if run.compactions else "no compaction")
+    console.print()
+    for line in _totals(run):
+        console.print(clean(line))
+
+
+def _compactions(run: Replay) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    for title in ("call", "tier", "why", "before", "after", "from", "invalidated"):
+        table.add_column(title, justify="left" if title in ("tier", "why") else "right", no_wrap=title != "why")
+    for number, call in enumerate(run.calls, 1):
+        for event in (event for event in call.events if event in run.compactions):
+            numbers = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
+            before, after, first, invalidated = ("" if n is None else f"{n:,}" for n in numbers)
+            table.add_row(str(number), event.tier, event.trigger, before, after, first, invalidated)
+    return table
+
+
+def _totals(run: Replay) -> Iterator[str]:
+    history = sum(call.history_tokens for call in run.calls)
+    yield (
+        f"{run.preset}: {len(run.compactions)} compactions, {run.sent_tokens:,} tokens sent "
+        f"({history:,} without), {run.invalidated_tokens:,} cached tokens invalidated, peak {run.peak_tokens:,}"
+    )
+    prices = ", ".join(f"{run.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)
+    yield f"input cost in uncached tokens, by the price of a cache read: {prices}"
+    yield f"{len(run.violations)} invalid lists, {run.exceeded} over the window, {len(run.unrestorable)} unrestorable"
+    yield from run.violations
+    yield from run.unrestorable
+
+
+def _comparison(runs: Sequence[Replay]) -> Table:
+    """One row a preset; tokens and costs in thousands."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption="tokens and costs in thousands")
+    table.add_column("preset", no_wrap=True)
+    costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
+    for title in ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
+        counts = (run.exceeded, len(run.violations), len(run.unrestorable))
+        thousands = (f"{number / 1000:,.0f}" for number in tokens)
+        table.add_row(run.preset, str(len(run.compactions)), *thousands, *map(str, counts))
+    return table
+
+
+def _json(run: Replay) -> dict[str, Any]:
+    return {
+        "preset": run.preset,
+        "window_tokens": run.window_tokens,
+        "calls": [_call(call) for call in run.calls],
+        "compactions": [asdict(event) for event in run.compactions],
+        "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
+        "violations": run.violations,
+        "exceeded": run.exceeded,
+        "unrestorable": list(run.unrestorable),
+    }
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {
+        "history_tokens": call.history_tokens,
+        "sent_tokens": call.sent_tokens,
+        "cached_tokens": call.cached_tokens,
+        "level": call.level,
+    }

@@ -1,0 +1,38 @@
+"""`watch`: what a session would have sent, call by call."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.cli.curve import curve_lines
+
+
+def test_compactions_and_curve_are_shown(compactor, transcript, folder):
+    ran = compactor("watch", transcript, "--window", 20_000)
+    assert ran.code == 0
+    assert "█" in ran.out
+    assert "tokens sent in each of 33 calls" in ran.out
+    assert "0 invalid lists, 0 over the window, 0 unrestorable" in ran.out
+    assert sorted(folder.iterdir()) == [transcript]
+
+
+def test_json_has_every_call(compactor, transcript):
+    (run,) = compactor("watch", transcript, "--window", 20_000, "--json").json
+    assert len(run["calls"]) == 33
+    assert all(call["sent_tokens"] <= call["history_tokens"] for call in run["calls"])
+    assert [event["kind"] for event in run["compactions"]] == ["post_compact"] * len(run["compactions"])
+
+
+def test_presets_are_compared_in_one_table(compactor, transcript, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = compactor("watch", transcript, "--preset", "codex", "--preset", "off", "--window", 20_000)
+    assert [line.split()[0] for line in ran.out.splitlines()[2:4]] == ["codex", "off"]
+    assert "…" not in ran.out
+
+
+@given(st.lists(st.integers(0, 1000), max_size=200), st.integers(1, 80), st.integers(1, 9))
+def test_curve_fits_and_is_highest_where_the_values_are(values, width, height):
+    lines = curve_lines(values, width, height, top=1000)
+    assert len(lines) == height
+    assert max(map(len, lines)) <= width
+    if values and max(values) == 1000:
+        assert "█" in lines[0]
