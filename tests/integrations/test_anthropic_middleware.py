@@ -1,0 +1,198 @@
+"""The middleware on the real SDK, over a socket, against a server that enforces the API's rules and a window."""
+
+import asyncio
+
+import anthropic
+import pytest
+
+from applier.integrations.anthropic_middleware import CompactionMiddleware
+from planner.errors import PlannerUnavailable
+from tests.integrations.conftest import MODEL
+from tests.loopback import KEY, Loopback, error, overloaded, say
+
+ASKED = {"model": MODEL, "max_tokens": 2_000}
+
+
+def create(client, messages):
+    return client.messages.create(messages=messages, **ASKED).content[0].text
+
+
+def stream(client, messages):
+    with client.messages.stream(messages=messages, **ASKED) as running:
+        return running.get_final_message().content[0].text
+
+
+def raw_events(client, messages):
+    with client.messages.create(messages=messages, stream=True, **ASKED) as events:
+        return "".join(event.delta.text for event in events if event.type == "content_block_delta")
+
+
+def beta(client, messages):
+    return client.beta.messages.create(messages=messages, **ASKED).content[0].text
+
+
+def unparsed(client, messages):
+    return client.messages.with_raw_response.create(messages=messages, **ASKED).parse().content[0].text
+
+
+def asynchronous(client, messages):
+    async def ask():
+        async with anthropic.AsyncAnthropic(**client_options(client)) as other:
+            return (await other.messages.create(messages=messages, **ASKED)).content[0].text
+
+    return asyncio.run(ask())
+
+
+def asynchronous_stream(client, messages):
+    async def ask():
+        async with (
+            anthropic.AsyncAnthropic(**client_options(client)) as other,
+            other.messages.stream(messages=messages, **ASKED) as running,
+        ):
+            return (await running.get_final_message()).content[0].text
+
+    return asyncio.run(ask())
+
+
+def client_options(client):
+    return {"api_key": KEY, "base_url": str(client.base_url), "middleware": client.middleware}
+
+
+WAYS = [create, stream, raw_events, beta, unparsed, asynchronous, asynchronous_stream]
+
+
+def bodies(server):
+    return [request.body["messages"] for request in server.requests]
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_a_growing_conversation_never_passes_the_window_nor_breaks_a_rule(new_session, conversation, ask):
+    session = new_session(window_tokens=10_000)
+    with Loopback(enforce=True, window_tokens=8_000) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        for length in (1, 15, 29, 37, 45):
+            assert ask(client, conversation[:length]) == "ok"
+        assert server.refused == []
+    assert session.state.compactions >= 1
+    assert session.state.history_messages == 45
+    assert len(bodies(server)[-1]) < 45
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_a_prompt_that_is_too_long_is_sent_once_more_and_shorter(new_session, conversation, ask):
+    session = new_session(window_tokens=200_000)
+    with Loopback(enforce=True, window_tokens=9_000) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        assert ask(client, conversation[:45]) == "ok"
+    first, second = bodies(server)
+    assert len(server.refused) == 1
+    assert first == conversation[:45]
+    assert len(second) < 45
+    assert second[-1]["content"][-1]["tool_use_id"] == conversation[44]["content"][-1]["tool_use_id"]
+    assert [event.kind for event in session.log()].count("recovered") == 1
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_the_real_prompt_size_calibrates_the_session(new_session, ask):
+    session = new_session(window_tokens=200_000)
+    with Loopback([say("ok", input_tokens=1_000)]) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        ask(client, [{"role": "user", "content": "count " * 500}])
+    assert session.state.tokens == pytest.approx(1_000, rel=0.2)
+
+
+def test_what_fits_goes_out_byte_for_byte_as_without_the_middleware(new_session, conversation):
+    with Loopback() as server:
+        create(server.client(), conversation[:21])
+        create(server.client(middleware=[CompactionMiddleware(new_session())]), conversation[:21])
+    plain, prepared = server.requests
+    assert plain.raw == prepared.raw
+
+
+def test_the_caller_sees_the_error_when_nothing_shorter_can_be_sent(new_session):
+    with Loopback(window_tokens=100) as server:
+        client = server.client(middleware=[CompactionMiddleware(new_session())])
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            create(client, [{"role": "user", "content": "very long " * 500}])
+
+
+def test_a_second_refusal_is_not_retried_again(new_session, conversation):
+    with Loopback(enforce=True, window_tokens=300) as server:
+        client = server.client(middleware=[CompactionMiddleware(new_session(window_tokens=200_000))])
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            create(client, conversation[:45])
+    assert len(server.requests) == 2
+
+
+def test_other_errors_and_retries_are_the_sdks(new_session, conversation):
+    session = new_session()
+    with Loopback([overloaded(), error(500, "api_error"), "ok", error(400, "invalid_request_error", "bad")]) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        assert create(client, conversation[:5]) == "ok"
+        assert bodies(server) == [conversation[:5]] * 3
+        with pytest.raises(anthropic.BadRequestError, match="bad"):
+            create(client, conversation[:7])
+    assert session.state.history_messages == 7
+
+
+def test_an_answer_that_the_window_cut_off_is_asked_for_again(new_session, conversation):
+    session = new_session(window_tokens=60_000)
+    with Loopback([say("half an ans", "model_context_window_exceeded"), "whole"]) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        assert create(client, conversation[:45]) == "whole"
+    first, second = bodies(server)
+    assert len(second) < len(first)
+
+
+def test_a_planner_that_always_fails_never_reaches_the_caller(new_session, conversation):
+    class Failing:
+        def propose(self, request):
+            raise PlannerUnavailable("down")
+
+    session = new_session(window_tokens=10_000, planner=Failing())
+    with Loopback(enforce=True, window_tokens=8_000) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        for length in (1, 15, 29, 37, 45):
+            assert create(client, conversation[:length]) == "ok"
+        assert server.refused == []
+    assert "tier_failed" in [event.kind for event in session.log()]
+
+
+def test_what_is_no_conversation_passes_untouched(new_session, conversation):
+    session = new_session(window_tokens=10_000)
+    with Loopback() as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        counted = client.messages.count_tokens(model=MODEL, messages=conversation[:45]).input_tokens
+        client.beta.messages.create(messages=conversation[:45], thread={"type": "create"}, **ASKED)
+        sent = bodies(server)[-1]
+    assert counted > 10_000
+    assert sent == conversation[:45]
+    assert session.state.history_messages == 0
+
+
+def test_one_client_serves_several_sessions(new_session, conversation):
+    main, sub = new_session(window_tokens=10_000), new_session(window_tokens=10_000)
+    sessions = {"main": main, "sub": sub}
+    middleware = CompactionMiddleware(lambda body: sessions.get(body.get("metadata", {}).get("user_id")))
+    with Loopback(enforce=True) as server:
+        client = server.client(middleware=[middleware])
+        for length in (5, 25, 45):
+            client.messages.create(messages=conversation[:length], metadata={"user_id": "main"}, **ASKED)
+            client.messages.create(messages=conversation[:3], metadata={"user_id": "sub"}, **ASKED)
+            client.messages.create(messages=conversation[:length], **ASKED)
+    assert main.state.history_messages == 45
+    assert sub.state.history_messages == 3
+    assert bodies(server)[-1] == conversation[:45]
+    assert len(bodies(server)[-3]) < 45
+
+
+def test_sdk_objects_in_the_list_are_understood(new_session):
+    session = new_session()
+    with Loopback(enforce=True) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        messages = [{"role": "user", "content": "hello"}]
+        for _ in range(3):
+            answer = client.messages.create(messages=messages, **ASKED)
+            messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "go on"}]
+    assert session.state.history_messages == 5
+    assert [event.kind for event in session.log()] == []

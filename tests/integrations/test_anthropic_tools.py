@@ -1,0 +1,74 @@
+"""The SDK's own tool runner with the context tools and the middleware, over the loopback server."""
+
+import asyncio
+
+import anthropic
+
+from applier.integrations.anthropic_middleware import CompactionMiddleware
+from applier.integrations.anthropic_tools import agent_tools, async_agent_tools
+from tests.integrations.conftest import MODEL
+from tests.loopback import KEY, Loopback, use
+
+SCRIPT = [
+    use("count", {"to": 900}, "toolu_1"),
+    use("count", {"to": 1500}, "toolu_2"),
+    use("compact", {"focus": "the sums"}, "toolu_3"),
+    use("restore_context", {"reference": "t2", "search": "899"}, "toolu_4"),
+    use("search_context", {"text": "nowhere at all"}, "toolu_5"),
+    "done",
+]
+ASKED = {"model": MODEL, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Count for me."}]}
+
+
+@anthropic.beta_tool
+def count(to: int) -> str:
+    """Count to a number."""
+    return "\n".join(map(str, range(to)))
+
+
+@anthropic.beta_async_tool
+async def count_async(to: int) -> str:
+    """Count to a number."""
+    return "\n".join(map(str, range(to)))
+
+
+def results(server: Loopback) -> list[dict]:
+    """The last result of each request that has one."""
+    return [request.body["messages"][-1]["content"][0] for request in server.requests[1:]]
+
+
+def check(server: Loopback, session) -> None:
+    assert server.refused == []
+    counted, _, compacted, restored, searched = results(server)
+    assert counted["content"].endswith("899")
+    assert "before your next turn" in compacted["content"]
+    assert session.state.compactions == 1
+    assert "899" in restored["content"]
+    assert len(restored["content"]) < len(counted["content"])
+    assert searched["is_error"] is True
+
+
+def test_the_runner_calls_them(new_session):
+    session = new_session(window_tokens=30_000)
+    with Loopback(SCRIPT, enforce=True) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        tools = [count, *agent_tools(session)]
+        runner = client.beta.messages.tool_runner(tools=tools, thread=False, **ASKED)
+        assert runner.until_done().content[0].text == "done"
+        check(server, session)
+
+
+def test_the_asynchronous_runner_calls_them(new_session):
+    session = new_session(window_tokens=30_000)
+    count_async.name = "count"
+
+    async def run(url: str) -> str:
+        middleware = [CompactionMiddleware(session)]
+        async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url, middleware=middleware) as client:
+            tools = [count_async, *async_agent_tools(session)]
+            runner = client.beta.messages.tool_runner(tools=tools, thread=False, **ASKED)
+            return (await runner.until_done()).content[0].text
+
+    with Loopback(SCRIPT, enforce=True) as server:
+        assert asyncio.run(run(server.url)) == "done"
+        check(server, session)
