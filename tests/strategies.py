@@ -162,17 +162,37 @@ def result_contents():
     return st.one_of(texts(), texts(), st.sampled_from(RESULTS))
 
 
-@cache
-def one_or_none(strategy):
+def rarely(strategy):
     """A list of one drawn value, or an empty list, which comes more often."""
     return st.one_of(st.just([]), st.just([]), strategy.map(lambda value: [value]))
 
 
-@cache
-def thoughts(mark: str):
+# Strategies are cheap to draw from and dear to build, so the parts of a turn are built once.
+COMMENTS = rarely(texts(max_lines=2).map(text))
+"""What the assistant says before it calls."""
+ASIDES = rarely(user_words().map(text))
+"""What the user says in the message that carries results."""
+PARALLEL = st.lists(st.tuples(calls(), result_contents()), min_size=1, max_size=3)
+FLAGS = st.sampled_from([{}, {}, {"is_error": True}, {"is_error": False}])
+DOCUMENT = {
+    "type": "document",
+    "source": {"type": "text", "media_type": "text/plain", "data": PROSE[1]},
+    "title": "notes",
+}
+ATTACHED = rarely(st.sampled_from([*IMAGES, DOCUMENT]))
+BOOLEANS, THOUGHTS, ANSWERS = st.booleans(), rarely(texts(max_lines=2)), texts(max_lines=4)
+STEPS, TAILS = st.sampled_from(["tools", "tools", "tools", "answer"]), st.sampled_from(["user", "tools"])
+
+
+def thoughts(draw, mark: str) -> list[dict]:
     """No thinking, mostly; else a signed or a redacted block."""
-    signed = texts(max_lines=2).map(lambda words: {"type": "thinking", "thinking": words, "signature": f"sig-{mark}"})
-    return one_or_none(st.one_of(signed, st.just({"type": "redacted_thinking", "data": f"sealed-{mark}"})))
+    sealed = draw(BOOLEANS)
+    return [
+        {"type": "redacted_thinking", "data": f"sealed-{mark}"}
+        if sealed
+        else {"type": "thinking", "thinking": words, "signature": f"sig-{mark}"}
+        for words in draw(THOUGHTS)
+    ]
 
 
 @cache
@@ -180,17 +200,14 @@ def thoughts(mark: str):
 def tool_turns(draw, mark: str = "a", *, thinks: bool = True):
     """An assistant message with 1 to 3 parallel calls, and the user message that answers all of them."""
     uses, results = [], []
-    for number, (name, arguments) in enumerate(draw(st.lists(calls(), min_size=1, max_size=3))):
+    for number, ((name, arguments), content) in enumerate(draw(PARALLEL)):
         call = f"toolu_{mark}_{number}"
         uses.append({"type": "tool_use", "id": call, "name": name, "input": arguments})
-        failed = draw(st.sampled_from([{}, {}, {"is_error": True}, {"is_error": False}]))
-        content = draw(result_contents())
-        results.append({"type": "tool_result", "tool_use_id": call, "content": content, **failed})
-    before = [*(draw(thoughts(mark)) if thinks else []), *draw(one_or_none(texts(max_lines=2).map(text)))]
-    behind = draw(one_or_none(user_words().map(text)))
+        results.append({"type": "tool_result", "tool_use_id": call, "content": content, **draw(FLAGS)})
+    before = [*(thoughts(draw, mark) if thinks else []), *draw(COMMENTS)]
     return [
         {"role": "assistant", "content": [*before, *uses]},
-        {"role": "user", "content": [*results, *behind]},
+        {"role": "user", "content": [*results, *draw(ASIDES)]},
     ]
 
 
@@ -199,29 +216,26 @@ def tool_turns(draw, mark: str = "a", *, thinks: bool = True):
 def user_messages(draw):
     """Words of a user, as text or as blocks, now and then with an image or a document."""
     words = draw(user_words())
-    if draw(st.booleans()):
-        return {"role": "user", "content": words}
-    source = {"type": "text", "media_type": "text/plain", "data": words}
-    document = {"type": "document", "source": source, "title": "notes"}
-    return {"role": "user", "content": [text(words), *draw(one_or_none(st.sampled_from([*IMAGES, document])))]}
+    attached = draw(ATTACHED)
+    return {"role": "user", "content": [text(words), *attached] if attached or draw(BOOLEANS) else words}
 
 
 @cache
 @st.composite
 def answers(draw, mark: str, *, thinks: bool = True):
     """An assistant message that ends its turn, now and then with a search that the server ran."""
-    words = draw(texts(max_lines=4)).rstrip()
-    thought = draw(thoughts(mark)) if thinks else []
-    if not thought and draw(st.booleans()):
+    words = draw(ANSWERS).rstrip()
+    thought = thoughts(draw, mark) if thinks else []
+    if not thought and draw(BOOLEANS):
         return {"role": "assistant", "content": words}
     name, asked = f"srvtoolu_{mark}", {"query": "refresh"}
     call = {"type": "server_tool_use", "id": name, "name": "web_search", "input": asked}
     page = {"type": "web_search_result", "url": URLS[0], "title": "Refresh", "encrypted_content": "c2VhbGVk"}
     result = {"type": "web_search_tool_result", "tool_use_id": name, "content": [page]}
-    searched = draw(st.sampled_from([[], [], [call, result]]))
-    return {"role": "assistant", "content": [*thought, *searched, text(words)]}
+    return {"role": "assistant", "content": [*thought, *([call, result] if draw(BOOLEANS) else []), text(words)]}
 
 
+@cache
 @st.composite
 def histories(draw, min_turns: int = 1, max_turns: int = 12, live_tail: LiveTail = "any", thinks: bool | None = None):
     """A valid list of messages of `min_turns` to `max_turns` turns, for a current Claude.
@@ -229,12 +243,12 @@ def histories(draw, min_turns: int = 1, max_turns: int = 12, live_tail: LiveTail
     `live_tail` says whether it ends with words of the user (1, 3 or more turns) or with results (2 or more).
     `thinks` False leaves thinking out, None draws it for the whole list.
     """
-    tail = draw(st.sampled_from(["user", "tools"])) if live_tail == "any" else live_tail
+    tail = draw(TAILS) if live_tail == "any" else live_tail
     impossible = {"user": 2, "tools": 1}[tail] if live_tail != "any" else 0
     count = draw(st.integers(min_turns, max_turns).filter(lambda turns: turns != impossible))
-    thinks = draw(st.booleans()) if thinks is None else thinks
+    thinks = draw(BOOLEANS) if thinks is None else thinks
     messages = [draw(user_messages())]
-    for number, step in enumerate(draw(steps(count - 1, tail))):
+    for number, step in enumerate(steps(draw, count - 1, tail)):
         if step == "tools":
             messages += draw(tool_turns(f"{number}", thinks=thinks))
         else:
@@ -243,15 +257,13 @@ def histories(draw, min_turns: int = 1, max_turns: int = 12, live_tail: LiveTail
     return messages
 
 
-@cache
-@st.composite
-def steps(draw, turns: int, tail: str):
+def steps(draw, turns: int, tail: str) -> list[str]:
     """How to fill `turns` turns behind the first: calls (one turn), or an answer and new words (two)."""
     last = ["answer"] if tail == "user" and turns >= 2 else ["tools"] if turns else []
     left = turns - (2 if last == ["answer"] else len(last))
     chosen = []
     while left > 0:
-        chosen.append(draw(st.sampled_from(["tools", "tools", "tools", "answer"])) if left > 1 else "tools")
+        chosen.append(draw(STEPS) if left > 1 else "tools")
         left -= 1 if chosen[-1] == "tools" else 2
     return [*chosen, *last]
 
@@ -259,8 +271,7 @@ def steps(draw, turns: int, tail: str):
 @st.composite
 def answered_histories(draw, min_turns: int = 2, max_turns: int = 12):
     """A list whose last word the assistant has: what a transcript on disk looks like; nothing in it is live."""
-    messages = draw(histories(min_turns - 1, max_turns - 1))
-    return [*messages, draw(answers("last"))]
+    return [*draw(histories(min_turns - 1, max_turns - 1)), draw(answers("last"))]
 
 
 @st.composite
