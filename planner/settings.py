@@ -18,10 +18,10 @@ class PlanSettings(BaseModel):
     """The model that will read the view: decides token counts and thinking. Empty: a current Claude."""
     min_savings_tokens: int = Field(default=0, ge=0)
     """A plan that saves fewer tokens keeps everything instead."""
-    planner_input_ratio: float = Field(default=0.22, gt=0, le=1)
-    """The share of the history's tokens the planner model may read as turn cards, at most."""
-    planner_input_floor_tokens: int = Field(default=6_000, ge=500)
-    """Cards of a small history may have this many tokens whatever the ratio says."""
+    planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
+    """The share of the history's tokens the planner model may read, prompt and cards together."""
+    planner_input_floor_tokens: int = Field(default=12_000, ge=500)
+    """It may read this many tokens of a small history whatever the ratio says."""
     piece_tokens: int = Field(default=60_000, ge=2_000)
     """Cards over this many tokens are planned in parallel pieces of at most this size."""
     max_output_tokens: int = Field(default=8_192, ge=256)

@@ -38,7 +38,7 @@ class Card:
     @property
     def text(self) -> str:
         """The header, and the shown lines below it."""
-        return _text(self.header, self.lines)
+        return _text(self.turns[0], self.header, self.lines)
 
 
 def card_budget(request: PlanRequest) -> int:
@@ -62,10 +62,15 @@ def turn_cards(request: PlanRequest) -> tuple[Card, ...]:
     cards = []
     for group, header in groups:
         lines = shown.get(group[0].turn.id, ()) if len(group) == 1 else ()
-        tokens = math.ceil(counter.raw(_text(header, lines)) * counter.scale)
+        tokens = math.ceil(counter.raw(_text(group[0], header, lines)) * counter.scale)
         cards.append(Card(group, header, lines, tokens))
     return tuple(cards)
 
 
-def _text(header: str, lines: Sequence[Line]) -> str:
-    return "\n".join([header, *(f"{line.number}| {safe_text(line.text)}" for line in lines)])
+def _text(turn: TurnEvidence, header: str, lines: Sequence[Line]) -> str:
+    return "\n".join([header, *(f"{line.number}{_mark(turn, line)} {safe_text(line.text)}" for line in lines)])
+
+
+def _mark(turn: TurnEvidence, line: Line) -> str:
+    """What kind of line it is: part of a call, a sign of failure, or said and answered."""
+    return ">" if line.part == "call" else "!" if line.number in turn.failure_lines else "|"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from planner.evidence import TurnEvidence
@@ -14,6 +16,8 @@ Group = tuple[Sequence[TurnEvidence], str]
 
 HEAD_CHARACTERS = (160, 80, 40, 16, 0)
 """How long a turn's head may be: the first length at which all headers fit."""
+
+_CHANGE_DIRECTORY = re.compile(r"^cd \S+ (?:&&|;) ")
 
 
 def card_headers(turns: Sequence[TurnEvidence], cost: Callable[[str], int], limit: int) -> list[Group]:
@@ -41,9 +45,24 @@ def _fits(groups: Sequence[Group], cost: Callable[[str], int], limit: int) -> bo
 def _header(turn: TurnEvidence, characters: int) -> str:
     parts = [f"## {turn.turn.id}", f"{turn.tokens} tokens"]
     if characters:
-        parts.append(one_line(turn.head, characters))
+        parts.append(one_line(_head(turn, characters), characters))
     parts += _flags(turn)
     return " · ".join(part for part in parts if part)
+
+
+def _head(turn: TurnEvidence, characters: int) -> str:
+    """The turn's calls with their subjects, the same call once; or who speaks."""
+    heads = [f"{call.name} {_clipped(call.subject, characters // 2)}".strip() for call in turn.calls]
+    counted = Counter(heads)
+    return "; ".join(f"{head} ×{n}" if n > 1 else head for head, n in counted.items()) or turn.head
+
+
+def _clipped(subject: str, most: int) -> str:
+    """`subject` within `most` characters: of a path its end says most, of anything else its beginning."""
+    line = _CHANGE_DIRECTORY.sub("", one_line(subject, len(subject) + 1))
+    if len(line) <= most:
+        return line
+    return f"…{line[1 - most :]}" if "/" in line and " " not in line else f"{line[: most - 1]}…"
 
 
 def _flags(turn: TurnEvidence) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
+from planner.lines import join_lines
 from planner.model.cards import Card, turn_cards
 from planner.model.scope import Scope
 from planner.model.untrusted import one_line, safe_text
@@ -17,8 +18,8 @@ from planner.proposal import PlanRequest
 
 __all__ = ["Piece", "plan_pieces"]
 
-TASK_CHARACTERS = 6_000
-"""A longer task is cut in its middle: it mostly is the first user turn, whose card holds it anyway."""
+TASK_CHARACTERS, TASK_OPENING = 6_000, 600
+"""A longer task is cut in its middle; of one that is a turn of these cards, this much is said again."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 HEAD_CHARACTERS, WORDS_CHARACTERS = 100, 4_000
@@ -63,7 +64,7 @@ def _piece(request: PlanRequest, prompts: Prompts, cards: Sequence[Card], pieces
     elsewhere = [*everyone[:start], *everyone[stop:]]
     prompt = prompts.render(
         "plan",
-        task=_middle_cut(safe_text(request.task), TASK_CHARACTERS),
+        task=_task(request.task, scope),
         focus=safe_text(request.focus).strip() or "(nothing in particular)",
         sizes=_sizes(request, scope, pieces),
         user_words=_words(elsewhere) or "(none)",
@@ -104,7 +105,18 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(found[place] for place in sorted(found))
 
 
-def _middle_cut(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text.strip() or "(not stated)"
-    return f"{text[: most // 2].rstrip()}\n[…]\n{text[-most // 2 :].lstrip()}"
+def _task(task: str, scope: Scope) -> str:
+    """The task; of one that stands on a card anyway, its beginning."""
+    words = " ".join(task.split())
+    card = next((t for t in scope.turns if t.user_lines and words in _joined(t)), None)
+    if card is not None and len(words) > TASK_OPENING:
+        return f"{one_line(task, TASK_OPENING)} (the whole stands in {card.turn.id})"
+    text = safe_text(task).strip()
+    if len(text) > TASK_CHARACTERS:
+        half = TASK_CHARACTERS // 2
+        text = f"{text[:half].rstrip()}\n[…]\n{text[-half:].lstrip()}"
+    return text or "(not stated)"
+
+
+def _joined(turn: TurnEvidence) -> str:
+    return " ".join(join_lines(turn.lines).split())

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.fit import Ground, picks_in_order
@@ -26,8 +27,9 @@ NUMBER_TOKENS = 3
 MUST_SHARE, ENDS_SHARE = 0.5, 0.7
 """Shares of the budget that are spent at most when the musts, then the ends, have been chosen: what is left
 goes to worth, so that one wall of user text cannot hide everything else."""
-WORDS_LINES, RESULT_LINES = 12, 4
-"""How many lines of a turn's words and calls, and of its results, may be shown just for standing at an end."""
+OWN_LINES, OUTDATED_LINES, RUN_LINES = 12, 2, 4
+"""How many lines may be shown just for standing at an end: of the agent's words and calls, of those of an
+outdated turn, and of the result of something that ran (its last lines say how it went)."""
 
 
 @dataclass
@@ -92,11 +94,17 @@ def _musts(turn: TurnEvidence) -> list[Line]:
 
 
 def _ends(turn: TurnEvidence) -> list[Line]:
-    """The agent's words and calls, then results; each from both ends inwards."""
-    words_lines, result_lines = (2, 1) if turn.superseded_by else (WORDS_LINES, RESULT_LINES)
-    words = [t for t in turn.lines if t.part in ("assistant", "call") and not _said_by_header(turn, t)]
-    results = [line for line in turn.lines if line.part == "result"]
-    return _from_ends(words)[:words_lines] + _from_ends(results)[:result_lines]
+    """The agent's words and calls from both ends inwards, then how each result begins and ends."""
+    if turn.superseded_by:
+        return _from_ends(_own_lines(turn))[:OUTDATED_LINES]
+    run = {call.result_block for call in turn.calls if call.kind == "run"}
+    results = groupby((line for line in turn.lines if line.part == "result"), key=lambda line: line.block)
+    ends = [_from_ends(list(lines)[::-1])[: RUN_LINES if block in run else 1] for block, lines in results]
+    return _from_ends(_own_lines(turn))[:OWN_LINES] + [line for lines in ends for line in lines]
+
+
+def _own_lines(turn: TurnEvidence) -> list[Line]:
+    return [t for t in turn.lines if t.part in ("assistant", "call") and not _said_by_header(turn, t)]
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:
@@ -109,7 +117,7 @@ def _from_ends(lines: Sequence[Line]) -> list[Line]:
 
 def _said_by_header(turn: TurnEvidence, line: Line) -> bool:
     """True for the line of a short call that its card's header repeats."""
-    return line.part == "call" and _KEY.sub("", line.text) in turn.head
+    return line.part == "call" and len(turn.calls) == 1 and _KEY.sub("", line.text) == turn.head
 
 
 def _take_worth(choice: _Choice, evidence: Evidence, worth: Worth, among: set[str], limit: int) -> None:

@@ -253,7 +253,7 @@ def test_pieces_give_the_same_proposal_whatever_order_they_come_back_in():
 
 
 def test_what_is_sent_and_answered_stays_small():
-    request = plan_request(large_history(120))
+    request = plan_request(large_history(130))
     with Loopback([answer(rest="reference 1")]) as server:
         proposal = propose(server, request)
     assert request.evidence.tokens > 150_000
