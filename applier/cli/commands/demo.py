@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from applier.cli.files import write_whole
 from applier.cli.options import as_json, show_all
 from applier.cli.review import Sheet, print_sheet, reviewed
 from applier.cli.screen import print_json, screen, working
@@ -42,14 +43,24 @@ class _Shown:
 
 
 @click.command
+@click.option(
+    "--copy",
+    "copy",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Only write the demo's transcript to FILE, to try the other commands on.",
+)
 @show_all
 @as_json
-def command(show_all: bool, as_json: bool) -> None:
+def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     """Plan, review, apply and restore a real agent's run that ships with the package.
 
     Works offline, by rules; the store is a temporary one.
     """
-    text = importlib.resources.files("applier.example").joinpath("transcript.json").read_bytes()
+    text = importlib.resources.files("applier.example").joinpath("transcript.json").read_text("utf-8")
+    if copy:
+        write_whole(copy, text)
+        return
     with working("planning…"):
         shown = _shown(_before_last_call(read_transcript(text)), fold=not show_all)
     if as_json:

@@ -11,6 +11,8 @@ from applier.cli.files import read_file, write_whole
 from applier.cli.options import Edit, as_json, edits, part, show_all, transcript
 from applier.cli.review import print_sheet, reviewed
 from applier.cli.screen import print_json, screen, working
+from applier.settings import load_settings
+from planner.api import plan_compaction
 
 __all__ = ["command"]
 
@@ -26,8 +28,13 @@ __all__ = ["command"]
     help="The share of the tokens that may stay (default: 0.25).",
 )
 @click.option("--focus", metavar="TEXT", help="What to keep above all.")
-@click.option("--planner", type=click.Choice(["auto", "rules", "model"]), default="auto", show_default=True)
-@click.option("--model", help="The model that will read the view, and that plans.")
+@click.option(
+    "--planner",
+    type=click.Choice(["auto", "rules", "model"]),
+    help="Who plans (default: auto, the model if there is a key, else rules).",
+)
+@click.option("--model", help="The model that plans, or an instructor provider string.")
+@click.option("--target-model", metavar="MODEL", help="The model that will read the view: decides token counts.")
 @click.option(
     "--prompts",
     "prompts_dir",
@@ -43,6 +50,9 @@ __all__ = ["command"]
 def command(
     transcript: Path,
     task: str | None,
+    planner: Any,
+    model: str | None,
+    target_model: str | None,
     output: Path | None,
     edits: tuple[Edit, ...],
     part: int | None,
@@ -55,14 +65,15 @@ def command(
     TRANSCRIPT holds Anthropic or OpenAI messages (JSON or JSONL), a Claude Code session or a Codex rollout.
     Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.
     """
-    from planner.api import plan_compaction
-
     if how["target_tokens"] and how["target_ratio"]:
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
     read = read_file(transcript, part)
     task = task or read.task
     if not task:
         raise click.UsageError(f"{transcript} names no task: say by --task what the agent is to do now.")
+    own = load_settings()
+    how["planner"], how["model"] = planner or own.planner, model or own.planner_model or None
+    how["settings"] = own.plan.model_copy(update={"target_model": target_model or own.plan.target_model})
     with working("planning…"):
         plan = plan_compaction(read.messages, task, system=read.system, tools=read.tools, **how)
         sheet = reviewed(plan, read.messages, edits, fold=not show_all)
