@@ -6,6 +6,7 @@ Rather over than under. Reads no file and no network.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from functools import lru_cache
 
 import regex
@@ -37,9 +38,18 @@ behind ``/`` or ``-`` mostly two, and letters that form no word cost a token for
 """
 _UPPER_EXTRA = (0.12, 0.25)
 
+_WIDE_STARTS = (0, 0x180, 0x370, 0x530, 0x590, 0x700, 0x900, 0xE80, 0x2000, 0x2800, 0x3000, 0xA000, 0xAC00, 0xD7B0,
+                0xFF00, 0xFFF0, 0x1F000, 0x1FB00)  # fmt: skip
+_WIDE_WEIGHTS = (0.4, 2.0, 0.4, 2.0, 0.4, 2.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 4.0, 2.0, 4.0)
+"""Tokens a character, from where in Unicode, in words that are not ASCII.
+
+Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens; Indic scripts, symbols, CJK and Hangul at most
+one a character; emoji two; what the vocabulary hardly knows, one for every byte.
+"""
+
 
 def estimate_tokens(text: str) -> int:
-    """About how many o200k tokens `text` is; measured 1.02 to 1.20 of the true count on agent transcripts."""
+    """About how many o200k tokens `text` is; measured 1.02 to 1.19 of the true count on agent transcripts."""
     return math.ceil(sum(map(_piece_tokens, _PIECE.findall(text))))
 
 
@@ -69,6 +79,5 @@ def _word_tokens(lead: str, word: str) -> float:
 
 
 def _wide_tokens(piece: str) -> float:
-    """CJK and symbols count one token a character, other letters 0.4, emoji two."""
-    weights = (0.4 if char < "\u0800" else 1.0 if char < "\U00010000" else 2.0 for char in piece)
+    weights = (_WIDE_WEIGHTS[bisect_right(_WIDE_STARTS, ord(char)) - 1] for char in piece)
     return max(1.0, sum(weights))

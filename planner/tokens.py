@@ -104,9 +104,7 @@ class TokenCounter:
         if kind == "text" and isinstance(block.get("text"), str):
             return self.text(block["text"])
         if kind in ("thinking", "redacted_thinking"):
-            sealed = (
-                len(str(block.get("signature") or block.get("data") or "")) // SEALED_CHARACTERS_PER_TOKEN
-            )
+            sealed = len(str(block.get("signature") or block.get("data") or ""))
             return max(self.text(str(block.get("thinking") or "")), sealed // SEALED_CHARACTERS_PER_TOKEN)
         if kind in ("tool_use", "server_tool_use"):
             return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
