@@ -59,6 +59,8 @@ class Cut:
     task: str
     messages: tuple[Message, ...]
     """Before the cut: what a method compacts."""
+    after: tuple[Message, ...]
+    """What no method is shown."""
     tokens: int
     """Of `messages`, by o200k."""
     needs: tuple[Need, ...]

@@ -14,14 +14,14 @@ from pathlib import Path
 from applier.evaluation.cuts import CUT_SHARES, Cut, CutKind
 from applier.evaluation.labels import Labelled, Labels, measure_labels
 from applier.evaluation.methods import OWN_SUMMARY, find_method
-from applier.evaluation.outcome import Method, as_outcome
+from applier.evaluation.outcome import Method, Outcome, as_outcome
 from applier.evaluation.recall import Recall, measure_recall
 from applier.evaluation.samples import cuts_of_file
 from applier.evaluation.soundness import Soundness, measure_soundness
 from applier.evaluation.survival import Survival, measure_survival
 from applier.evaluation.texts import message_tokens
 
-__all__ = ["Job", "Row", "evaluate", "evaluate_files"]
+__all__ = ["Job", "Row", "evaluate", "evaluate_files", "measured"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def evaluate(
     Where the agent's own summary stands to compare, every method gets that summary's size as its target.
     """
     return [
-        _row(cut, name, method, ratio, quick)
+        measured(cut, name, as_outcome(method(list(cut.messages), cut.task, int(ratio * cut.tokens))), ratio, quick)
         for cut in cuts
         for name, method in _with_own(methods, cut).items()
         for ratio in _targets(cut, ratios)
@@ -84,8 +84,8 @@ def _targets(cut: Cut, ratios: Sequence[float]) -> Sequence[float]:
     return [message_tokens([{"role": "user", "content": cut.own_summary}]) / cut.tokens]
 
 
-def _row(cut: Cut, name: str, method: Method, ratio: float, quick: bool) -> Row:
-    outcome = as_outcome(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
+def measured(cut: Cut, name: str, outcome: Outcome, ratio: float, quick: bool = True) -> Row:
+    """The row of `outcome`, which the method `name` made of `cut` for the target `ratio`."""
     return Row(
         method=name,
         ratio=ratio,

@@ -55,8 +55,8 @@ def cut_transcript(
 
 def _cut(name: str, messages: Sequence[Message], point: int, task: str) -> Cut:
     before = tuple(messages[:point])
-    needs = find_needs(before, messages[point:], task)
-    return Cut(f"{name}@{point}", task, before, message_tokens(before), needs)
+    after = tuple(messages[point:])
+    return Cut(f"{name}@{point}", task, before, after, message_tokens(before), find_needs(before, after, task))
 
 
 def _own_summary(path: Path, messages: Sequence[Message], task: str) -> list[Cut]:
@@ -71,9 +71,8 @@ def _own_summary(path: Path, messages: Sequence[Message], task: str) -> list[Cut
         return []
     after = [m for m in read_transcript(follower).messages if not _says(m, str(summary))]
     needs = find_needs(messages, after, task)
-    own = Cut(
-        path.stem, task, tuple(messages), message_tokens(messages), needs, kind="own summary", own_summary=summary
-    )
+    before, tokens = tuple(messages), message_tokens(messages)
+    own = Cut(path.stem, task, before, tuple(after), tokens, needs, kind="own summary", own_summary=summary)
     return [own] if needs else []
 
 

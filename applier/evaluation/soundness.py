@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 from collections.abc import Collection, Sequence
@@ -35,7 +36,7 @@ class Soundness:
     first_changed_message: int | None
     """Index of the first message that is not as it was."""
     payback_calls: float | None
-    """After how many calls the smaller list has paid for the rewritten cache; None if nothing changed."""
+    """After how many calls the smaller list has paid for the rewritten cache; None if it never does."""
     planner_input_ratio: float
     """Tokens the planner model read, over the history's."""
     planner_output_ratio: float
@@ -50,12 +51,14 @@ def measure_soundness(before: Sequence[Message], outcome: Outcome) -> Soundness:
         violations=sum(violation.refused for violation in check_messages(outcome.messages)),
         restored=_restored(read_history(before), outcome.messages) if outcome.plan else None,
         first_changed_message=first,
-        payback_calls=None
-        if first is None
-        else payback_calls(tokens, tokens - message_tokens(outcome.messages), prefix),
+        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(outcome.messages), prefix)),
         planner_input_ratio=(usage.input_tokens if usage else 0) / max(1, tokens),
         planner_output_ratio=(usage.output_tokens if usage else 0) / max(1, tokens),
     )
+
+
+def _finite(calls: float) -> float | None:
+    return calls if math.isfinite(calls) else None
 
 
 def _first_changed(before: Sequence[Message], after: Sequence[Message]) -> int | None:
