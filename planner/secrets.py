@@ -53,7 +53,7 @@ _WORD = re.compile(
 )
 """A plain word or number, where no code has it: ``f(token=found)`` goes on with a bracket or comma."""
 _KEY = re.compile(rf".*(?:{_NAME}|(?i:authorization))")
-_CODE = re.compile(rf"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?<![0-9])|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
+_CODE = re.compile(rf"[A-Za-z_.]+|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
 """A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
 
 

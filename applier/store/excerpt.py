@@ -16,7 +16,7 @@ from planner.messages import Message
 __all__ = ["find_matches", "lines_of", "matching_lines", "numbered", "range_of"]
 
 CONTEXT_LINES = 2
-SEARCH_SECONDS = 2.0
+SEARCH_SECONDS = 1.0
 """The longest one pattern may work on one turn: a pattern can be written so that it never ends."""
 
 

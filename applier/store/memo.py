@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from applier.store.chain import Node
 from planner.history import History
-from planner.messages import Message
 
-__all__ = ["SavedMemo"]
+__all__ = ["Known", "SavedMemo"]
 
 _REMEMBERED = 8
 """Histories kept in mind: an agent's and those of its running subagents."""
@@ -20,26 +19,31 @@ _REMEMBERED = 8
 Marks = tuple[object, ...] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the messages at the front of a history."""
+
+    nodes: Sequence[Node] = ()
+    marks: Sequence[Marks] = ()
+    """Of each message, what its content tells and its digest does not, see `message_digest`."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Saved:
     history: History
-    nodes: Sequence[Node]
-    marks: Sequence[Marks]
-    """Of each message, what its content tells and its digest does not, see `message_digest`."""
+    known: Known
 
     def shared_with(self, history: History) -> int:
         """How many messages at the front of `history` are certainly the ones saved."""
-        for index, nodes in enumerate(zip(self.history.messages, history.messages, strict=False)):
-            if not self._same(index, *nodes, history.digests[index]):
+        pairs = zip(self.history.messages, history.messages, strict=False)
+        for index, (saved, message) in enumerate(pairs):
+            if not (
+                message is saved
+                and history.digests[index] == self.history.digests[index]
+                and _marks(message["content"]) == self.known.marks[index]
+            ):
                 return index
-        return min(len(self.nodes), len(history.messages))
-
-    def _same(self, index: int, saved: Message, message: Message, digest: str) -> bool:
-        return (
-            message is saved
-            and digest == self.history.digests[index]
-            and _marks(message["content"]) == self.marks[index]
-        )
+        return min(len(self.history.messages), len(history.messages))
 
 
 class SavedMemo:
@@ -49,20 +53,24 @@ class SavedMemo:
         """Nothing is known yet."""
         self._saved: dict[str, _Saved] = {}
 
-    def prefix(self, history: History) -> Sequence[Node]:
-        """The nodes of as many messages at the front of `history` as are known to be saved."""
+    def prefix(self, history: History) -> Known:
+        """What is known of as many messages at the front of `history` as were certainly saved."""
         saved = self._saved.get(history.digests[0]) if history.digests else None
-        return saved.nodes[: saved.shared_with(history)] if saved else ()
+        if saved is None:
+            return Known()
+        count = saved.shared_with(history)
+        return Known(saved.known.nodes[:count], saved.known.marks[:count])
 
-    def remember(self, history: History, nodes: Sequence[Node]) -> None:
-        """`history` was saved as `nodes`."""
+    def remember(self, history: History, nodes: Sequence[Node], before: Known) -> None:
+        """`history` was saved as `nodes`; `before` was known of its first messages."""
         if not nodes:
             return
+        fresh = history.messages[len(before.nodes) :]
+        known = Known(nodes, [*before.marks, *(_marks(message["content"]) for message in fresh)])
         first = history.digests[0]
-        known = dict(self._saved)
-        known.pop(first, None)
-        known[first] = _Saved(history, nodes, [_marks(message["content"]) for message in history.messages])
-        self._saved = dict(list(known.items())[-_REMEMBERED:])
+        others = {key: saved for key, saved in self._saved.items() if key != first}
+        others[first] = _Saved(history, known)
+        self._saved = dict(list(others.items())[-_REMEMBERED:])
 
 
 def _marks(content: object) -> Marks:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from applier.store.audit import audit
-from applier.store.chain import ROOT, Node, add_nodes, chain_of, contents_of, node_contents
+from applier.store.chain import ROOT, add_nodes, chain_of, contents_of, node_contents
 from applier.store.content import digest_of, encode, pack, unpack
 from applier.store.database import Database, Row
 from applier.store.excerpt import find_matches, lines_of, matching_lines, numbered, range_of
 from applier.store.lookup import find_history, find_referenced, one_of, turn_nodes
-from applier.store.memo import SavedMemo
+from applier.store.memo import Known, SavedMemo
 from applier.store.protocol import Match, Restored, StoredHistory, StoreSize
 from applier.store.reference import SHORT_DIGITS, digest_range, history_key, parse_reference
 from applier.store.removal import remove_history
@@ -25,6 +25,7 @@ from planner.secrets import redact, redact_data
 
 __all__ = ["SqlStore"]
 
+_SAVE_HISTORY = "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT (says) DO UPDATE SET tip = excluded.tip"
 _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
 
 
@@ -40,26 +41,20 @@ class SqlStore:
     def save_history(self, history: History) -> str:
         """See `Store.save_history`."""
         if not self._saved(history, self._memo.prefix(history)):
-            self._saved(history, ())
+            self._saved(history, Known())
         return history_key(history.digest)
 
-    def _saved(self, history: History, start: Sequence[Node]) -> bool:
-        """Save `history`, whose first messages are stored as `start`; False if they are not."""
-        contents = node_contents(history, len(start))
-        nodes = chain_of(history, contents, start)
-        says, tip = _bytes(history.digest), nodes[-1].digest if nodes else ROOT
-        with self.database.transaction() as transaction:
-            if transaction.rows("SELECT 1 FROM histories WHERE says = ? AND tip = ?", (says, tip)):
-                self._memo.remember(history, nodes)
-                return True
-        with self.database.transaction(write=True) as transaction:
-            if not add_nodes(transaction, nodes, contents):
-                return False
-            transaction.rows(
-                "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT (says) DO UPDATE SET tip = excluded.tip",
-                (says, tip),
-            )
-        self._memo.remember(history, nodes)
+    def _saved(self, history: History, known: Known) -> bool:
+        """Save `history`, of which `known` is stored; False if it is not."""
+        contents = node_contents(history, len(known.nodes))
+        nodes = chain_of(history, contents, known.nodes)
+        saved = _bytes(history.digest), nodes[-1].digest if nodes else ROOT
+        if not self._rows("SELECT 1 FROM histories WHERE says = ? AND tip = ?", saved):
+            with self.database.transaction(write=True) as transaction:
+                if not add_nodes(transaction, nodes, contents):
+                    return False
+                transaction.rows(_SAVE_HISTORY, saved)
+        self._memo.remember(history, nodes, known)
         return True
 
     def load_history(self, key: str) -> History:

@@ -1,0 +1,62 @@
+"""Real processes on one store: writing at once, killed, forked, out of disk space, without permission."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from applier.store import open_store
+from planner.errors import StoreError
+from planner.history import read_history
+from tests.strategies import make_session
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+def run(action, store):
+    done = subprocess.run([sys.executable, WORKER, action, store], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("action", ["kill", "together", "fork"])
+def test_processes_share_a_store(store_url, action):
+    run(action, store_url)
+
+
+def test_a_full_disk_leaves_what_was_there(sqlite_path):
+    run("full", sqlite_path)
+
+
+def test_what_may_not_be_written_is_told(tmp_path):
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    run("read_only", tmp_path / "folder" / "store.db")
+
+
+def test_a_store_that_another_process_holds_is_told_and_works_again(store_url):
+    history = read_history(make_session(3))
+    with open_store(store_url, busy_timeout_seconds=0.05) as store, closing(holder(store_url)) as other:
+        with pytest.raises(StoreError, match="another process is writing to it and did not finish in time"):
+            store.save_history(history)
+        assert store.histories() == ()
+        other.execute("ROLLBACK")
+        assert store.load_history(store.save_history(history)).digest == history.digest
+
+
+def holder(store_url):
+    """Another connection in the middle of a write."""
+    if not store_url.startswith("postgresql://"):
+        connection = sqlite3.connect(store_url, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        return connection
+    import psycopg
+
+    from applier.store.postgres import PostgresDialect
+
+    connection = psycopg.connect(store_url, autocommit=True)
+    connection.execute(PostgresDialect.begin_write)
+    return connection

@@ -1,0 +1,159 @@
+"""What the tests let other processes do to a store; run as ``python worker.py ACTION STORE``.
+
+Each action exits 0 when the store kept its promises, and dies of an assertion otherwise.
+"""
+
+import os
+import re
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from applier.store import open_store
+from planner.errors import StoreError
+from planner.history import read_history
+from tests.strategies import make_session
+
+NOBODY = 65534
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def grown(name, turns):
+    """Histories of one growing session of its own."""
+    messages = [user(f"I am {name}"), *make_session(turns)[1:]]
+    return [read_history(messages[:n]) for n in range(1, len(messages) + 1)]
+
+
+def spawn(action):
+    """Run `action` in a forked process that ends with it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def kill(name):
+    """Kill a process while it saves, again and again: all it said it saved is there, the rest whole or absent."""
+    for round_number in range(8):
+        reading, writing = os.pipe()
+
+        def save(number=round_number, pipe=writing):
+            with open_store(name) as store:
+                for turn in range(10**6):
+                    for history in grown(f"{number}-{turn}", 12):
+                        key = store.save_history(history)
+                        os.write(pipe, f"{key} {len(history.messages)}\n".encode())
+
+        child = spawn(save)
+        os.close(writing)
+        with open(reading, encoding="ascii") as said:
+            lines = [said.readline() for _ in range(1 + 3 * round_number)]
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            lines += said.read().splitlines()
+        with open_store(name) as store:
+            for key, length in map(str.split, lines):
+                assert len(store.load_history(key).messages) == int(length)
+            assert store.verify() == []
+            for found in store.histories():
+                assert store.load_history(found.digest).digest == found.digest
+
+
+def together(name):
+    """Processes with threads make, open and write one new store at the same time."""
+
+    def work(number):
+        def save(thread):
+            with open_store(name) as store:
+                for history in grown(f"{number}-{thread}", 6):
+                    store.load_history(store.save_history(history))
+                    store.record_event({"time": 1, "by": [number, thread]})
+                    store.set_state("shared", [number, thread])
+
+        threads = [threading.Thread(target=save, args=(n,)) for n in range(3)]
+        errors = []
+        threading.excepthook = errors.append
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+
+    children = [spawn(lambda number=n: work(number)) for n in range(4)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    with open_store(name) as store:
+        assert store.verify() == []
+        assert len(store.histories()) == 4 * 3 * len(grown("x", 6)) == len(store.events())
+
+
+def fork(name):
+    """A store that was open before a fork works on both sides of it."""
+    with open_store(name) as store:
+        before = store.save_history(read_history([user("before")]))
+
+        def in_child():
+            store.save_history(read_history([user("child")]))
+            assert store.load_history(before).messages == (user("before"),)
+            store.close()
+
+        child = spawn(in_child)
+        for history in grown("parent", 6):
+            store.save_history(history)
+        assert os.waitpid(child, 0)[1] == 0
+        assert store.load_history(read_history([user("child")]).digest).messages == (user("child"),)
+        assert store.verify() == []
+
+
+def full(name):
+    """The disk is full in the middle of a save: the old content is there, nothing of the new."""
+    noise = read_history([user(os.urandom(40_000).hex()) for _ in range(40)])
+    with open_store(name) as store:
+        kept = [store.save_history(history) for history in grown("kept", 6)]
+        room = store.size().file_bytes + 2**16
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        with pytest.raises(StoreError):
+            store.save_history(noise)
+        assert [found.key for found in store.histories()] == kept
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert store.verify() == []
+        assert store.load_history(store.save_history(noise)).digest == noise.digest
+
+
+def read_only(name):
+    """A folder, and then a file, that may not be written."""
+    folder = Path(name).parent
+    folder.mkdir()
+    folder.chmod(0o777)
+    if os.geteuid() == 0:
+        os.setuid(NOBODY)
+    with open_store(name) as store:
+        key = store.save_history(read_history([user("first")]))
+    os.chmod(name, 0o400)
+    refused(name, "the store cannot be made here: Permission denied")
+    os.chmod(name, 0o600)
+    refused(str(folder.parent / "elsewhere" / "store.db"), "the store cannot be made here: Permission denied")
+    with open_store(name) as store:
+        assert store.load_history(key).messages == (user("first"),)
+
+
+def refused(name, text):
+    with pytest.raises(StoreError, match=re.escape(f"{name}: {text}")):
+        open_store(name)
+
+
+if __name__ == "__main__":
+    {action.__name__: action for action in (kill, together, fork, full, read_only)}[sys.argv[1]](sys.argv[2])
