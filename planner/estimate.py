@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from functools import lru_cache
+from operator import itemgetter
 
 import regex
 
@@ -16,6 +17,7 @@ from planner.vocabulary import SPLIT
 __all__ = ["estimate_tokens"]
 
 _PIECE = regex.compile(SPLIT)
+_start = itemgetter(0)
 
 _PAIRS = (
     "ab ac ad ag ai al am an ap ar as at au av ay ba be bj bl bo bu by ca ce ch ci ck cl co cr ct cu da "
@@ -38,13 +40,15 @@ behind ``/`` or ``-`` mostly two, and letters that form no word cost a token for
 """
 _UPPER_EXTRA = (0.12, 0.25)
 
-_WIDE_STARTS = (0, 0x180, 0x370, 0x530, 0x590, 0x700, 0x900, 0xE80, 0x2000, 0x2800, 0x3000, 0xA000, 0xAC00, 0xD7B0,
-                0xFF00, 0xFFF0, 0x1F000, 0x1FB00)  # fmt: skip
-_WIDE_WEIGHTS = (0.4, 2.0, 0.4, 2.0, 0.4, 2.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 4.0, 2.0, 4.0)
-"""Tokens a character, from where in Unicode, in words that are not ASCII.
+_WIDE = (
+    (0x0, 0.4), (0x80, 2.0), (0xA0, 0.4), (0x180, 2.0), (0x370, 0.4), (0x530, 2.0), (0x590, 0.4), (0x700, 2.0),
+    (0x900, 1.0), (0xE80, 3.0), (0x2000, 1.0), (0x2800, 3.0), (0x3000, 1.0), (0xA000, 3.0), (0xAC00, 1.0),
+    (0xD7B0, 3.0), (0xFF00, 1.0), (0xFFF0, 4.0), (0x1F000, 2.0), (0x1FB00, 4.0),
+)  # fmt: skip
+"""From where in Unicode on a character of a word that is not ASCII has how many tokens.
 
 Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens; Indic scripts, symbols, CJK and Hangul at most
-one a character; emoji two; what the vocabulary hardly knows, one for every byte.
+one a character; emoji two; control characters and what the vocabulary hardly knows, one for every byte.
 """
 
 
@@ -65,7 +69,10 @@ def _piece_tokens(piece: str) -> float:
         return _word_tokens(lead, word)
     if piece.isdigit():
         return 1
-    return 1 + len(piece) / 16 if len(set(piece.strip())) == 1 else max(1.0, len(piece) / 2.6)
+    signs = piece.strip()
+    if not signs.isprintable():
+        return len(piece)
+    return 1 + len(piece) / 16 if len(set(signs)) == 1 else max(1.0, len(piece) / 2.6)
 
 
 def _word_tokens(lead: str, word: str) -> float:
@@ -79,5 +86,5 @@ def _word_tokens(lead: str, word: str) -> float:
 
 
 def _wide_tokens(piece: str) -> float:
-    weights = (_WIDE_WEIGHTS[bisect_right(_WIDE_STARTS, ord(char)) - 1] for char in piece)
-    return max(1.0, sum(weights))
+    ranges = (bisect_right(_WIDE, ord(char), key=_start) - 1 for char in piece)
+    return max(1.0, sum(_WIDE[number][1] for number in ranges))

@@ -107,7 +107,7 @@ def test_the_guard_against_live_calls_stands():
 
 @given(texts(max_lines=4))
 def test_estimate_of_any_text_is_never_far_under(words):
-    assert estimate_tokens(words) >= 0.8 * len(load_vocabulary().encode_ordinary(words)) - 3
+    assert estimate_tokens(words) >= 0.7 * len(load_vocabulary().encode_ordinary(words)) - 4
 
 
 @given(histories())
