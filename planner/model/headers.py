@@ -43,7 +43,7 @@ def _fits(groups: Sequence[Group], cost: Callable[[str], int], limit: int) -> bo
 
 
 def _header(turn: TurnEvidence, characters: int) -> str:
-    parts = [f"## {turn.turn.id}", f"{turn.tokens} tokens"]
+    parts = [f"## {turn.turn.id}", f"{turn.tokens} tokens", f"{len(turn.lines)} lines"]
     if characters:
         parts.append(one_line(_head(turn, characters), characters))
     parts += _flags(turn)

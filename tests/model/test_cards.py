@@ -92,7 +92,7 @@ def test_one_huge_result_leaves_room_for_the_others():
     _, cards = cards_of([*SAMPLE[:3], *call(7, "Bash", {"command": "dump"}, huge), *SAMPLE[3:]])
     shown = {card.turns[0].turn.id: len(card.lines) for card in cards}
     assert shown["t1"] == 2
-    assert shown["t6"] >= 3
+    assert shown["t6"] >= 2
     assert 50 < shown["t3"] < 3_000
 
 
