@@ -17,6 +17,9 @@ from planner.messages import Message, blocks, result_text
 
 __all__ = ["PEERS", "clear_tool_uses", "headroom", "trim_messages"]
 
+HEADROOM_MODEL = "claude-sonnet-4-5"
+"""Only names the form of the messages; nothing is sent to it."""
+
 
 def _package(name: str) -> Any:
     try:
@@ -27,13 +30,13 @@ def _package(name: str) -> Any:
 
 
 def trim_messages(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """langchain-core's `trim_messages`: the newest messages that fit, starting with the user's."""
+    """langchain-core's `trim_messages`: the newest messages that fit, no result without its call."""
     kept = _package("langchain_core.messages").trim_messages(
         _to_langchain(messages),
         max_tokens=target_tokens,
         token_counter=lambda found: message_tokens(_originals(found, messages)),
         strategy="last",
-        start_on="human",
+        start_on=("human", "ai"),
     )
     return _originals(kept, messages)
 
@@ -63,10 +66,14 @@ def _with_cleared(message: Message, cleared: dict[str, str]) -> Message:
 
 
 def headroom(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """headroom-ai's `compress`, asked for the target; its own protections hold."""
+    """headroom-ai's `compress`, asked for the target; its own protections hold, and often stop far above it."""
+    package, estimator = _package("headroom"), _package("headroom.tokenizers.estimator")
+    # Its counter for this model would load a vocabulary from the network.
+    counter = type("Counter", (estimator.EstimatingTokenCounter,), {"count_text": lambda _, text: text_tokens(text)})
+    _package("headroom.tokenizers").register_tokenizer(HEADROOM_MODEL, counter())
     ratio = target_tokens / max(1, message_tokens(messages))
-    done = _package("headroom").compress(
-        [dict(message) for message in messages], model="claude-sonnet-4-5", target_ratio=ratio, model_limit=1_000_000
+    done = package.compress(
+        [dict(message) for message in messages], model=HEADROOM_MODEL, target_ratio=ratio, model_limit=1_000_000
     )
     return list(done.messages)
 

@@ -28,6 +28,7 @@ PAST = [
     call(2, "Bash", command="pytest tests/test_runner.py"),
     result(2, "FAILED tests/test_runner.py::test_stops - DeadlineMissed: still running\nexit code 1", is_error=True),
     {"role": "assistant", "content": [text("Setting signal.alarm did not work: it never fires in a worker thread.")]},
+    {"role": "user", "content": "Then find another way"},
 ]
 FUTURE = [
     call(3, "Edit", file_path="/srv/jobs/report/runner.py", old="DEFAULT_DEADLINE = 900", new="DEFAULT_DEADLINE = 30"),

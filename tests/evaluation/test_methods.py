@@ -1,0 +1,107 @@
+"""Methods: what each may do to a list, and how a run finds and measures them."""
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.evaluation import cuts as cuts_module
+from applier.evaluation import samples
+from applier.evaluation.methods import METHODS, find_method
+from applier.evaluation.outcome import as_outcome
+from applier.evaluation.plain_methods import PLAIN_METHODS
+from applier.evaluation.run import Job, evaluate, evaluate_files
+from applier.evaluation.samples import cut_transcript, transcript_paths
+from applier.evaluation.summary import summarize
+from applier.evaluation.texts import message_tokens
+from planner.errors import SettingsError
+from planner.validity import check_messages
+from tests.evaluation.work import FUTURE, PAST, TASK
+from tests.strategies import histories
+
+MEETS_TARGET = ("newest", "best-lines", "list")
+KEEPS_PAIRS = ("clear", "head-tail", "newest")
+
+
+@given(histories(), st.floats(0.01, 1))
+@pytest.mark.parametrize("name", PLAIN_METHODS)
+def test_plain_methods_never_grow_a_list_or_part_a_pair(name, messages, ratio):
+    target = int(ratio * message_tokens(messages))
+    result = PLAIN_METHODS[name](messages, TASK, target)
+    assert message_tokens(result) <= max(message_tokens(messages), target) + 40
+    if name in MEETS_TARGET:
+        assert message_tokens(result) <= target
+    if name in KEEPS_PAIRS:
+        pairing = [v for v in check_messages(result) if v.refused and v.rule <= 2]
+        assert not pairing
+
+
+@pytest.fixture
+def short_is_enough(monkeypatch):
+    """Measure also what is far too small to compact."""
+    monkeypatch.setattr(cuts_module, "LEAST_PREFIX_TOKENS", 20)
+    monkeypatch.setattr(samples, "LEAST_NEEDS", 1)
+
+
+@pytest.fixture
+def cuts(short_is_enough):
+    return cut_transcript("job", [*PAST, *FUTURE], TASK)
+
+
+def test_the_rules_planner_is_measured_whole_on_every_cut(cuts):
+    rows = evaluate({"rules": find_method("rules")}, cuts, [0.9, 0.5], quick=False)
+    assert len(rows) == len(cuts) * 2
+    assert {row.soundness.violations for row in rows} == {0}
+    assert {row.soundness.restored for row in rows} == {1.0}
+    assert {row.survival.failures_kept for row in rows} == {1.0}
+
+
+def test_a_method_of_your_own_is_found_by_module_and_function(cuts, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("def nothing(messages, task, target_tokens):\n    return []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (mean,) = summarize(evaluate({"mine": find_method("mine:nothing")}, cuts[:1], [0.5]))
+    assert (mean.size, mean.plain, mean.violations) == (0, 0, None)
+    sys.modules.pop("mine")
+
+
+@pytest.mark.parametrize("name", ["best", "no.such.module:f", "json:nothing_there"])
+def test_an_unknown_method_is_one_clear_error(name):
+    with pytest.raises(SettingsError, match=r"best|no\.such|nothing_there"):
+        find_method(name)
+
+
+def test_every_method_that_is_listed_can_be_found():
+    assert all(callable(find_method(name)) for name in METHODS)
+
+
+def write(path, messages, **more):
+    path.write_text(json.dumps({"task": TASK, "messages": messages, **more}))
+
+
+def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size(tmp_path, short_is_enough):
+    summary = "Tests fail: /srv/jobs/report/runner.py has DEFAULT_DEADLINE = 900."
+    write(tmp_path / "job-s0.json", PAST, meta={"native_compact_summary": summary})
+    write(tmp_path / "job-s1.json", [{"role": "user", "content": summary}, *FUTURE])
+    rows = evaluate_files(Job(("newest",), (0.5,)), transcript_paths([tmp_path]))
+    own = {row.method: row for row in rows if row.kind == "own summary"}
+    assert own.keys() == {"newest", "own summary"}
+    assert own["newest"].ratio == own["own summary"].ratio == own["own summary"].size
+    assert "DEFAULT_DEADLINE" not in own["own summary"].recall.lost
+    assert "run_report" in own["own summary"].recall.lost
+
+
+def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough):
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.json", [*PAST, *FUTURE])
+    job, paths = Job(("newest", "clear"), (0.5,)), transcript_paths([tmp_path])
+    finished = []
+    alone = evaluate_files(job, paths, done=lambda: finished.append(1))
+    assert evaluate_files(job, paths, workers=2) == alone
+    assert len(finished) == 2
+
+
+def test_a_plain_list_is_an_outcome_without_a_plan():
+    assert as_outcome(PAST).messages is PAST
+    assert as_outcome(PAST).plan is None

@@ -1,0 +1,85 @@
+"""Failures and the user's words found in a list without labels, and labels found literally."""
+
+import json
+
+import pytest
+from hypothesis import given
+
+from applier.evaluation.labels import Labels, measure_labels, read_labels
+from applier.evaluation.survival import failure_traces, measure_survival, user_demands
+from planner.errors import TranscriptError
+from tests.evaluation.work import PAST, call, result
+from tests.strategies import histories
+
+
+@given(histories())
+def test_an_unchanged_list_lost_nothing(messages):
+    survival = measure_survival(messages, messages)
+    assert survival.failures_kept == survival.demands_kept == 1
+
+
+@given(histories())
+def test_an_empty_list_lost_every_failure_and_demand(messages):
+    survival = measure_survival(messages, [])
+    assert len(survival.failures_lost) == survival.failures
+    assert len(survival.demands_lost) == survival.demands
+
+
+@pytest.mark.parametrize(
+    ("output", "is_error", "line"),
+    [
+        ("FAILED tests/test_a.py::test_x - KeyError: 'token'\nexit code 1", False, "FAILED tests/test_a.py::test_x"),
+        ("Exit code 127\nbash: rg: command not found", True, "bash: rg: command not found"),
+        ("Traceback (most recent call last):\n  File 'x'\nValueError: bad port", False, "ValueError: bad port"),
+        ("The user doesn't want to proceed. The user said: use the pool instead", True, None),
+        ("The tool use was rejected, the user said:\nuse the pool instead", True, "use the pool instead"),
+        ("found 3 errors in the log you asked for", False, None),
+        ("Exit code 0\nall good", False, None),
+    ],
+)
+def test_a_failure_is_told_by_its_most_telling_lines(output, is_error, line):
+    traces = list(failure_traces([call(1, "Bash", command="x"), result(1, output, is_error)]))
+    if line:
+        assert line in " ".join(traces[0])
+    else:
+        assert not any("3 errors" in told or "all good" in told for lines in traces for told in lines)
+
+
+def test_demands_are_sentences_of_the_user_that_bind():
+    told = [
+        {
+            "role": "user",
+            "content": "Hello there. Please never touch the schema! <system-reminder>always x</system-reminder>",
+        },
+        {"role": "user", "content": "[Request interrupted by user]"},
+        {"role": "user", "content": "we must " + "x" * 3_000},
+        {"role": "assistant", "content": "I should never do that."},
+    ]
+    assert list(user_demands(told)) == ["Please never touch the schema!"]
+
+
+LABELS = {
+    "transcript": "job",
+    "cut": 6,
+    "failed": [{"tried": "signal.alarm", "outcome": "never fires in a worker"}],
+    "constraints": ["Never change the public API"],
+    "questions": [{"question": "Which file?", "answers": ["runner.py", "DEFAULT_DEADLINE"]}],
+}
+
+
+def test_labels_are_found_whatever_the_white_space_and_need_all_of_an_answer(tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps(LABELS))
+    labels = read_labels([tmp_path])["job"]
+    whole = measure_labels(labels, PAST)
+    assert (whole.failed, whole.constraints, whole.answers, whole.lost) == ((True,), (True,), (True,), ())
+    part = measure_labels(labels, [{"role": "user", "content": "signal.alarm: never\n  fires in a worker; runner.py"}])
+    assert part.failed == (True,)
+    assert part.lost == ("Never change the public API", "Which file?")
+
+
+def test_a_file_that_holds_no_labels_is_named(tmp_path):
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**LABELS, "cut": "last"}))
+    with pytest.raises(TranscriptError, match=r"job\.json: cut: "):
+        read_labels([path])
+    assert Labels.model_validate(LABELS).cut == 6
