@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
 from planner.model.asking import Outcome, ask
 from planner.model.clients import open_endpoint, running_loop
+from planner.model.merge import merged
 from planner.model.pieces import Piece, plan_pieces
-from planner.plan import ExtractedFact, Provenance, Usage
 from planner.prompts import Prompts, load_prompts
-from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.proposal import PlanRequest, Proposal
+from planner.rules import RulesPlanner
 
-__all__ = ["ModelPlanner", "merged"]
+__all__ = ["ModelPlanner"]
 
 MOST_PARALLEL = 4
 """Pieces asked at once: more would rather run into rate limits than be faster."""
@@ -39,7 +38,7 @@ class ModelPlanner:
     """Where an asynchronous client lives: the loop this planner is made in."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Rank the turns of ``request.history``; what the model leaves out or gets wrong is left out here.
+        """Rank the turns of ``request.history``; what the model leaves out or gets wrong the rules rank.
 
         Raises:
             PlannerUnavailable: no piece got an answer that can be used.
@@ -47,12 +46,11 @@ class ModelPlanner:
         """
         prompts = load_prompts(self.prompts_dir)
         pieces = [piece for piece in plan_pieces(request, prompts) if piece.scope.to_plan]
-        if not pieces:
-            return Proposal({}, Provenance(planner="model", prompts=prompts.hash))
-        outcomes, model = self._ask_all(pieces, prompts, request)
-        if all(outcome.error for outcome in outcomes):
-            raise next(outcome.error for outcome in outcomes if outcome.error)
-        return merged(outcomes, model, prompts)
+        outcomes, model = self._ask_all(pieces, prompts, request) if pieces else ([], "")
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if errors and len(errors) == len(outcomes):
+            raise errors[0]
+        return merged(outcomes, model, prompts, RulesPlanner().propose(request))
 
     def _ask_all(self, pieces: Sequence[Piece], prompts: Prompts, request: PlanRequest) -> tuple[list[Outcome], str]:
         system, settings = prompts.render("system"), request.settings
@@ -62,22 +60,3 @@ class ModelPlanner:
         ):
             asked = [pool.submit(ask, endpoint, system, piece, settings, request.now) for piece in pieces]
             return [future.result() for future in asked], endpoint.model
-
-
-def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts) -> Proposal:
-    """All pieces as one, in the order of the history."""
-    turns: dict[str, TurnProposal] = {}
-    facts: dict[tuple[str, str], ExtractedFact] = {}
-    for outcome in outcomes:
-        if outcome.reading is not None:
-            turns |= outcome.reading.turns
-            for fact in outcome.reading.facts:
-                facts.setdefault((fact.type, fact.content), fact)
-    provenance = Provenance(
-        planner="model",
-        model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
-        prompts=prompts.hash,
-        usage=reduce(add, (outcome.usage for outcome in outcomes), Usage()),
-        notes=tuple(outcome.note for outcome in outcomes if outcome.note),
-    )
-    return Proposal(turns, provenance, tuple(facts.values()))

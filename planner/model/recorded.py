@@ -12,12 +12,13 @@ from pathlib import Path
 from planner.errors import PlannerUnavailable
 from planner.model.answer import read_answer
 from planner.model.asking import Outcome, good_enough, salvage_note
+from planner.model.merge import merged
 from planner.model.pieces import Piece, plan_pieces
-from planner.model.planner import merged
 from planner.model.responses import last_answer
 from planner.plan import Usage
 from planner.prompts import load_prompts
 from planner.proposal import PlanRequest, Proposal
+from planner.rules import RulesPlanner
 
 __all__ = ["RecordedPlanner", "rendered_prompts"]
 
@@ -48,9 +49,10 @@ class RecordedPlanner:
                 f"recorded answers: {len(self.answers)} for {len(pieces)} pieces: record them again"
             )
         outcomes = [self._read(text, piece, request) for text, piece in zip(self.answers, pieces, strict=True)]
-        if all(outcome.error for outcome in outcomes):
-            raise next(outcome.error for outcome in outcomes if outcome.error)
-        return merged(outcomes, "recorded", prompts)
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if errors and len(errors) == len(outcomes):
+            raise errors[0]
+        return merged(outcomes, "recorded", prompts, RulesPlanner().propose(request))
 
     def _read(self, text: str, piece: Piece, request: PlanRequest) -> Outcome:
         tokens = request.counter.text

@@ -9,6 +9,7 @@ import pytest
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner
 from planner.prompts import load_prompts
+from planner.rules import RulesPlanner
 from tests.loopback import KEY, Loopback, error, overloaded, refusal, say, stall
 from tests.model.sample import SAMPLE, answer, call, plan_request
 
@@ -31,7 +32,10 @@ def test_a_good_answer_becomes_a_proposal():
     assert server.refused == []
     assert proposal.turns["t5"].excerpts == ((2, 4),)
     assert proposal.turns["t3"].strategy == "reference"
-    assert [fact.quote for fact in proposal.facts] == ["Never touch legacy/queue_v1.py, it is frozen."]
+    assert (proposal.facts[-1].content, proposal.facts[-1].quote) == (
+        "the old queue is frozen",
+        "Never touch legacy/queue_v1.py, it is frozen.",
+    )
     provenance = proposal.provenance
     assert (provenance.planner, provenance.model) == ("model", DEFAULT_MODEL)
     assert provenance.prompts == load_prompts().hash
@@ -98,6 +102,7 @@ def test_a_last_answer_that_is_mostly_right_is_used_without_what_is_wrong():
     assert proposal.turns["t5"].excerpts == ((2, 4),)
     assert proposal.turns["t5"].summary == ""
     assert "t77" not in proposal.turns
+    assert proposal.turns["t2"].strategy == "drop"
     assert proposal.provenance.notes == ("t1-t9: 2 of 4 entries could not be used after 3 answers",)
 
 
@@ -120,7 +125,8 @@ def test_what_stands_of_an_answer_cut_off_is_used():
     with Loopback([say(cut, stop_reason="max_tokens")]) as server:
         proposal = propose(server)
     assert len(server.requests) == 1
-    assert set(proposal.turns) == {"t1", "t2", "t3", "t4", "t5"}
+    ruled = RulesPlanner().propose(plan_request()).turns
+    assert {t for t, turn in proposal.turns.items() if turn != ruled[t]} == {"t1", "t2", "t3", "t4", "t5"}
     (note,) = proposal.provenance.notes
     assert note == "t1-t9: the answer was cut off; 3 turns ranked by the rules"
 
@@ -155,6 +161,15 @@ def test_every_failure_is_one_line_with_its_cure(failing, said, requests, caplog
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_the_rules_know_of_a_turn_still_counts():
+    with Loopback([answer("t2 keep 9", "t3 keep 9", rest="reference 1")]) as server:
+        turns = propose(server).turns
+    ruled = RulesPlanner().propose(plan_request()).turns
+    assert ruled["t2"].weight < ruled["t3"].weight
+    assert turns["t2"].weight / turns["t3"].weight == ruled["t2"].weight / ruled["t3"].weight
+    assert turns["t3"].weight > turns["t4"].weight
+
+
 def test_a_passing_overload_is_waited_out():
     with Loopback([overloaded(), error(429, "rate_limit_error"), GOOD]) as server:
         assert propose(server).turns["t1"].score == 1.0
@@ -183,7 +198,8 @@ def test_an_answer_after_a_failed_reask_is_still_used():
 
 def test_nothing_is_asked_when_nothing_can_be_planned():
     with Loopback() as server:
-        assert propose(server, plan_request(SAMPLE[:1])).turns == {}
+        proposal = propose(server, plan_request(SAMPLE[:1]))
+        assert proposal.turns == RulesPlanner().propose(plan_request(SAMPLE[:1])).turns
         assert server.requests == []
 
 
@@ -220,7 +236,7 @@ def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
         proposal = propose(server, request)
     assert len(server.requests) > 2
     planned = [turn.id for turn in request.history.turns if not turn.live]
-    assert list(proposal.turns) == planned
+    assert list(proposal.turns) == [turn.id for turn in request.history.turns]
     assert all(proposal.turns[t].score == int(t[1:]) % 10 / 9 for t in planned)
     assert proposal.provenance.usage.requests == len(server.requests)
     later = next(r.prompt for r in server.requests if "\n## t1 · " not in r.prompt)
@@ -235,9 +251,9 @@ def test_a_failing_piece_leaves_its_turns_to_the_rules():
     request = plan_request(large_history(), piece_tokens=3_000, max_reasks=0)
     with Loopback([one_fails]) as server:
         proposal = propose(server, request)
-    assert "t1" not in proposal.turns
-    assert "t61" not in proposal.turns
-    assert "t60" in proposal.turns
+    ruled = RulesPlanner().propose(request).turns
+    assert proposal.turns["t1"] == ruled["t1"]
+    assert proposal.turns["t60"].score == 0.0
     (note,) = proposal.provenance.notes
     assert re.match(r"t1-t\d+ ranked by the rules: planner model .*its answers could not be used", note)
 
