@@ -1,0 +1,185 @@
+"""Who may import whom: one direction, no circles, and clients only where they are used."""
+
+import ast
+import importlib.util
+import pkgutil
+import subprocess
+import sys
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("planner", "applier")
+
+ONLY_IN = {
+    "instructor": ("planner.model",),
+    "anthropic": ("planner.model", "applier.integrations", "applier.example", "applier.evaluation.probes"),
+    "langchain": ("applier.integrations.langchain_", "applier.evaluation.peers"),
+    "langchain_core": ("applier.integrations.langchain_", "applier.evaluation.peers"),
+    "langgraph": ("applier.integrations.langchain_",),
+    "pydantic_ai": ("applier.integrations.pydantic_ai_",),
+    "headroom": ("applier.evaluation.peers",),
+    "opentelemetry": ("applier.session.telemetry",),
+    "psycopg": ("applier.store",),
+    "rich": ("applier.cli", "applier.evaluation"),
+    "click": ("applier.cli",),
+    "tiktoken": ("planner.tokens", "planner.vocabulary"),
+}
+"""Libraries that only these modules (or those below, or beginning so) may import."""
+
+
+def found_modules():
+    """Every module of both packages with its file, as installed."""
+    found = {}
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        found[package] = Path(spec.origin)
+        for module in pkgutil.walk_packages(spec.submodule_search_locations, f"{package}."):
+            found[module.name] = Path(importlib.util.find_spec(module.name).origin)
+    return found
+
+
+MODULES = found_modules()
+
+
+@cache
+def tree(name):
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
+def imported(name, *, lazily=True):
+    """What `name` imports, as full dotted names; `lazily` counts imports inside functions, too."""
+    found = set()
+    for node in ast.walk(tree(name)) if lazily else at_import(tree(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import"
+            found |= {submodule_or_self(node.module, alias.name) for alias in node.names}
+    return found
+
+
+def submodule_or_self(module, name):
+    """``from a.b import c`` imports the module ``a.b.c`` if there is one, else ``a.b``."""
+    return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
+
+
+def at_import(node):
+    """The nodes that run when the module is imported: not those in functions or under TYPE_CHECKING."""
+    for child in ast.iter_child_nodes(node):
+        typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+        if not typing_only and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from at_import(child)
+
+
+def is_below(name, root):
+    return name == root or name.startswith(f"{root}.")
+
+
+def test_planner_never_imports_applier():
+    guilty = {
+        name: found
+        for name in MODULES
+        if is_below(name, "planner")
+        for found in imported(name)
+        if is_below(found, "applier")
+    }
+    assert guilty == {}
+
+
+def test_modules_never_import_a_package_they_are_in():
+    guilty = {
+        name: found for name in MODULES for found in imported(name) if name.startswith(f"{found}.") or found in PACKAGES
+    }
+    assert guilty == {}
+
+
+def test_no_circles():
+    graph = {name: {found for found in imported(name) if found in MODULES} - {name} for name in MODULES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+def test_libraries_are_imported_only_where_they_belong():
+    guilty = {
+        (name, library)
+        for name in MODULES
+        for library in {found.split(".")[0] for found in imported(name)} & set(ONLY_IN)
+        if not name.startswith(ONLY_IN[library])
+    }
+    assert guilty == set()
+
+
+def test_validity_lives_apart_from_what_builds_lists():
+    allowed = {"planner.errors", "planner.families", "planner.media", "planner.messages", "planner.tokens"}
+    used = {
+        found for name in MODULES if is_below(name, "planner.validity") for found in imported(name) if found in MODULES
+    }
+    assert {found for found in used if not is_below(found, "planner.validity")} <= allowed
+
+
+def test_importing_everything_else_loads_no_client():
+    """Every module but those that are made for a client, in a fresh interpreter; warnings are errors."""
+    clients = ["anthropic", "instructor", "langchain_core", "pydantic_ai", "opentelemetry", "openai"]
+    made_for_one = tuple(prefix for client in clients for prefix in ONLY_IN.get(client, ()))
+    light = [name for name in MODULES if not name.startswith(made_for_one) and not name.endswith("__main__")]
+    code = f"import sys, importlib\nfor name in {light!r}: importlib.import_module(name)\n"
+    code += f"print([name for name in {clients!r} if name in sys.modules])"
+    command = [sys.executable, "-W", "error", "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+
+
+def test_every_module_lists_what_it_offers():
+    unlisted = {name for name in MODULES if not name.endswith("__main__") and listed(name) is None and offers(name)}
+    assert unlisted == set()
+
+
+def listed(name):
+    """The names in ``__all__`` of a module; None without one."""
+    for node in tree(name).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return ast.literal_eval(node.value)
+    return None
+
+
+def offers(name):
+    """True if the module defines or re-exports anything at all."""
+    return any(not isinstance(node, ast.Expr) for node in tree(name).body)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_exist_and_are_sorted_once(package):
+    module = import_module(package)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_every_listed_name_is_defined():
+    missing = {
+        f"{name}.{offered}"
+        for name in MODULES
+        for offered in listed(name) or ()
+        if offered not in defined(name) and f"{name}.{offered}" not in MODULES
+    }
+    assert missing == set()
+
+
+def defined(name):
+    """Names that the top level of a module binds."""
+    found = set()
+    for node in at_import(tree(name)):
+        if isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return found | {node.name for node in tree(name).body if isinstance(node, functions)}
