@@ -47,20 +47,14 @@ class PromptVariant:
         """What rows call it."""
         return str(self.prompts_dir or "packaged") if self.answers is None else str(self.answers)
 
-    def planner(self, cut: Cut) -> Planner:
-        """What plans `cut` by these prompts.
-
-        Raises:
-            SettingsError: no answer was recorded for `cut`.
-        """
+    def planner(self, cut: Cut) -> Planner | None:
+        """What plans `cut` by these prompts; None where answers were recorded, but none for `cut`."""
         if self.answers is None:
             return ModelPlanner(client=self.client, model=self.model, prompts_dir=self.prompts_dir)
         single = self.answers / f"{cut.name}.answer.txt"
         several = sorted(self.answers.glob(f"{_literal(cut.name)}.answer-*.txt"))
         files = [single] if single.is_file() else several
-        if not files:
-            raise SettingsError(f"{single}: no such recorded answer: record it, or leave --answers out")
-        return RecordedPlanner([file.read_text("utf-8") for file in files], self.prompts_dir)
+        return RecordedPlanner([file.read_text("utf-8") for file in files], self.prompts_dir) if files else None
 
 
 def _literal(name: str) -> str:
@@ -99,8 +93,10 @@ def compare_prompts(
 ) -> PromptComparison:
     """Plan `cuts` by both variants and by rules at the same target; `done` is called as each cut is finished.
 
+    With recorded answers, cuts that one of them has none for are left out.
+
     Raises:
-        SettingsError: both are the same, a folder's prompts cannot be used, or an answer was not recorded.
+        SettingsError: both are the same, a folder's prompts cannot be used, or no cut has recorded answers.
         PlannerUnavailable: the model could not be used, or a recorded answer cannot be.
     """
     if first.name == second.name:
@@ -108,15 +104,16 @@ def compare_prompts(
     rows: list[Row] = []
     differences: list[Difference] = []
     for cut in cuts:
-        planners: dict[str, Planner | str] = {
-            first.name: first.planner(cut),
-            second.name: second.planner(cut),
-            "rules": "rules",
-        }
-        own = [measured(cut, name, _planned(cut, ratio, planner), ratio) for name, planner in planners.items()]
-        rows += own
-        differences += _differences(cut, own[0], own[1])
+        one, other = first.planner(cut), second.planner(cut)
+        if one and other:
+            planners: dict[str, Planner | str] = {first.name: one, second.name: other, "rules": "rules"}
+            own = [measured(cut, name, _planned(cut, ratio, planner), ratio) for name, planner in planners.items()]
+            rows += own
+            differences += _differences(cut, own[0], own[1])
         done()
+    if cuts and not rows:
+        wanted = f"{cuts[0].name}.answer.txt"
+        raise SettingsError(f"no recorded answers for any cut of these transcripts: expected {wanted} and the like")
     return PromptComparison(tuple(rows), tuple(differences))
 
 

@@ -4,8 +4,21 @@ import json
 
 import pytest
 
+from applier.evaluation import cuts as cuts_module
+from applier.evaluation import samples
 from applier.evaluation.cuts import Cut
-from applier.evaluation.probes import Probe, ProbeSet, asking, examine, load_probes, make_probes, save_probes
+from applier.evaluation.probes import (
+    Probe,
+    ProbeSet,
+    asking,
+    exam_means,
+    examine,
+    hold_exams,
+    load_probes,
+    make_probes,
+    save_probes,
+)
+from applier.evaluation.run import Job
 from planner.errors import PlannerUnavailable, TranscriptError
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.loopback import Loopback, error, say
@@ -92,3 +105,23 @@ def test_a_set_of_probes_is_asked_again_in_the_next_run(tmp_path):
     path.write_text('{"probes": 3}')
     with pytest.raises(TranscriptError, match=r"probes\.json: expected a set of probes"):
         load_probes(path)
+
+
+def test_an_exam_is_held_for_every_method_and_target_with_questions_written_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "LEAST_NEEDS", 1)
+    monkeypatch.setattr(cuts_module, "LEAST_PREFIX_TOKENS", 20)
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"task": TASK, "messages": [*PAST, *FUTURE]}))
+    job = Job(("newest", "clear"), (0.5, 0.1), shares=(0.6,))
+    script = [*recorded(WRITTEN), *recorded({"answers": ["a"]}, {"grades": [2, 2, 2]}) * 2,
+              *recorded({"answers": ["a"]}, {"grades": [0, 0, 2]}) * 2]  # fmt: skip
+    with Loopback(script) as server, asking(server.client(), "m") as (ask, _):
+        rows, probes = hold_exams(job, [path], ask, ProbeSet())
+    assert len(server.requests) == 1 + 2 * 4
+    assert list(probes.probes.values()) == [PROBES]
+    means = {(mean.method, mean.ratio): mean for mean in exam_means(rows)}
+    assert means["newest", 0.5].score == 1
+    assert means["clear", 0.1].by_kind == {"recall": 0.0, "decision": 0.5}
+    with Loopback(recorded({"answers": []}, {"grades": []})) as server, asking(server.client(), "m") as (ask, _):
+        hold_exams(Job(("newest",), (0.5,), shares=(0.6,)), [path], ask, probes)
+    assert len(server.requests) == 2

@@ -3,15 +3,20 @@
 from applier.evaluation.probes.exam import Grade, examine, make_probes
 from applier.evaluation.probes.model import Ask, asking
 from applier.evaluation.probes.probe import Probe, ProbeKind, ProbeSet, load_probes, save_probes
+from applier.evaluation.probes.run import ExamMean, ExamRow, exam_means, hold_exams
 
 __all__ = [
     "Ask",
+    "ExamMean",
+    "ExamRow",
     "Grade",
     "Probe",
     "ProbeKind",
     "ProbeSet",
     "asking",
+    "exam_means",
     "examine",
+    "hold_exams",
     "load_probes",
     "make_probes",
     "save_probes",
