@@ -9,60 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
+from applier.integrations.tool_inputs import Compact, RestoreContext, SearchContext, ToolInput
 from planner.errors import CompactorError, ReferenceNotFound
 
 if TYPE_CHECKING:
-    from applier.session.session import Session
+    from applier.session import Session
 
 __all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "RESULT_CHARACTERS", "answer_call", "handle_tool_use"]
 
 RESULT_CHARACTERS = 20_000
 """What one answer may have; about 5,000 to 10,000 tokens, so that looking back never fills the window."""
-
-
-class _Input(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class RestoreContext(_Input):
-    """Bring back the exact original of a turn that was compacted.
-
-    Give the id that stands in the conversation (for example h1a2b3c4d:t12, or t12). Ask for lines or search
-    within it when you know what you need: the whole turn may be long.
-    """
-
-    reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
-    first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
-    last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
-    search: str | None = Field(default=None, min_length=1, description="show only lines that hold this text")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> RestoreContext:
-        if self.first_line is not None and self.last_line is not None and self.last_line < self.first_line:
-            raise ValueError("last_line stands before first_line")
-        return self
-
-
-class SearchContext(_Input):
-    """Find where a text stands in the whole conversation so far, compacted turns included.
-
-    Each hit names the turn and the line, for restore_context.
-    """
-
-    text: str = Field(min_length=1, description="what to look for, whatever its case")
-    limit: int = Field(default=20, ge=1, le=100, description="how many hits at most")
-
-
-class Compact(_Input):
-    """Make room: have older parts of the conversation compacted before your next turn.
-
-    Worth it when a piece of work is finished and its details are no longer needed. Nothing is lost: compacted
-    turns can be brought back with restore_context.
-    """
-
-    focus: str = Field(default="", description="what the work needs from here on, kept above all else")
 
 
 def _restore(session: Session, given: RestoreContext) -> str:
@@ -85,7 +43,7 @@ def _compact(session: Session, given: Compact) -> str:
     return "Older parts of the conversation will be compacted before your next turn."
 
 
-_TOOLS: dict[str, tuple[type[_Input], Callable[[Session, Any], str]]] = {
+_TOOLS: dict[str, tuple[type[ToolInput], Callable[[Session, Any], str]]] = {
     "restore_context": (RestoreContext, _restore),
     "search_context": (SearchContext, _search),
     "compact": (Compact, _compact),
@@ -95,7 +53,7 @@ AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""
 
 
-def _definition(name: str, model: type[_Input]) -> dict[str, Any]:
+def _definition(name: str, model: type[ToolInput]) -> dict[str, Any]:
     schema = model.model_json_schema()
     description = schema.pop("description")
     return {"name": name, "description": description, "input_schema": schema}

@@ -7,24 +7,21 @@ conversation: other endpoints, ``count_tokens``, requests on a server-held threa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anthropic
 import anyio.to_thread
 
-from applier.integrations.stream_usage import listening
+from applier.integrations.exchange import Exchange
 
 if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
     from anthropic._middleware import AsyncCallNext, CallNext
     from anthropic._request import APIRequest
 
-    from applier.session.session import Session
+    from applier.session import Session
 
 __all__ = ["CompactionMiddleware"]
-
-_WINDOW_EXCEEDED = "model_context_window_exceeded"
 
 
 class CompactionMiddleware(anthropic.Middleware):
@@ -34,8 +31,11 @@ class CompactionMiddleware(anthropic.Middleware):
 
         client = anthropic.Anthropic(middleware=[CompactionMiddleware(session)])
 
-    Give the session's planner a client of its own, without this middleware.
+    The session's planner may use the same client: its requests leave this middleware out.
     """
+
+    for_agents_only = True
+    """Read by `planner.model.clients`: a planner's own request must not wait for the session that waits for it."""
 
     def __init__(self, session: Session | Callable[[Mapping[str, Any]], Session | None]) -> None:
         """One `session`, or a function that names the session of a request body (None: leave it alone).
@@ -63,55 +63,17 @@ class CompactionMiddleware(anthropic.Middleware):
         shorter = await anyio.to_thread.run_sync(exchange.second, response)
         return response if shorter is None else await _read_async(exchange, await call_next(shorter))
 
-    def _exchange(self, request: APIRequest) -> _Exchange | None:
+    def _exchange(self, request: APIRequest) -> Exchange | None:
         body = request.json
         if request.method.lower() != "post" or request.url.split("?")[0] != "/v1/messages":
             return None
         if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or body.get("thread"):
             return None
         session = self._choose(body)
-        return None if session is None else _Exchange(session, request, body)
+        return None if session is None else Exchange(session, request, body)
 
 
-@dataclass
-class _Exchange:
-    """One attempt of one request: what goes out first, what was answered, what goes out instead."""
-
-    session: Session
-    request: APIRequest
-    body: Mapping[str, Any]
-    answer: Any = None
-
-    def first(self) -> APIRequest:
-        given = self.body
-        self.session.set_request(
-            system=given.get("system"), tools=given.get("tools"), max_output_tokens=given.get("max_tokens")
-        )
-        return self._with(self.session.prepare(given["messages"]))
-
-    def second(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> APIRequest | None:
-        """A shorter request, if `response` says that the first was too long and there is a shorter one."""
-        too_long: object = None
-        if not response.http_response.is_success:
-            http = response.http_response
-            too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
-        elif getattr(self.answer, "stop_reason", None) == _WINDOW_EXCEEDED:
-            too_long = self.answer
-        shorter = None if too_long is None else self.session.recover(self.body["messages"], too_long)
-        return None if shorter is None else self._with(shorter)
-
-    def observe(self, answer: object) -> None:
-        self.answer = answer
-        self.session.observe(answer)
-
-    def _with(self, messages: list[Any]) -> APIRequest:
-        changed = self.request.copy(body={**self.body, "messages": messages})
-        if changed.stream_cls is not None:
-            changed.stream_cls = listening(changed.stream_cls, self.session.observe)
-        return changed
-
-
-def _read(exchange: _Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
+def _read(exchange: Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
     """`response`, with the session told of its usage; an error is read, a stream is told of as it runs."""
     if not response.http_response.is_success:
         response.http_response.read()
@@ -120,7 +82,7 @@ def _read(exchange: _Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
     return response
 
 
-async def _read_async(exchange: _Exchange, response: AsyncAPIResponse[Any]) -> AsyncAPIResponse[Any]:
+async def _read_async(exchange: Exchange, response: AsyncAPIResponse[Any]) -> AsyncAPIResponse[Any]:
     if not response.http_response.is_success:
         await response.http_response.aread()
     elif response.is_closed and not exchange.request.stream:

@@ -20,7 +20,7 @@ from applier.integrations.agent_tools import AGENT_TOOLS, answer_call
 from planner.errors import CompactorError
 
 if TYPE_CHECKING:
-    from applier.session.session import Session
+    from applier.session import Session
 
 __all__ = ["agent_tools", "async_agent_tools"]
 

@@ -10,26 +10,18 @@ The graph's own state keeps every message; messages that are not compacted stay 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    SystemMessage,
-    ToolMessage,
-    convert_to_messages,
-    convert_to_openai_messages,
-)
+from langchain_core.messages import AIMessage, AnyMessage
 
-from applier.transcripts.openai_chat import from_openai, strip_openai, to_openai
-from planner.messages import Message, message_digest
+from applier.integrations.langchain_messages import through
 
 if TYPE_CHECKING:
-    from applier.session.session import Session
+    from applier.session import Session
 
 __all__ = ["LangChainCompaction", "pre_model_hook"]
 
@@ -69,10 +61,10 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     def _prepared(self, request: ModelRequest[Any]) -> list[AnyMessage]:
         system = request.system_message
         self._session.set_request(system=None if system is None else system.text)
-        return _through(self._session.prepare, request.messages) or request.messages
+        return through(self._session.prepare, request.messages) or request.messages
 
     def _shorter(self, request: ModelRequest[Any], error: Exception) -> list[AnyMessage] | None:
-        return _through(lambda plain: self._session.recover(plain, error), request.messages)
+        return through(lambda plain: self._session.recover(plain, error), request.messages)
 
     def _observed(self, response: ModelResponse[Any]) -> ModelResponse[Any]:
         for message in response.result:
@@ -85,43 +77,6 @@ def pre_model_hook(session: Session) -> Callable[[Any], dict[str, list[AnyMessag
     """A LangGraph node that gives the model the prepared messages as ``llm_input_messages``."""
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
-        return {"llm_input_messages": _through(session.prepare, state["messages"]) or state["messages"]}
+        return {"llm_input_messages": through(session.prepare, state["messages"]) or state["messages"]}
 
     return prepared
-
-
-def _through(
-    act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
-) -> list[AnyMessage] | None:
-    """`messages` after `act` on their plain form; system messages stay in front, untouched."""
-    system = [message for message in messages if isinstance(message, SystemMessage)]
-    groups = _grouped([message for message in messages if not isinstance(message, SystemMessage)])
-    plain = [(_plain(group), group) for group in groups]
-    view = act([message for message, _ in plain])
-    if view is None:
-        return None
-    known = {message_digest(message): group for message, group in plain}
-    return [*system, *(m for message in view for m in known.get(message_digest(message)) or _built(message))]
-
-
-def _grouped(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
-    """Results of parallel calls stand together, as in one message."""
-    groups: list[list[AnyMessage]] = []
-    for message in messages:
-        if groups and isinstance(message, ToolMessage) and isinstance(groups[-1][0], ToolMessage):
-            groups[-1].append(message)
-        else:
-            groups.append([message])
-    return groups
-
-
-def _plain(group: list[AnyMessage]) -> Message:
-    plain = strip_openai(from_openai(convert_to_openai_messages(group)))[0]
-    for message, block in zip(group, plain["content"], strict=False):
-        if isinstance(message, ToolMessage) and message.status == "error":
-            block["is_error"] = True
-    return plain
-
-
-def _built(message: Message) -> list[AnyMessage]:
-    return cast(list[AnyMessage], convert_to_messages(to_openai([message])))

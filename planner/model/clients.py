@@ -157,13 +157,20 @@ def _anthropic_endpoint(
 
     _check_key(client)
     try:
-        asked = instructor.from_anthropic(client, mode=instructor.Mode.JSON, hooks=hooks)
+        asked = instructor.from_anthropic(_for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
     except ClientError:
         raise SettingsError(
             "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
             f"{type(client).__name__}"
         ) from None
     return _instructor_endpoint(asked, model.removeprefix("anthropic/"), timeout_seconds, loop)
+
+
+def _for_planning(client: Any) -> Any:
+    """`client` without middleware that is for agents only: a session's would wait for the planner it waits for."""
+    every = getattr(client, "middleware", ())
+    kept = [middleware for middleware in every if not getattr(middleware, "for_agents_only", False)]
+    return client if len(kept) == len(every) else client.with_options(middleware=kept)
 
 
 def _usable_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:

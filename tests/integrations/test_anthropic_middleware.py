@@ -158,6 +158,18 @@ def test_a_planner_that_always_fails_never_reaches_the_caller(new_session, conve
     assert "tier_failed" in [event.kind for event in session.log()]
 
 
+def test_the_planner_may_use_the_very_client_that_it_serves(new_session, conversation):
+    sessions = []
+    with Loopback(enforce=True) as server:
+        client = server.client(middleware=[CompactionMiddleware(lambda body: sessions[0])])
+        sessions.append(new_session(window_tokens=10_000, planner="model", client=client))
+        assert create(client, conversation[:45]) == "ok"
+    planning = [request for request in server.requests if request.body["messages"][-1] != conversation[44]]
+    assert planning
+    assert sessions[0].state.compactions == 1
+    assert "history_changed" not in [event.kind for event in sessions[0].log()]
+
+
 def test_what_is_no_conversation_passes_untouched(new_session, conversation):
     session = new_session(window_tokens=10_000)
     with Loopback() as server:

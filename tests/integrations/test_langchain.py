@@ -1,0 +1,108 @@
+"""LangChain's own agent and Anthropic chat model in a session, over the loopback server."""
+
+import asyncio
+import warnings
+
+import pytest
+
+pytest.importorskip("langchain")
+
+from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from applier.integrations.langchain_middleware import LangChainCompaction, pre_model_hook
+from tests.integrations import counting
+from tests.integrations.conftest import MODEL
+from tests.integrations.counting import CALLS, counting_model
+from tests.loopback import KEY, Loopback
+
+QUESTION = {"messages": [HumanMessage("Count for me, and keep report-7.txt untouched.")]}
+DEEP = {"recursion_limit": 100}
+
+
+@tool
+def numbers(to: int) -> str:
+    """Count to a number."""
+    return counting.numbers(to)
+
+
+def model_on(server: Loopback) -> ChatAnthropic:
+    return ChatAnthropic(model=MODEL, api_key=KEY, base_url=server.url, max_tokens=1_000, max_retries=0)
+
+
+def check(server: Loopback, session, state) -> None:
+    assert state["messages"][-1].text == f"counted {CALLS} times"
+    assert len(state["messages"]) == 2 * CALLS + 2
+    assert all("report-7.txt untouched" in str(request.body["messages"]) for request in server.requests)
+    assert session.state.compactions >= 2
+    assert "history_changed" not in [event.kind for event in session.log()]
+
+
+def test_an_agent_stays_in_the_window_and_its_state_keeps_everything(new_session):
+    session = new_session(window_tokens=9_000)
+    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+        agent = create_agent(
+            model_on(server), [numbers], system_prompt="You count.", middleware=[LangChainCompaction(session)]
+        )
+        state = agent.invoke(QUESTION, DEEP)
+        assert server.refused == []
+        assert all("You count." in str(request.body["system"]) for request in server.requests)
+        check(server, session, state)
+
+
+def test_an_asynchronous_agent_with_a_checkpointer(new_session):
+    session = new_session(window_tokens=9_000)
+    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+        model, saver = model_on(server), InMemorySaver()
+        agent = create_agent(model, [numbers], middleware=[LangChainCompaction(session)], checkpointer=saver)
+        config = {**DEEP, "configurable": {"thread_id": "1"}}
+
+        async def run():
+            async with model._async_client:
+                return await agent.ainvoke(QUESTION, config)
+
+        check(server, session, asyncio.run(run()))
+        state = agent.invoke({"messages": [HumanMessage("Thank you. That is all.")]}, config)
+        assert state["messages"][-1].text == "counted 0 times"
+        assert server.refused == []
+    assert session.state.history_messages == 2 * CALLS + 3
+
+
+def test_a_prompt_that_is_too_long_is_tried_once_more(new_session):
+    session = new_session(window_tokens=200_000)
+    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+        agent = create_agent(model_on(server), [numbers], middleware=[LangChainCompaction(session)])
+        check_text = agent.invoke(QUESTION, DEEP)["messages"][-1].text
+        assert check_text == f"counted {CALLS} times"
+        assert len(server.refused) >= 1
+    assert "recovered" in [event.kind for event in session.log()]
+
+
+def test_a_langgraph_agent_takes_the_hook(new_session):
+    session = new_session(window_tokens=9_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # LangGraph moved this function; graphs that use it are still about
+        from langgraph.prebuilt import create_react_agent
+
+        with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+            agent = create_react_agent(model_on(server), [numbers], pre_model_hook=pre_model_hook(session))
+            check(server, session, agent.invoke(QUESTION, DEEP))
+
+
+def test_what_is_not_compacted_stays_the_same_object(new_session):
+    call = {"name": "numbers", "args": {"to": 2}, "id": "toolu_1", "type": "tool_call"}
+    messages = [
+        SystemMessage("s"),
+        HumanMessage(
+            [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "https://x.test/a"}}]
+        ),
+        AIMessage([{"type": "text", "text": "twice"}], tool_calls=[call, {**call, "id": "toolu_2"}]),
+        ToolMessage("1", tool_call_id="toolu_1"),
+        ToolMessage("no", tool_call_id="toolu_2", status="error"),
+        HumanMessage("go on"),
+    ]
+    prepared = pre_model_hook(new_session())({"messages": messages})["llm_input_messages"]
+    assert all(a is b for a, b in zip(prepared, messages, strict=True))

@@ -1,0 +1,97 @@
+"""pydantic-ai's own agent and Anthropic model in a session, over the loopback server."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("pydantic_ai")
+
+import anthropic
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+
+from applier.integrations.pydantic_ai_history import compacted_history
+from tests.integrations.conftest import MODEL
+from tests.integrations.counting import CALLS, counting_model, numbers
+from tests.loopback import KEY, Loopback
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+
+def converse(server: Loopback, session, *questions: str, tool=numbers, **given) -> list[str]:
+    """What an agent in `session` answers, each run going on from the messages of the one before."""
+
+    async def run() -> list[str]:
+        answers, history = [], []
+        async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
+            model = AnthropicModel(MODEL, provider=AnthropicProvider(anthropic_client=client))
+            agent = Agent(model, tools=[tool], capabilities=[ProcessHistory(compacted_history(session))], **given)
+            for question in questions:
+                result = await agent.run(question, message_history=history)
+                answers.append(result.output)
+                history = result.all_messages()
+        return answers
+
+    return asyncio.run(run())
+
+
+def test_a_long_run_stays_in_the_window_and_valid(new_session):
+    session = new_session(window_tokens=9_000)
+    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+        question = "Count for me, and keep report-7.txt untouched."
+        answers = converse(server, session, question, system_prompt="You count.", instructions="Never guess.")
+        assert answers == [f"counted {CALLS} times"]
+        assert server.refused == []
+        assert all("You count." in said_by(request.body["system"]) for request in server.requests)
+        assert all("Never guess." in said_by(request.body["system"]) for request in server.requests)
+        assert all("report-7.txt untouched" in str(request.body["messages"]) for request in server.requests)
+    assert session.state.compactions >= 2
+    assert session.state.history_messages == 2 * CALLS + 1
+    assert "history_changed" not in [event.kind for event in session.log()]
+
+
+def said_by(system) -> str:
+    return system if isinstance(system, str) else "\n".join(block["text"] for block in system)
+
+
+def test_a_conversation_goes_on_from_the_compacted_messages(new_session):
+    session = new_session(window_tokens=9_000)
+    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+        answers = converse(server, session, "Count for me.", "Thank you. That is all.")
+        assert answers == [f"counted {CALLS} times", "counted 0 times"]
+        assert server.refused == []
+    assert session.state.history_messages == 2 * CALLS + 3
+    assert "history_changed" not in [event.kind for event in session.log()]
+
+
+def test_what_is_not_compacted_stays_the_same_object(new_session):
+    history = compacted_history(new_session())
+    messages = [
+        ModelRequest([SystemPromptPart("s"), UserPromptPart(["look", BinaryContent(PIXEL, media_type="image/png")])]),
+        ModelResponse([TextPart("a pixel")]),
+        ModelRequest([UserPromptPart("right")]),
+    ]
+    assert all(a is b for a, b in zip(history(messages), messages, strict=True))
+
+
+def test_retries_and_failures_of_tools_are_carried_as_errors(new_session):
+    session = new_session()
+    calls = iter(("again", "fine"))
+
+    def moody(to: int) -> str:
+        """Count, in a mood."""
+        if (said := next(calls, "fine")) == "again":
+            raise ModelRetry("not like this")
+        return said
+
+    moody.__name__ = "numbers"
+    with Loopback([counting_model], enforce=True) as server:
+        assert converse(server, session, "Count for me.", tool=moody) == [f"counted {CALLS} times"]
+        assert server.refused == []
+    assert "not like this" in session.search("not like this")[0][2]
