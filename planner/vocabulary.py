@@ -44,9 +44,7 @@ def load_vocabulary() -> tiktoken.Encoding | None:
     """o200k as this machine has it; None if it has not."""
     for data in _candidates():
         if hashlib.sha256(data).hexdigest() == _O200K_SHA256:
-            return tiktoken.Encoding(
-                "o200k_base", pat_str=SPLIT, mergeable_ranks=_ranks(data), special_tokens={}
-            )
+            return tiktoken.Encoding("o200k_base", pat_str=SPLIT, mergeable_ranks=_ranks(data), special_tokens={})
     return None
 
 
@@ -64,6 +62,4 @@ def _candidates() -> Iterator[bytes]:
 
 
 def _ranks(data: bytes) -> dict[bytes, int]:
-    return {
-        base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())
-    }
+    return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines())}
