@@ -1,12 +1,18 @@
 """This compactor behind the protocol of compaction-conformance-kit: turns and a budget of characters in, text out.
 
 The kit compacts its own output again and again. Here a second compaction is made from the originals, as in a session:
-the adapter keeps them in a store.
+the adapter keeps them in a store. Run as a module it prints the kit's table.
 """
 
+import tempfile
 from functools import cache
+from itertools import count
+from pathlib import Path
 
+from compaction_kit.adapters import ProgressiveSummaryCompactor
+from compaction_kit.benchmark import budget_benchmark_to_markdown, run_budget_benchmark
 from compaction_kit.compacted import CompactedContext
+from compaction_kit.compactors import ChecklistCompactor, UpdateAwareChecklistCompactor
 from compaction_kit.session import Turn
 
 from applier import preview
@@ -63,3 +69,22 @@ def _text(messages, task, ratio):
     listed = [{"role": role, "content": content} for role, content in messages]
     plan = plan_compaction(listed, task, target_ratio=ratio, planner="rules")
     return plain_text(preview(plan).messages)
+
+
+def _print_table():
+    numbers = count()
+    with tempfile.TemporaryDirectory() as folder:
+        payload = run_budget_benchmark(
+            {
+                RulesCompactor.name: lambda: RulesCompactor(Path(folder, f"{next(numbers)}.db")),
+                **{kind.name: kind for kind in (UpdateAwareChecklistCompactor, ChecklistCompactor)},
+                ProgressiveSummaryCompactor.name: ProgressiveSummaryCompactor,
+            }
+        )
+    print(budget_benchmark_to_markdown(payload))
+    for entry in payload["entries"]:
+        print(entry["budget_fraction"], entry["compactor"], "stale:", entry["randomized"]["supersession"]["stale"])
+
+
+if __name__ == "__main__":
+    _print_table()

@@ -8,8 +8,11 @@ from applier.evaluation.samples import cut_transcript
 from planner.errors import SettingsError
 from tests.evaluation.work import FUTURE, PAST, TASK, call, result
 
+NAMES = [f"def rows_{n}_by_key_{n * 7}(table_{n}): return cached_{n}.get_{n}" for n in range(600)]
 NOISE = [
-    message for n in range(20, 40) for message in (call(n, "Bash", command="ls"), result(n, "one two three\n" * 60))
+    message
+    for n in range(20, 40)
+    for message in (call(n, "Read", file_path=f"/srv/lib/m{n}.py"), result(n, "\n".join(NAMES[15 * n : 15 * n + 15])))
 ]
 KEEP_READ = '{"need": "", "turns": ["t2 keep 9"], "rest": "drop 0", "facts": []}'
 KEEP_NOTHING = '{"need": "", "turns": ["t2 drop 0"], "rest": "reference 1", "facts": []}'
@@ -35,11 +38,12 @@ def test_what_one_keeps_and_the_other_loses_is_named_with_the_place_to_read(cuts
     one, other = variant(tmp_path / "a", cut, KEEP_READ), variant(tmp_path / "b", cut, KEEP_NOTHING)
     compared = compare_prompts(one, other, cuts, ratio=0.15)
     assert [row.method for row in compared.rows] == [one.name, other.name, "rules"]
-    kept = {difference.what: difference for difference in compared.differences if difference.kept_by == one.name}
-    assert compared.rows[0].recall.plain >= compared.rows[1].recall.plain
-    for difference in kept.values():
-        assert difference.what in difference.line
-        assert difference.turn_id.startswith("t")
+    one_kept, other_kept, _ = (row.recall.plain for row in compared.rows)
+    assert one_kept == 1 > other_kept
+    found = {difference.what: difference for difference in compared.differences}
+    assert found["DEFAULT_DEADLINE"].kept_by == one.name
+    assert found["DEFAULT_DEADLINE"].turn_id == "t2"
+    assert found["DEFAULT_DEADLINE"].line == "DEFAULT_DEADLINE = 900"
 
 
 def test_no_recorded_answer_at_all_is_one_clear_error(cuts, tmp_path):
