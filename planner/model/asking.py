@@ -86,7 +86,7 @@ def _create(endpoint: Endpoint, system: str, piece: Piece, settings: PlanSetting
         "hooks": hooks,
         "max_retries": retrying(
             stop=tenacity.stop_after_attempt(settings.max_reasks + 1),
-            retry=tenacity.retry_if_exception(lambda e: isinstance(e, ValueError) and not is_refusal(attempts.last)),
+            retry=tenacity.retry_if_exception(attempts.worth_another),
             reraise=True,
         ),
         **endpoint.request,
