@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import click
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
-__all__ = ["clean", "one_line", "print_json", "progress", "screen", "shorten", "working"]
+__all__ = ["clean", "one_line", "plain_table", "print_json", "progress", "screen", "shorten", "working"]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates."""
@@ -39,6 +41,14 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
+    """A table that is as easy to read for a person as for `grep`; columns named in `right` are numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    for title in titles:
+        table.add_column(title, justify="right" if title in right else "left")
+    return table
 
 
 def clean(text: str, style: str = "") -> Text:

@@ -141,3 +141,15 @@ def test_verify_says_whether_all_is_whole(compactor, applied, folder):
     damaged = compactor("store", "verify", "--json")
     assert damaged.code == 1
     assert damaged.json["findings"]
+
+
+def test_conversation_is_forgotten_only_when_one_says_yes(compactor, applied, folder):
+    (known,) = compactor("store", "list", "--json").json
+    assert known["key"] in compactor("store", "list").out
+    refused = compactor("store", "forget", known["key"])
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert len(compactor("store", "list", "--json").json) == 1
+    assert compactor("store", "forget", known["key"], "--yes").code == 0
+    assert compactor("restore", known["key"] + ":t1").code == 1
+    assert "no history" in compactor("store", "list").out

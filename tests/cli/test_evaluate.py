@@ -1,8 +1,13 @@
 """`eval`: what survives of a person's own transcripts, as a table and as JSON."""
 
+import json
+import re
 from importlib.resources import files
 
 import pytest
+
+from applier.evaluation.samples import cuts_of_file
+from tests.loopback import KEY, Loopback
 
 
 @pytest.fixture
@@ -25,6 +30,56 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--ratio", 0.1)
     rows = [line.split() for line in ran.out.splitlines() if "newest" in line]
     assert [row[2] for row in rows] == ["0.25", "0.10"]
+
+
+def test_losses_and_picture_are_given_when_asked(compactor, whole_run, folder):
+    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--picture", "r.svg")
+    assert "  said: Please keep the public names parse_line" in ran.out
+    assert (folder / "r.svg").read_text().startswith("<svg")
+
+
+def answer(body):
+    """Questions, answers or grades, as the prompt asks for them."""
+    if "exam questions" in str(body["system"]):
+        return json.dumps({"probes": [{"kind": "decision", "question": "Which parser?", "answer": "shunting-yard"}]})
+    return json.dumps({"grades": [2]} if "You grade" in str(body["system"]) else {"answers": ["shunting-yard"]})
+
+
+def test_questions_are_written_once_kept_and_graded(compactor, whole_run, folder, monkeypatch):
+    with Loopback([answer]) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        arguments = ["eval", whole_run, "--method", "newest", "--ratio", 0.1, "--probes", "probes.json"]
+        first, again = compactor(*arguments, "--json"), compactor(*arguments)
+    assert first.json["means"][0]["score"] == 1.0
+    assert first.json["usage"]["requests"] == 6
+    assert "4 requests" in again.out
+    assert "shunting-yard" in (folder / "probes.json").read_text()
+
+
+def test_questions_without_a_key_are_one_clear_line(compactor, whole_run):
+    ran = compactor("eval", whole_run, "--probes", "probes.json")
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
+    cuts = [cut.name for cut in cuts_of_file(whole_run)]
+    for name, turns in (("a", '"t3 keep 9"'), ("b", '"t3 drop 0"')):
+        (folder / name).mkdir()
+        for cut in cuts:
+            (folder / name / f"{cut}.answer.txt").write_text(
+                f'{{"need": "", "turns": [{turns}], "rest": "drop 0", "facts": []}}'
+            )
+    ran = compactor("prompts", "eval", whole_run, "--answers", "a", "--answers", "b")
+    assert ran.code == 0, ran.err
+    assert [line.split()[0] for line in ran.out.splitlines()[2:5]] == ["a", "b", "rules"]
+    assert re.search(r"^only [ab] kept:\n  run@\d+ t\d+: ", ran.out, re.M)
+
+
+@pytest.mark.parametrize("arguments", [["--prompts", ".", "--prompts", ".", "--prompts", "."], ["--answers", "."]])
+def test_three_folders_or_half_the_answers_are_wrong_usage(compactor, whole_run, arguments):
+    assert compactor("prompts", "eval", whole_run, *arguments).code == 2
 
 
 def test_unknown_method_is_wrong_usage(compactor, whole_run):

@@ -7,14 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich import box
-from rich.table import Table
+from rich.console import Console
 
+from applier.cli.commands.eval_probes import exam
+from applier.cli.files import write_whole
 from applier.cli.options import as_json
-from applier.cli.screen import print_json, progress, screen
+from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 from applier.evaluation.labels import read_labels
 from applier.evaluation.methods import METHODS
-from applier.evaluation.run import Job, evaluate_files
+from applier.evaluation.picture import recall_picture
+from applier.evaluation.run import Job, Row, evaluate_files
 from applier.evaluation.samples import transcript_paths
 from applier.evaluation.summary import Summary, summarize
 from planner.errors import TranscriptError
@@ -46,6 +48,14 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--picture", metavar="FILE", type=click.Path(path_type=Path), help="Draw recall against size, as SVG.")
+@click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
+@click.option(
+    "--probes",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Let a model write, answer and grade questions instead; they are kept in FILE. Needs a key.",
+)
 @click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
 def command(
@@ -55,6 +65,9 @@ def command(
     labels: tuple[Path, ...],
     model: str | None,
     workers: int,
+    picture: Path | None,
+    lost: bool,
+    probes: Path | None,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -67,12 +80,20 @@ def command(
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     job = Job(tuple(methods), tuple(ratios), labels=read_labels(labels) if labels else None, quick=quick, model=model)
+    if probes:
+        exam(job, paths, probes, as_json=as_json)
+        return
     with progress("measuring", len(paths)) as done:
         rows = evaluate_files(job, paths, workers, done)
+    means = summarize(rows)
+    if picture:
+        write_whole(picture, recall_picture(means))
     if as_json:
-        print_json({"means": [asdict(mean) for mean in summarize(rows)], "cuts": [asdict(row) for row in rows]})
-    else:
-        _print(summarize(rows))
+        print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
+        return
+    for row in rows if lost else ():
+        _print_lost(screen(), row)
+    _print(means)
 
 
 COLUMNS = {
@@ -94,9 +115,7 @@ COLUMNS = {
 
 def _print(means: Sequence[Summary]) -> None:
     shown = {title: name for title, name in COLUMNS.items() if any(getattr(mean, name) is not None for mean in means)}
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    for title in shown:
-        table.add_column(title, justify="left" if title in ("cut", "method") else "right")
+    table = plain_table(*shown, right=shown.keys() - {"cut", "method"})
     for mean in means:
         table.add_row(*(_cell(getattr(mean, name)) for name in shown.values()))
     screen().print(table if means else "no cut of these transcripts is long enough to measure")
@@ -104,3 +123,16 @@ def _print(means: Sequence[Summary]) -> None:
 
 def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _print_lost(console: Console, row: Row) -> None:
+    console.print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
+    losses = {
+        "lost": row.recall.lost,
+        "bare": row.recall.bare,
+        "failed": row.survival.failures_lost,
+        "said": row.survival.demands_lost,
+    }
+    for title, lost in losses.items():
+        for what in lost:
+            console.print(clean(f"  {title}: {one_line(what)}"), soft_wrap=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import get_args
 
 import click
-from rich import box
-from rich.table import Table
 
 from applier.cli.options import as_json, store_option
-from applier.cli.screen import clean, print_json, screen
+from applier.cli.screen import clean, plain_table, print_json, screen
 from applier.cli.stores import existing_store, latest_history
 from planner.plan import FactType
 
@@ -29,7 +27,7 @@ def command(history: str | None, kind: str | None, store: str | None, as_json: b
     if as_json:
         print_json([fact.model_dump(mode="json") for fact in facts])
         return
-    table = Table("type", "from", "fact", box=box.SIMPLE_HEAD, show_edge=False)
+    table = plain_table("type", "from", "fact")
     for fact in facts:
         table.add_row(fact.type, fact.source, clean(fact.quote or fact.content))
     screen().print(table if facts else "no facts")

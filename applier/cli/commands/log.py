@@ -7,11 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 
 from applier.cli.options import as_json, store_option
-from applier.cli.screen import clean, print_json, screen
+from applier.cli.screen import clean, plain_table, print_json, screen
 from applier.cli.stores import existing_store
 
 __all__ = ["command"]
@@ -29,7 +27,7 @@ def command(session: str | None, count: int, store: str | None, as_json: bool) -
     if as_json:
         print_json(list(events))
         return
-    table = Table("time (UTC)", "session", "what", "before", "after", "", box=box.SIMPLE_HEAD, show_edge=False)
+    table = plain_table("time (UTC)", "session", "what", "before", "after", "", right=("before", "after"))
     for event in events:
         table.add_row(*(clean(cell) for cell in _cells(event)))
     screen().print(table if events else "no events")

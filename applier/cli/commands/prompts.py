@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from applier.cli.commands.prompts_eval import command as compare
 from applier.cli.files import write_whole
 from applier.cli.options import as_json
 from applier.cli.screen import print_json, screen
@@ -74,3 +75,6 @@ def copy(folder: Path) -> None:
     for name, path in load_prompts().files.items():
         write_whole(folder / f"{name}.md", path.read_text("utf-8"))
     click.echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")
+
+
+command.add_command(compare)

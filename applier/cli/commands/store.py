@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from applier.cli.options import as_json, store_option
-from applier.cli.screen import clean, print_json, screen
+from applier.cli.screen import clean, plain_table, print_json, screen
 from applier.cli.stores import existing_store
 
 __all__ = ["command"]
@@ -13,7 +15,36 @@ __all__ = ["command"]
 
 @click.group
 def command() -> None:
-    """Verify the store."""
+    """List what the store holds, verify it, and forget a conversation."""
+
+
+@command.command(name="list")
+@store_option
+@as_json
+def list_(store: str | None, as_json: bool) -> None:
+    """List the histories, oldest first."""
+    with existing_store(store) as opened:
+        known = opened.histories()
+    if as_json:
+        print_json([asdict(history) for history in known])
+        return
+    table = plain_table("history", "messages", "turns", right=("messages", "turns"))
+    for history in known:
+        table.add_row(history.key, f"{history.messages:,}", f"{history.turns:,}")
+    screen().print(table if known else "no history")
+
+
+@command.command
+@click.argument("history")
+@click.option("--yes", is_flag=True, help="Yes, for good.")
+@store_option
+def forget(history: str, yes: bool, store: str | None) -> None:
+    """Delete the conversation of HISTORY (a key like h1a2b3c4d) for good, with its plans and facts."""
+    if not yes:
+        raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
+    with existing_store(store) as opened:
+        opened.forget(history)
+    click.echo(f"{history} is forgotten; its references restore nothing any more")
 
 
 @command.command

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
 from applier.cli.options import as_json, part, transcript
-from applier.cli.screen import clean, print_json, progress, screen
+from applier.cli.screen import clean, plain_table, print_json, progress, screen
 from applier.session.presets import PRESETS
 from applier.session.replay import Call, Replay, replay
 from applier.store.opening import open_store
@@ -91,13 +90,12 @@ def _print_one(console: Console, run: Replay) -> None:
 
 
 def _compactions(run: Replay) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    for title in ("call", "tier", "why", "before", "after", "from", "invalidated"):
-        table.add_column(title, justify="left" if title in ("tier", "why") else "right", no_wrap=title != "why")
+    numbers = ("before", "after", "from", "invalidated")
+    table = plain_table("call", "tier", "why", *numbers, right=("call", *numbers))
     for number, call in enumerate(run.calls, 1):
         for event in (event for event in call.events if event in run.compactions):
-            numbers = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
-            before, after, first, invalidated = ("" if n is None else f"{n:,}" for n in numbers)
+            counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
+            before, after, first, invalidated = ("" if n is None else f"{n:,}" for n in counts)
             table.add_row(str(number), event.tier, event.trigger, before, after, first, invalidated)
     return table
 
@@ -117,11 +115,10 @@ def _totals(run: Replay) -> Iterator[str]:
 
 def _comparison(runs: Sequence[Replay]) -> Table:
     """One row a preset; tokens and costs in thousands."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption="tokens and costs in thousands")
-    table.add_column("preset", no_wrap=True)
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
-    for title in ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost"):
-        table.add_column(title, justify="right", no_wrap=True)
+    titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost")
+    table = plain_table("preset", *titles, right=titles)
+    table.caption = "tokens and costs in thousands"
     for run in runs:
         tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
         counts = (run.exceeded, len(run.violations), len(run.unrestorable))

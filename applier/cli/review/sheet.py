@@ -12,9 +12,9 @@ from typing import Any
 
 from applier.cli.review.rows import Row, table_rows
 from applier.view import Preview
-from planner.evidence import Evidence
+from planner.evidence import Evidence, TurnEvidence
 from planner.plan import CompactionPlan, Strategy, TurnDecision
-from planner.stand_ins import entry_text, opening
+from planner.stand_ins import entry_text
 
 __all__ = ["Failed", "Sheet", "StandIn", "review_sheet"]
 
@@ -93,7 +93,13 @@ def review_sheet(
 
 
 def _heads(evidence: Evidence) -> Mapping[str, str]:
-    return {id: turn.head if turn.calls else opening(turn) for id, turn in evidence.turns.items()}
+    return {turn_id: _head(turn) for turn_id, turn in evidence.turns.items()}
+
+
+def _head(turn: TurnEvidence) -> str:
+    """Its calls, or who speaks and the first words."""
+    words = next((line.text.strip() for line in turn.lines if line.text.strip()), "")
+    return turn.head if turn.calls else f"{turn.turn.kind}: {words}"
 
 
 def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence | None) -> tuple[Failed, ...]:
@@ -116,5 +122,5 @@ def _stand_ins(plan: CompactionPlan, evidence: Evidence) -> tuple[StandIn, ...]:
     return tuple(
         StandIn(own.turn_id, own.strategy, own.tokens_before, own.tokens_after, text)
         for own in plan.turns
-        if own.strategy in ("summarize", "reference") and (text := entry_text(evidence.turns[own.turn_id], own))
+        if own.strategy in ("summarize", "reference") and (text := entry_text(evidence, own))
     )
