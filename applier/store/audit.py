@@ -25,7 +25,7 @@ def audit(database: Database) -> list[Finding]:
     """
     try:
         with database.transaction() as transaction:
-            problems = [*database.dialect.damages(transaction), *_problems(transaction)]
+            problems = database.dialect.damages(transaction) or list(_problems(transaction))
     except StoreDamaged as error:
         problems = [str(error)]
     return [Finding(code="damaged", problem=problem) for problem in problems]

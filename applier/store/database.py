@@ -36,7 +36,7 @@ class Dialect(Protocol):
     """Starts a transaction that no other process writes beside."""
     size_sql: str
     """Gives the bytes used on disk."""
-    errors: type[Exception]
+    errors: tuple[type[Exception], ...]
     """What the driver raises."""
 
     def connect(self) -> Any:
@@ -135,7 +135,7 @@ class Database:
                 yield Transaction(connection, self.dialect)
                 connection.execute("COMMIT")
             except BaseException:
-                with suppress(self.dialect.errors):
+                with suppress(*self.dialect.errors):
                     connection.execute("ROLLBACK")
                 raise
 

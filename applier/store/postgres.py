@@ -32,7 +32,7 @@ class PostgresDialect:
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c "
         f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{SCHEMA}' AND c.relkind = 'r'"
     )
-    errors: type[Exception] = psycopg.Error
+    errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
     def __init__(self, url: str, busy_timeout_seconds: float) -> None:
         """Use the database at `url`, waiting up to `busy_timeout_seconds` for other processes."""

@@ -39,7 +39,8 @@ class SqliteDialect:
     begin_read = "BEGIN"
     begin_write = "BEGIN IMMEDIATE"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-    errors: type[Exception] = sqlite3.Error
+    errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
+    """The second: the text of an error can quote a damaged file."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
         """Use the file at `path`, waiting up to `busy_timeout_seconds` for other processes."""
@@ -81,7 +82,7 @@ class SqliteDialect:
     def explain(self, error: Exception) -> StoreError:
         """What SQLite raised, with the cure."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
-        if name == "SQLITE_CORRUPT":
+        if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 

@@ -10,7 +10,7 @@ from planner.history import read_history
 from planner.lines import join_lines, turn_lines
 from tests.strategies import answered_histories, histories, make_session
 
-one_store = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+one_store = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 texts = st.text(st.characters(), max_size=30)  # every code point, lone surrogates and NUL among them
 numbers = st.one_of(st.integers(), st.integers(10**30, 10**40), st.floats())

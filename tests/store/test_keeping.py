@@ -30,7 +30,7 @@ def plan_for(history, task="fix it"):
     )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(plan=plans(make_session(5)))
 def test_a_plan_comes_back_equal(store, plan):
     plan_id = store.save_plan(plan)
@@ -109,7 +109,7 @@ def test_an_event_without_a_time_is_refused(store, time):
     assert store.events() == ()
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.text(st.characters()), values=st.lists(values.filter(lambda value: value is not None), min_size=1))
 def test_a_state_is_the_last_value_set(store, name, values):
     for value in values:

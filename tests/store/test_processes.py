@@ -16,25 +16,24 @@ from tests.strategies import make_session
 WORKER = Path(__file__).with_name("worker.py")
 
 
-def run(action, store):
-    done = subprocess.run([sys.executable, WORKER, action, store], capture_output=True, text=True, check=False)
+def run(store, *actions):
+    done = subprocess.run([sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("action", ["kill", "together", "fork"])
-def test_processes_share_a_store(store_url, action):
-    run(action, store_url)
+def test_processes_share_a_store_and_one_that_is_killed_harms_nothing(store_url):
+    run(store_url, "together", "fork", "kill")
 
 
 def test_a_full_disk_leaves_what_was_there(sqlite_path):
-    run("full", sqlite_path)
+    run(sqlite_path, "full")
 
 
 def test_what_may_not_be_written_is_told(tmp_path):
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents[:2]:
         parent.chmod(0o755)
-    run("read_only", tmp_path / "folder" / "store.db")
+    run(tmp_path / "folder" / "store.db", "read_only")
 
 
 def test_a_store_that_another_process_holds_is_told_and_works_again(store_url):

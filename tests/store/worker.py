@@ -1,4 +1,4 @@
-"""What the tests let other processes do to a store; run as ``python worker.py ACTION STORE``.
+"""What the tests let other processes do to a store; run as ``python worker.py STORE ACTION…``.
 
 Each action exits 0 when the store kept its promises, and dies of an assertion otherwise.
 """
@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from applier.store import open_store
 from planner.errors import StoreError
 from planner.history import read_history
-from tests.strategies import make_session
 
 NOBODY = 65534
 
@@ -27,9 +26,9 @@ def user(text):
     return {"role": "user", "content": text}
 
 
-def grown(name, turns):
+def grown(name, length=10):
     """Histories of one growing session of its own."""
-    messages = [user(f"I am {name}"), *make_session(turns)[1:]]
+    messages = [user(f"I am {name}"), *(user(f"message {n}, {'and so on ' * n * 20}") for n in range(1, length))]
     return [read_history(messages[:n]) for n in range(1, len(messages) + 1)]
 
 
@@ -48,13 +47,13 @@ def spawn(action):
 
 def kill(name):
     """Kill a process while it saves, again and again: all it said it saved is there, the rest whole or absent."""
-    for round_number in range(8):
+    for round_number in range(6):
         reading, writing = os.pipe()
 
         def save(number=round_number, pipe=writing):
             with open_store(name) as store:
                 for turn in range(10**6):
-                    for history in grown(f"{number}-{turn}", 12):
+                    for history in grown(f"{number}-{turn}"):
                         key = store.save_history(history)
                         os.write(pipe, f"{key} {len(history.messages)}\n".encode())
 
@@ -79,12 +78,12 @@ def together(name):
     def work(number):
         def save(thread):
             with open_store(name) as store:
-                for history in grown(f"{number}-{thread}", 6):
+                for history in grown(f"{number}-{thread}"):
                     store.load_history(store.save_history(history))
                     store.record_event({"time": 1, "by": [number, thread]})
                     store.set_state("shared", [number, thread])
 
-        threads = [threading.Thread(target=save, args=(n,)) for n in range(3)]
+        threads = [threading.Thread(target=save, args=(n,)) for n in range(2)]
         errors = []
         threading.excepthook = errors.append
         for thread in threads:
@@ -93,11 +92,11 @@ def together(name):
             thread.join()
         assert not errors, errors
 
-    children = [spawn(lambda number=n: work(number)) for n in range(4)]
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    children = [spawn(lambda number=n: work(number)) for n in range(3)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
     with open_store(name) as store:
         assert store.verify() == []
-        assert len(store.histories()) == 4 * 3 * len(grown("x", 6)) == len(store.events())
+        assert len(store.histories()) == 3 * 2 * len(grown("x")) == len(store.events())
 
 
 def fork(name):
@@ -111,7 +110,7 @@ def fork(name):
             store.close()
 
         child = spawn(in_child)
-        for history in grown("parent", 6):
+        for history in grown("parent"):
             store.save_history(history)
         assert os.waitpid(child, 0)[1] == 0
         assert store.load_history(read_history([user("child")]).digest).messages == (user("child"),)
@@ -122,7 +121,7 @@ def full(name):
     """The disk is full in the middle of a save: the old content is there, nothing of the new."""
     noise = read_history([user(os.urandom(40_000).hex()) for _ in range(40)])
     with open_store(name) as store:
-        kept = [store.save_history(history) for history in grown("kept", 6)]
+        kept = [store.save_history(history) for history in grown("kept")]
         room = store.size().file_bytes + 2**16
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         with pytest.raises(StoreError):
@@ -156,4 +155,6 @@ def refused(name, text):
 
 
 if __name__ == "__main__":
-    {action.__name__: action for action in (kill, together, fork, full, read_only)}[sys.argv[1]](sys.argv[2])
+    actions = {action.__name__: action for action in (together, fork, kill, full, read_only)}
+    for named in sys.argv[2:]:
+        actions[named](sys.argv[1])
