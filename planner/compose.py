@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.fit import Ground, Pick, picks_in_order
+from planner.fit import Factor, Ground, Pick, picks_in_order
 from planner.guards import guard_decisions, guard_facts, may_demote, preview_lines
 from planner.history import History
 from planner.outline import Kept, Outline, draw_outline
@@ -22,13 +23,11 @@ from planner.worth import weigh_lines
 
 __all__ = ["check_plan", "compose_plan", "outline_of"]
 
-FACTS_SHARE = 0.06
+FACTS_SHARE = 0.03
 """Facts at the front of the view take at most this share of the target."""
-KEEP_SHARE = 0.9
-"""A turn of which this share of the tokens stands anyway is kept as it is, where the target allows."""
 SLACK = 1.15
 """Picks are made for a little more than the target; the exact count decides where they end."""
-EXCERPT_WEIGHT = 4.0
+EXCERPT_WEIGHT = 1.5
 """What a planner pointed at is worth this much more than its lines by themselves."""
 
 
@@ -90,6 +89,7 @@ def _decision(
     strategy: Strategy,
     summary: str = "",
     lines: frozenset[int] = frozenset(),
+    mentions: tuple[str, ...] = (),
 ) -> TurnDecision:
     return TurnDecision(
         turn_id=turn.turn.id,
@@ -99,6 +99,7 @@ def _decision(
         failed_approach=turn.failed or view.failed_approach,
         summary=summary,
         excerpts=ranges_of(lines),
+        mentions=mentions,
     )
 
 
@@ -115,7 +116,7 @@ def _draft(
         for turn_id, turn in evidence.turns.items()
         if turn_id not in whole and (turn.turn.live or turn.obligations)
     }
-    worth = weigh_lines(evidence, f"{request.task}\n{request.focus}")
+    worth = weigh_lines(evidence)
     ground = Ground(evidence, worth, request.counter, whole, standing, _factor(proposal))
     return _Draft(request, proposal, ground, _facts_in_view(facts, request))
 
@@ -124,7 +125,7 @@ def _stands_whole(turn: TurnEvidence, demote: bool) -> bool:
     return turn.turn.kind == "other" or (turn.turn.live and not (demote and turn.turn.kind == "tools"))
 
 
-def _factor(proposal: Proposal):  # type: ignore[no-untyped-def]
+def _factor(proposal: Proposal) -> Factor:
     pointed = {
         turn_id: frozenset(n for first, last in view.excerpts for n in range(first, last + 1))
         for turn_id, view in proposal.turns.items()
@@ -144,7 +145,7 @@ def _facts_in_view(facts: Sequence[ExtractedFact], request: PlanRequest) -> tupl
     left = request.target_tokens * FACTS_SHARE
     shown: list[ExtractedFact] = []
     for fact in reversed(facts):
-        cost = request.counter.text(fact.quote or fact.content) + 8
+        cost = request.counter.text(request.evidence.shown(fact.quote or fact.content)) + 8
         in_view = fact.in_view and fact.type not in ("constraint", "error") and cost <= left
         left -= cost if in_view else 0
         shown.append(fact.model_copy(update={"in_view": in_view}))
@@ -175,22 +176,60 @@ def _outline(request: PlanRequest, decisions: Mapping[str, TurnDecision], facts:
 
 
 def _decided(draft: _Draft, picks: Sequence[Pick]) -> dict[str, TurnDecision]:
-    standing = {turn_id: set(numbers) for turn_id, numbers in draft.ground.standing.items()}
+    lines = {turn_id: set(numbers) for turn_id, numbers in draft.ground.standing.items()}
     for pick in picks:
-        standing.setdefault(pick.turn_id, set()).update(pick.numbers)
+        lines.setdefault(pick.turn_id, set()).update(pick.numbers)
+    mentions = _mentions(draft, picks, lines)
+    kept = _kept_ends(draft, lines)
     return {
-        turn_id: _chosen(draft, turn, frozenset(standing.get(turn_id, ())))
+        turn_id: _chosen(
+            draft, turn, turn_id in kept, frozenset(lines.get(turn_id, ())), tuple(mentions.get(turn_id, ()))
+        )
         for turn_id, turn in draft.request.evidence.turns.items()
     }
 
 
-def _chosen(draft: _Draft, turn: TurnEvidence, lines: frozenset[int]) -> TurnDecision:
+def _kept_ends(draft: _Draft, lines: Mapping[str, set[int]]) -> frozenset[str]:
+    """Turns that stand as messages: those that must, and those at either end of which every line stands.
+
+    In the middle a turn that stands whole is cheaper inside a note than as a message that cuts the note in two.
+    """
+    turns = draft.request.evidence.turns
+    complete = [
+        turn_id in draft.ground.whole or 0 < len(turns[turn_id].lines) == len(lines.get(turn_id, ()))
+        for turn_id in turns
+    ]
+    head = list(takewhile(lambda at: complete[at], range(len(complete))))
+    tail = list(takewhile(lambda at: complete[at], reversed(range(len(complete)))))
+    ids = list(turns)
+    return draft.ground.whole | {ids[at] for at in (*head, *tail)}
+
+
+def _mentions(draft: _Draft, picks: Sequence[Pick], lines: Mapping[str, set[int]]) -> dict[str, list[str]]:
+    """Names to list at each turn: those picked bare that no line of the view holds anyway."""
+    worth = draft.ground.worth
+    held = {
+        use.concept
+        for turn_id, numbers in lines.items()
+        for number in numbers
+        for use in worth.lines[turn_id][number - 1].uses
+    }
+    listed: dict[str, list[str]] = {}
+    for pick in picks:
+        if pick.mention >= 0 and pick.mention not in held:
+            listed.setdefault(pick.turn_id, []).append(worth.names[pick.mention])
+    return listed
+
+
+def _chosen(
+    draft: _Draft, turn: TurnEvidence, keep: bool, lines: frozenset[int], mentions: tuple[str, ...]
+) -> TurnDecision:
     view = _view_of(draft.proposal, turn)
-    if turn.turn.id in draft.ground.whole or (lines and len(lines) == len(turn.lines)):
+    if keep:
         return _decision(turn, view, "keep")
     if not lines:
-        return _decision(turn, view, "drop")
-    return _decision(turn, view, "summarize", lines=lines)
+        return _decision(turn, view, "reference" if mentions else "drop", mentions=mentions)
+    return _decision(turn, view, "summarize", lines=lines, mentions=mentions)
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
@@ -228,7 +267,7 @@ def check_plan(
         )
         decisions = {turn_id: _kept_as_is(decision) for turn_id, decision in decisions.items()}
         outline = draw_outline(history, evidence, decisions, facts, policy)
-    counted = tuple(_counted(decisions[t.id], evidence.turns[t.id], outline, counter) for t in history.turns)
+    counted = tuple(_counted(decisions[t.id], evidence, outline, counter) for t in history.turns)
     known = set(plan.findings)
     update = {
         "turns": counted,
@@ -240,13 +279,14 @@ def check_plan(
 
 
 def _kept_as_is(decision: TurnDecision) -> TurnDecision:
-    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": ""})
+    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": "", "mentions": ()})
 
 
-def _counted(decision: TurnDecision, turn: TurnEvidence, outline: Outline, counter: TokenCounter) -> TurnDecision:
-    kept = next((s for s in outline.segments if isinstance(s, Kept) and s.turn.id == turn.turn.id), None)
-    after = counter.messages(kept.messages) if kept else counter.text(entry_text(turn, decision))
-    return decision.model_copy(update={"tokens_before": turn.tokens, "tokens_after": after})
+def _counted(decision: TurnDecision, evidence: Evidence, outline: Outline, counter: TokenCounter) -> TurnDecision:
+    turn_id = decision.turn_id
+    kept = next((s for s in outline.segments if isinstance(s, Kept) and s.turn.id == turn_id), None)
+    after = counter.messages(kept.messages) if kept else counter.text(entry_text(evidence, decision))
+    return decision.model_copy(update={"tokens_before": evidence.turns[turn_id].tokens, "tokens_after": after})
 
 
 def outline_of(plan: CompactionPlan, history: History, evidence: Evidence) -> Outline:

@@ -16,12 +16,12 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.tokens import TokenCounter
 from planner.worth import LineWorth, Worth
 
-__all__ = ["Ground", "Pick", "picks_in_order"]
+__all__ = ["Factor", "Ground", "Pick", "picks_in_order"]
 
 PLAIN_SHARE, CONTEXT_SHARE = 0.45, 0.55
 """How much of a specific's worth is its bare name, and how much that it stands among its words."""
-GAP_TOKENS, HEAD_TOKENS = 2, 8
-"""Raw tokens of a line break with its mark, and of a turn's id with the head of one call."""
+GAP_TOKENS, HEAD_TOKENS, MENTION_TOKENS = 2, 12, 2
+"""Raw tokens of a line break with its mark, of a turn's id with the head of one call, and of what parts names."""
 
 Factor = Callable[[str, int], float]
 """What the worth of a line (turn id, line number) is multiplied with."""
@@ -43,10 +43,12 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Lines that are added together to what stands of one turn."""
+    """What is added to what stands of one turn: lines, or one bare name."""
 
     turn_id: str
     numbers: tuple[int, ...]
+    mention: int = -1
+    """The concept that is named without its line; -1 for lines."""
 
 
 @dataclass
@@ -73,10 +75,17 @@ def picks_in_order(ground: Ground, budget_tokens: float) -> list[Pick]:
             heapq.heappush(heap, (-ratio, order, pick))
             continue
         spent += _cost(ground, state, pick)
-        for number in pick.numbers:
-            _stand(ground.worth, state, pick.turn_id, number)
+        _add(ground, state, pick)
         picks.append(pick)
     return picks
+
+
+def _add(ground: Ground, state: _State, pick: Pick) -> None:
+    for number in pick.numbers:
+        _stand(ground.worth, state, pick.turn_id, number)
+    if pick.mention >= 0:
+        state.named[pick.mention] = 1
+        state.standing.setdefault(pick.turn_id, set())
 
 
 def _first_state(ground: Ground) -> _State:
@@ -109,6 +118,18 @@ def _candidates(ground: Ground) -> Iterator[Pick]:
                 if not all(use.alone for use in worth.uses):
                     yield Pick(turn_id, _around(turn, line.number))
 
+    yield from _mentions(ground)
+
+
+def _mentions(ground: Ground) -> Iterator[Pick]:
+    """Every specific by its bare name, at the last turn that holds it and may say so."""
+    at: dict[int, str] = {}
+    for turn_id, lines in ground.worth.lines.items():
+        if turn_id not in ground.whole and not ground.evidence.turns[turn_id].turn.live:
+            at.update((use.concept, turn_id) for line in lines for use in line.uses)
+    for concept, turn_id in at.items():
+        yield Pick(turn_id, (), concept)
+
 
 def _around(turn: TurnEvidence, number: int) -> tuple[int, ...]:
     block = turn.lines[number - 1].block
@@ -123,15 +144,22 @@ def _ratio(ground: Ground, state: _State, pick: Pick) -> float:
 
 def _cost(ground: Ground, state: _State, pick: Pick) -> float:
     """Raw tokens that a pick adds; 0 if all of it stands."""
+    standing = state.standing.get(pick.turn_id)
+    head = HEAD_TOKENS if standing is None else 0
+    if pick.mention >= 0:
+        name = ground.evidence.shown(ground.worth.names[pick.mention])
+        return ground.counter.raw(name) + MENTION_TOKENS + head
     lines = ground.evidence.turns[pick.turn_id].lines
-    standing = state.standing.get(pick.turn_id, set())
-    added = [lines[number - 1].text for number in pick.numbers if number not in standing]
+    added = [lines[number - 1].text for number in pick.numbers if number not in (standing or ())]
     if not added:
         return 0.0
-    return sum(ground.counter.raw(text) + GAP_TOKENS for text in added) + (0 if standing else HEAD_TOKENS)
+    return sum(ground.counter.raw(ground.evidence.shown(text)) + GAP_TOKENS for text in added) + head
 
 
 def _gain(ground: Ground, state: _State, pick: Pick) -> float:
+    if pick.mention >= 0:
+        share = 0.0 if state.named[pick.mention] else PLAIN_SHARE
+        return share * ground.worth.weights[pick.mention] * ground.factor(pick.turn_id, 0)
     standing = state.standing.get(pick.turn_id, ())
     lines = ground.worth.lines[pick.turn_id]
     counted: set[int] = set()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.grounding import invented
 from planner.messages import Message
 from planner.plan import ExtractedFact, Finding, TurnDecision
-from planner.specifics import specifics_of
 from planner.stand_ins import excerpt_numbers, ranges_of
 
 __all__ = ["LIVE_RESULT_FLOOR_TOKENS", "LIVE_SHARE", "guard_decisions", "guard_facts", "may_demote"]
@@ -82,7 +82,7 @@ def _guarded(
             decision, finding = repaired
             findings.append(finding)
     if decision.strategy == "keep":
-        decision = decision.model_copy(update={"excerpts": (), "summary": ""})
+        decision = decision.model_copy(update={"excerpts": (), "summary": "", "mentions": ()})
     return decision, findings
 
 
@@ -92,6 +92,7 @@ def _guards(demote: bool, broken: str) -> Iterator[_Guard]:
     yield _flagged
     yield _excerpts_in_range
     yield _true_summary
+    yield _true_mentions
     yield _failed
     yield _users_words
     yield _says_something
@@ -102,7 +103,7 @@ def _finding(code: str, turn: TurnEvidence, problem: str, repair: str) -> Findin
 
 
 def _keep(decision: TurnDecision) -> TurnDecision:
-    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": ""})
+    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": "", "mentions": ()})
 
 
 def _broken(turn: TurnEvidence, decision: TurnDecision, why: str) -> Repair | None:
@@ -160,24 +161,30 @@ def _excerpts_in_range(turn: TurnEvidence, decision: TurnDecision) -> Repair | N
 
 
 def _true_summary(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    invented = _invented(decision.summary, (line.text for line in turn.lines))
-    if decision.strategy != "summarize" or not invented:
+    named = invented(decision.summary, _text(turn)) if decision.summary else []
+    if decision.strategy != "summarize" or not named:
         return None
     changed = _with_lines(decision.model_copy(update={"summary": ""}), _opening(turn))
     return changed, _finding(
         "invented_summary",
         turn,
-        f"the summary names {invented[0]!r}, which the turn does not hold",
+        f"the summary names {named[0]!r}, which the turn does not hold",
         "replaced by lines",
     )
 
 
-def _invented(text: str, source: Iterable[str]) -> list[str]:
-    """Specifics of `text` that `source` does not hold."""
-    if not text:
-        return []
-    held = "\n".join(source)
-    return [name for name in specifics_of(text) if name not in held]
+def _text(turn: TurnEvidence) -> str:
+    return "\n".join(line.text for line in turn.lines)
+
+
+def _true_mentions(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
+    text = _text(turn)
+    held = tuple(name for name in decision.mentions if name.strip() and name in text)
+    if held == decision.mentions:
+        return None
+    return decision.model_copy(update={"mentions": held}), _finding(
+        "invented_mention", turn, "a name is listed that the turn does not hold", "left out"
+    )
 
 
 def _opening(turn: TurnEvidence) -> frozenset[int]:
@@ -249,9 +256,9 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
-    invented = _invented(f"{fact.content}\n{fact.quote}", (line.text for line in turn.lines))
-    if invented:
-        return f"the fact names {invented[0]!r}, which {fact.source} does not hold"
+    named = invented(f"{fact.content}\n{fact.quote}", _text(turn))
+    if named:
+        return f"the fact names {named[0]!r}, which {fact.source} does not hold"
     if fact.type == "constraint" and not _is_verbatim(fact.quote, turn):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""

@@ -163,8 +163,8 @@ def _preview(evidence: TurnEvidence, block: int | None, chosen: set[int]) -> str
 def _front(evidence: Evidence, decisions: Mapping[str, TurnDecision], facts: Sequence[ExtractedFact]) -> str:
     failed = [d.turn_id for d in decisions.values() if d.failed_approach and d.strategy != "keep"]
     shown = [fact for fact in facts if fact.in_view]
-    standing = "\n".join(entry_text(evidence.turns[d.turn_id], d) for d in decisions.values()) if shown else ""
-    return facts_text(shown, failed, standing)
+    standing = "\n".join(entry_text(evidence, d) for d in decisions.values()) if shown else ""
+    return facts_text(evidence, shown, failed, standing)
 
 
 def _note(
@@ -175,6 +175,7 @@ def _note(
     front: str,
     guide: bool,
 ) -> Note:
-    entries = [entry_text(evidence.turns[turn.id], decisions[turn.id]) for turn in turns]
+    entries = [entry_text(evidence, decisions[turn.id]) for turn in turns]
     ids = [turn.id for turn in turns]
-    return Note(tuple(turns), note_text(history_key(history), ids, [e for e in entries if e], front, guide))
+    text = note_text(history_key(history), ids, entries, root=evidence.root, front=front, guide=guide)
+    return Note(tuple(turns), text)

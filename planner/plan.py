@@ -50,6 +50,8 @@ class TurnDecision(_Model):
     """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
     excerpts: tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]], ...] = ()
     """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
+    mentions: tuple[str, ...] = ()
+    """For ``summarize`` and ``reference``: names the turn holds that its stand-in lists, so that it is found again."""
     tokens_before: int = Field(default=0, ge=0)
     tokens_after: int = Field(default=0, ge=0)
 

@@ -6,13 +6,13 @@ Its words are extracts of the turns, so they are true; the model planner's gaps 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from planner.evidence import TurnEvidence
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.specifics import specifics_of
-from planner.worth import weigh_lines
+from planner.worth import LineWorth, weigh_lines
 
 __all__ = ["RulesPlanner"]
 
@@ -36,17 +36,23 @@ class RulesPlanner:
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Rank every turn of ``request.history``."""
-        worth = weigh_lines(request.evidence, f"{request.task}\n{request.focus}")
+        worth = weigh_lines(request.evidence)
         density = {
             turn_id: sum(_plain_worth(line, worth.weights) for line in lines) for turn_id, lines in worth.lines.items()
         }
         ranks = _ranks(density)
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
-        facts = tuple(fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now))
-        return Proposal(turns, Provenance(planner="rules"), facts)
+        facts = [fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now)]
+        return Proposal(turns, Provenance(planner="rules"), _newest(facts))
 
 
-def _plain_worth(line, weights) -> float:  # type: ignore[no-untyped-def]
+def _newest(facts: Sequence[ExtractedFact]) -> tuple[ExtractedFact, ...]:
+    """Of facts that say the same, the last."""
+    latest = {(fact.type, fact.content): at for at, fact in enumerate(facts)}
+    return tuple(facts[at] for at in sorted(latest.values()))
+
+
+def _plain_worth(line: LineWorth, weights: Sequence[float]) -> float:
     return line.base + sum(weights[use.concept] for use in line.uses)
 
 
@@ -93,7 +99,7 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
         yield fact("error", turn.lines[number - 1].text.strip()[:FACT_CHARACTERS])
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
-            yield fact("file_state", f"{call.name} {call.path}")
+            yield fact("file_state", call.path)
         installed = _INSTALL.search(call.command)
         if installed and not call.is_error:
             yield fact("dependency", installed.group().strip()[:FACT_CHARACTERS])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.lines import Line
@@ -45,6 +45,8 @@ class LineWorth:
 class Worth:
     """Worth of all lines of a history."""
 
+    names: tuple[str, ...]
+    """The specifics, in order of first appearance."""
     weights: tuple[float, ...]
     """Per concept: the likelihood that the agent names it again."""
     lines: Mapping[str, tuple[LineWorth, ...]]
@@ -53,54 +55,71 @@ class Worth:
 
 @dataclass(slots=True)
 class _Sightings:
+    name: str
     kind: SpecificKind
     count: int = 0
+    turns: int = 0
     last_turn: int = 0
+    last_written: int = 0
+    last_offset: int = 0
     spoken: bool = False
     called: bool = False
     asked: bool = False
-    turns: set[int] = field(default_factory=set)
 
 
-def weigh_lines(evidence: Evidence, task: str) -> Worth:
-    """The worth of every line of `evidence` for an agent that works on `task`."""
+def weigh_lines(evidence: Evidence) -> Worth:
+    """The worth of every line of `evidence` for what the agent does next."""
     numbers: dict[str, int] = {}
     sightings: list[_Sightings] = []
-    uses: dict[str, list[list[ConceptUse]]] = {}
-    for turn in evidence.turns.values():
-        uses[turn.turn.id] = [list(_uses(turn, line, numbers, sightings)) for line in turn.lines]
+    uses: dict[str, list[tuple[ConceptUse, ...]]] = {}
+    offset = 0
+    for turn_id, turn in evidence.turns.items():
+        uses[turn_id] = []
+        for line in turn.lines:
+            offset += len(line.text)
+            uses[turn_id].append(tuple(_uses(turn, line, offset, numbers, sightings)))
     total = len(evidence.turns)
-    weights = tuple(_likelihood(seen, total) for seen in sightings)
-    bases = {turn.turn.id: [_base(turn, line, total) for line in turn.lines] for turn in evidence.turns.values()}
+    weights = tuple(_likelihood(seen, total, offset) for seen in sightings)
     lines = {
-        turn_id: tuple(LineWorth(tuple(u), b) for u, b in zip(turn_uses, bases[turn_id], strict=True))
-        for turn_id, turn_uses in uses.items()
+        turn_id: tuple(
+            LineWorth(own, _base(turn, line, total)) for own, line in zip(uses[turn_id], turn.lines, strict=True)
+        )
+        for turn_id, turn in evidence.turns.items()
     }
-    return Worth(weights, lines)
+    return Worth(tuple(numbers), weights, lines)
 
 
-def _uses(turn: TurnEvidence, line: Line, numbers: dict[str, int], sightings: list[_Sightings]) -> Iterable[ConceptUse]:
+def _uses(
+    turn: TurnEvidence, line: Line, offset: int, numbers: dict[str, int], sightings: list[_Sightings]
+) -> Iterable[ConceptUse]:
     for specific in find_specifics(line.text):
         number = numbers.setdefault(specific.text, len(numbers))
         if number == len(sightings):
-            sightings.append(_Sightings(specific.kind))
-        _record(sightings[number], turn, line)
+            sightings.append(_Sightings(specific.text, specific.kind))
+        _record(sightings[number], turn.turn.number, line, offset)
         yield ConceptUse(number, _stands_alone(turn, line, specific.start, specific.stop))
 
 
-def _record(seen: _Sightings, turn: TurnEvidence, line: Line) -> None:
+def _record(seen: _Sightings, turn: int, line: Line, offset: int) -> None:
     seen.count += 1
-    seen.last_turn = turn.turn.number
+    seen.turns += seen.last_turn != turn
+    seen.last_turn, seen.last_offset = turn, offset
+    if line.part in ("assistant", "call"):
+        seen.last_written = turn
     seen.spoken = seen.spoken or line.part == "assistant"
     seen.called = seen.called or line.part == "call"
     seen.asked = seen.asked or line.part == "user"
 
 
-def _likelihood(seen: _Sightings, turns: int) -> float:
-    """The likelihood that the agent names a specific again, from where it was seen."""
+def _likelihood(seen: _Sightings, turns: int, characters: int) -> float:
+    """The likelihood that the agent names a specific again, from where and how often it was seen."""
     age = turns - seen.last_turn
-    score = -2.4 + 0.5 * math.log1p(seen.count) - 0.95 * math.log1p(age) + 1.0 * age / max(1, turns)
-    score += 1.3 * seen.spoken + 2.0 * seen.called - 0.8 * seen.asked - 2.3 * (seen.kind == "number")
+    written_age = turns - seen.last_written if seen.last_written else 2 * turns
+    behind = characters - seen.last_offset
+    score = -1.45 + 0.7 * math.log1p(seen.count) - 0.68 * math.log1p(seen.turns) - 0.61 * math.log1p(age)
+    score += 1.66 * behind / max(1, characters) - 0.35 * math.log1p(behind / 2000) - 0.4 * math.log1p(written_age)
+    score += 0.73 * seen.spoken + 1.39 * seen.called - 1.16 * seen.asked - 1.28 * (age == 0)
+    score += 0.88 * seen.name.startswith("/") + 0.53 * (seen.kind == "url") - 1.91 * (seen.kind == "number")
     return 1 / (1 + math.exp(-score))
 
 
@@ -124,7 +143,7 @@ def _neighbour(turn: TurnEvidence, line: Line, step: int) -> str:
     return ""
 
 
-PART_WORTH = {"user": 0.02, "assistant": 0.012, "call": 0.002, "result": 0.0006}
+PART_WORTH = {"user": 0.0006, "assistant": 0.0006, "call": 0.0001, "result": 0.00002}
 """Worth of a token of what is said, by who says it: users and agents say what matters, results mostly repeat."""
 
 

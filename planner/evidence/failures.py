@@ -74,11 +74,7 @@ def _failed_call(lines: Sequence[Line], call: Call) -> set[int]:
     if call.result is None:
         return set()
     result = [line for line in lines if line.block == call.result_block]
-    report = list(_decisive(result, call))
-    if not report:
-        return set()
-    first = next((line.number for line in lines if line.block == call.block), None)
-    return {line.number for line in report} | ({first} if first is not None else set())
+    return {line.number for line in _decisive(result, call)}
 
 
 def _decisive(result: Sequence[Line], call: Call) -> Iterator[Line]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import failure_lines
 from planner.evidence.outdated import outdated_turns
+from planner.evidence.roots import common_root, without_root
 from planner.evidence.user_words import binding_lines, own_words
 from planner.history import History, Turn
 from planner.lines import Line, turn_lines
@@ -40,12 +41,10 @@ class TurnEvidence:
         """True if this turn is a failed approach."""
         return bool(self.failure_lines)
 
-    @cached_property
+    @property
     def head(self) -> str:
         """The turn in one line: its calls with their subjects, or who speaks."""
-        if self.calls:
-            return "; ".join(call_head(call) for call in self.calls)
-        return self.turn.kind
+        return "; ".join(call_head(call) for call in self.calls) or self.turn.kind
 
     @cached_property
     def user_lines(self) -> tuple[Line, ...]:
@@ -63,6 +62,12 @@ class Evidence:
     """Evidence of all turns, by turn id, in order."""
 
     turns: dict[str, TurnEvidence]
+    root: str = ""
+    """The folder that most absolute paths of the history are in, without a slash at its end; may be empty."""
+
+    def shown(self, text: str) -> str:
+        """`text` as it stands in a note: paths below the root without it."""
+        return without_root(text, self.root)
 
     @property
     def tokens(self) -> int:
@@ -70,9 +75,9 @@ class Evidence:
         return sum(turn.tokens for turn in self.turns.values())
 
 
-def call_head(call: Call) -> str:
-    """A call in a few words: the tool and its subject, cut at `HEAD_CHARACTERS`."""
-    subject = call.subject
+def call_head(call: Call, root: str = "") -> str:
+    """A call in a few words: the tool and its subject, without `root`, cut at `HEAD_CHARACTERS`."""
+    subject = without_root(call.subject, root)
     if len(subject) > HEAD_CHARACTERS:
         subject = subject[: HEAD_CHARACTERS - 1] + "…"
     return f"{call.name} {subject}".strip()
@@ -82,12 +87,11 @@ def gather_evidence(history: History, counter: TokenCounter) -> Evidence:
     """The evidence of `history`, deterministic, without a model."""
     calls = {turn.id: calls_of(history, turn) for turn in history.turns}
     outdated = outdated_turns(calls)
-    return Evidence(
-        {
-            turn.id: _turn_evidence(history, turn, calls[turn.id], outdated.get(turn.id, ""), counter)
-            for turn in history.turns
-        }
-    )
+    turns = {
+        turn.id: _turn_evidence(history, turn, calls[turn.id], outdated.get(turn.id, ""), counter)
+        for turn in history.turns
+    }
+    return Evidence(turns, common_root(line.text for turn in turns.values() for line in turn.lines))
 
 
 def _turn_evidence(

@@ -17,7 +17,7 @@ def outdated_turns(calls: Mapping[str, Sequence[Call]]) -> dict[str, str]:
     """
     latest: dict[str, str] = {}
     outdated: dict[str, str] = {}
-    for turn_id in reversed(calls):
+    for turn_id in reversed(list(calls)):
         overtakers = [_overtaker(call, latest) for call in calls[turn_id]]
         if overtakers and all(overtakers):
             outdated[turn_id] = overtakers[-1]

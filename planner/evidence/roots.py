@@ -1,0 +1,56 @@
+"""The folder that most absolute paths of a history are in: said once in a note, left out of every path below it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+
+__all__ = ["common_root", "without_root"]
+
+LEAST_USES = 4
+"""A folder named less often is not worth saying what it is."""
+PARENT_SHARE = 1.25
+"""A folder above that is in so many times more paths is the better root, though it saves less in each."""
+
+_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:/[\w.@+-]+){2,}")
+
+
+def common_root(texts: Iterable[str]) -> str:
+    """The folder whose absence saves the most characters, or empty."""
+    saved: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
+    for text in texts:
+        if "/" in text:
+            for path in _ABSOLUTE.findall(text):
+                for folder in _folders(path):
+                    saved[folder] += len(folder)
+                    uses[folder] += 1
+    worth = {folder: size for folder, size in saved.items() if uses[folder] >= LEAST_USES}
+    root = max(worth, key=lambda folder: (worth[folder], folder), default="")
+    while _parent(root) and uses[_parent(root)] > PARENT_SHARE * uses[root]:
+        root = _parent(root)
+    return root
+
+
+def _parent(folder: str) -> str:
+    """The folder above, if it is two components deep or more."""
+    above = folder.rpartition("/")[0]
+    return above if above.count("/") >= 2 else ""
+
+
+def _folders(path: str) -> list[str]:
+    """The folders above `path`, two components deep or more."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(3, len(parts))]
+
+
+@lru_cache(maxsize=64)
+def _below(root: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.:/~-]){re.escape(root)}/(?=[\w.@+-])")
+
+
+def without_root(text: str, root: str) -> str:
+    """`text` with paths below `root` made relative to it."""
+    return _below(root).sub("", text) if root and root in text else text
