@@ -14,7 +14,7 @@ from applier.store.excerpt import find_matches, lines_of, matching_lines, number
 from applier.store.lookup import find_history, find_referenced, one_of, turn_nodes
 from applier.store.memo import Known, SavedMemo
 from applier.store.protocol import Match, Restored, StoredHistory, StoreSize
-from applier.store.reference import SHORT_DIGITS, digest_range, history_key, parse_reference
+from applier.store.reference import SHORT_DIGITS, digest_range, history_key, parse_key, parse_reference
 from applier.store.removal import remove_history
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
 from planner.history import History, read_history
@@ -220,4 +220,4 @@ def _plan_id(digest: bytes) -> str:
 
 
 def _bytes(digest: str) -> bytes:
-    return bytes.fromhex(digest.removeprefix("sha256:"))
+    return digest_range(parse_key(digest))[0]

@@ -56,6 +56,13 @@ def test_plans_and_facts_belong_to_the_history_and_to_longer_ones(store):
     assert store.plans(keys[2]) == (ids[2],)
 
 
+def test_a_plan_for_what_is_no_history_is_refused(store):
+    plan = plan_for(read_history([]))
+    forged = plan.model_copy(update={"history": plan.history.model_copy(update={"digest": "sha256:mine"})})
+    with pytest.raises(StoreError, match="'sha256:mine' is no history key"):
+        store.save_plan(forged)
+
+
 @pytest.mark.parametrize("plan_id", ["", "p12", "nonsense", "p00000000"])
 def test_a_plan_that_is_not_there_is_told(store, plan_id):
     with pytest.raises(ReferenceNotFound, match=r"no plan .* expected an id like"):
