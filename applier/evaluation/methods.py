@@ -10,13 +10,15 @@ from applier.evaluation.compactor import compact_by
 from applier.evaluation.outcome import Method
 from applier.evaluation.peers import PEERS
 from applier.evaluation.plain_methods import PLAIN_METHODS
+from applier.evaluation.preset_method import compact_by_preset
+from applier.session.presets import PRESETS, preset_named
 from planner.errors import SettingsError
 
 __all__ = ["METHODS", "OWN_SUMMARY", "find_method"]
 
 OWN_SUMMARY = "own summary"
 """What the transcript's agent kept itself; added wherever a transcript holds it."""
-METHODS = ("rules", "model", *PLAIN_METHODS, *PEERS)
+METHODS = ("rules", "model", *PLAIN_METHODS, *PEERS, *(f"preset:{name}" for name in PRESETS))
 """What can be named, besides ``module:function``."""
 
 _YOURS = re.compile(r"[\w.]+:\w+")
@@ -34,6 +36,8 @@ def find_method(name: str, model: str | None = None) -> Method:
         return PLAIN_METHODS[name]
     if name in PEERS:
         return PEERS[name]
+    if name.startswith("preset:"):
+        return partial(compact_by_preset, preset=preset_named(name.removeprefix("preset:")).name)
     if _YOURS.fullmatch(name):
         return _yours(*name.split(":"))
     raise SettingsError(f"no method {name!r}; there are {', '.join(METHODS)}, and module:function of your own")

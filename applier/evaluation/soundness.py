@@ -32,7 +32,7 @@ class Soundness:
     """What the Messages API itself would refuse."""
     restored: float | None
     """The share of turns not in the list as they were that a reference in it names and that come back byte-exact;
-    None for a method that stores nothing."""
+    None if there is no reference at all."""
     first_changed_message: int | None
     """Index of the first message that is not as it was."""
     payback_calls: float | None
@@ -49,7 +49,7 @@ def measure_soundness(before: Sequence[Message], outcome: Outcome) -> Soundness:
     usage = outcome.plan.provenance.usage if outcome.plan else None
     return Soundness(
         violations=sum(violation.refused for violation in check_messages(outcome.messages)),
-        restored=_restored(read_history(before), outcome.messages) if outcome.plan else None,
+        restored=_restored(read_history(before), outcome.messages),
         first_changed_message=first,
         payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(outcome.messages), prefix)),
         planner_input_ratio=(usage.input_tokens if usage else 0) / max(1, tokens),
@@ -68,11 +68,13 @@ def _first_changed(before: Sequence[Message], after: Sequence[Message]) -> int |
     return None
 
 
-def _restored(history: History, result: Sequence[Message]) -> float:
+def _restored(history: History, result: Sequence[Message]) -> float | None:
     """The share of removed turns that come back, through a store that holds nothing else."""
     standing = {to_json(block) for message in result for block in blocks(message)}
     gone = [turn for turn in history.turns if not _stands(history, turn, standing)]
     named = _named_turns(plain_text(result))
+    if gone and not named:
+        return None
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder, "restore.db"))
         try:

@@ -19,7 +19,7 @@ from applier.evaluation.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.evaluation.work import FUTURE, PAST, TASK
-from tests.strategies import histories
+from tests.strategies import histories, make_session
 
 MEETS_TARGET = ("newest", "best-lines", "list")
 KEEPS_PAIRS = ("clear", "head-tail", "newest")
@@ -105,3 +105,13 @@ def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough)
 def test_a_plain_list_is_an_outcome_without_a_plan():
     assert as_outcome(PAST).messages is PAST
     assert as_outcome(PAST).plan is None
+
+
+@pytest.mark.parametrize("preset", ["relevance", "codex", "s06"])
+def test_presets_stay_within_the_target_and_lose_nothing(preset, short_is_enough):
+    past = make_session(60)
+    (cut,) = cut_transcript("job", [*past, {"role": "assistant", "content": "src/auth.ts refresh( 840"}], "", (0.99,))
+    (row,) = evaluate({preset: find_method(f"preset:{preset}")}, [cut], [0.5], quick=False)
+    assert row.size <= 0.5
+    assert row.soundness.violations == 0
+    assert row.survival.failures_kept == row.survival.demands_kept == 1
