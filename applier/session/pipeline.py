@@ -31,7 +31,7 @@ __all__ = ["Bounds", "Pipeline"]
 
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """After a step has run or was refused, the prompt grows by this share of the limit before it is tried again."""
-WANTED_SHARE = 0.15
+WANTED_SHARE = 0.05
 """Turns that the agent has named come back whole up to this share of the limit."""
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""

@@ -5,6 +5,7 @@ Reads the new messages and the removed turns; brings nothing back itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from planner.stand_ins import clean
 
 __all__ = ["Named", "Recall", "restored_text"]
 
+_HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
 MIN_CHARACTERS = 6
 """Shorter names stand in too many turns to point at one."""
 
@@ -119,5 +121,10 @@ def _named(new: Iterable[Message]) -> Iterator[str]:
             if block["type"] == "text" or (block["type"] == "tool_use" and block.get("id") in failed):
                 text = str(block.get("text", "")) if block["type"] == "text" else call_text(block)
                 for name, kind in specifics_of(text).items():
-                    if kind != "number" and len(name) >= MIN_CHARACTERS:
+                    if kind != "number" and _points_at_something(name):
                         yield name
+
+
+def _points_at_something(name: str) -> bool:
+    """Paths, URLs and names with underscores, humps or digits; not words joined by hyphens."""
+    return len(name) >= MIN_CHARACTERS and not _HYPHENATED.fullmatch(name)

@@ -45,9 +45,7 @@ def test_payback_is_where_both_courses_cost_the_same(context, removed_ratio, pre
     assert compacting == pytest.approx(leaving_alone, rel=1e-6, abs=1e-3)
 
 
-@given(
-    kept=st.integers(1_000, 100_000), growth=st.integers(10, 5_000), read=st.sampled_from([0.1, 0.05, 0.025])
-)
+@given(kept=st.integers(1_000, 100_000), growth=st.integers(10, 5_000), read=st.sampled_from([0.1, 0.05, 0.025]))
 def test_best_growth_is_a_minimum_of_the_cost_per_call(kept, growth, read):
     prices = CachePrices(1.25, read)
     best = best_growth_tokens(kept, growth, prices)

@@ -13,9 +13,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 def test_argument_beats_environment_beats_project_file_beats_default(tmp_path, monkeypatch):
     assert load_settings().window_tokens == 200_000
-    (tmp_path / PROJECT_FILE).write_text(
-        'window_tokens = 50_000\npreset = "s06"\n[plan]\ntarget_ratio = 0.2\n'
-    )
+    (tmp_path / PROJECT_FILE).write_text('window_tokens = 50_000\npreset = "s06"\n[plan]\ntarget_ratio = 0.2\n')
     assert load_settings().window_tokens == 50_000
     monkeypatch.setenv("COMPACTOR_WINDOW_TOKENS", "60000")
     monkeypatch.setenv("COMPACTOR_PLAN__MAX_REASKS", "1")

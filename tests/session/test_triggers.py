@@ -40,9 +40,7 @@ def test_a_level_is_never_below_what_the_tokens_say(counts, level):
         level = level_after(level, tokens, 1_000)
         assert level == level_after(level, tokens, 1_000), "the same count moves nothing"
         assert tokens / 1_000 >= dict(LEVELS)[level] - 0.05
-        assert level_after("normal", tokens, 1_000) in [
-            name for name, at in LEVELS if at <= dict(LEVELS)[level]
-        ]
+        assert level_after("normal", tokens, 1_000) in [name for name, at in LEVELS if at <= dict(LEVELS)[level]]
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,12 @@ class PlanTurns:
         goal = self.goal_tokens(situation.limit_tokens)
         if self.max_freed_tokens:
             goal = max(goal, situation.tokens - self.max_freed_tokens)
-        target = max(1, situation.meter.countable(goal) - situation.carried_tokens())
-        plan = situation.make_plan(history, target, situation.focus, rules_only=self.rules_only)
         kept = self._kept(situation, history)
+        counted = situation.ledger.counted
+        wanted = [turn for turn in history.turns if turn.id in situation.wanted]
+        reserved = sum(sum(counted[turn.start : turn.stop]) for turn in wanted) + situation.carried_tokens()
+        target = max(1, situation.meter.countable(goal) - reserved)
+        plan = situation.make_plan(history, target, situation.focus, rules_only=self.rules_only)
         plan = changed_decisions(plan, plan.bound_history or history, dict.fromkeys(kept, "keep"))
         return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan)
 

@@ -1,0 +1,29 @@
+"""A real store and a clock for every test."""
+
+import pytest
+
+from applier.session import Session
+from applier.store import open_store
+from tests.session.agent import Clock
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def session_of(store, clock):
+    """A function that opens a session on the test's store and clock, planning by rules."""
+
+    def make(task="fix the race", **wishes):
+        given = {"store": store, "clock": clock, "planner": "rules", "window_tokens": 12_000, **wishes}
+        return Session(task, **given)
+
+    return make

@@ -1,0 +1,149 @@
+"""What holds for every history, every preset and either style of caller."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from applier.session import PRESETS, Session
+from applier.session.outgoing import first_difference
+from applier.store import open_store
+from planner.messages import blocks, plain_message, result_text
+from planner.validity import check_messages
+from tests.session.agent import Agent, Clock, FailingStore, LyingPlanner
+from tests.strategies import histories, make_session
+
+REFERENCE = re.compile(r'restore_context\("(h[0-9a-f]+:t\d+)"\)')
+
+
+def refused(messages):
+    return [violation for violation in check_messages(messages) if violation.refused]
+
+
+def played(tmp_path_factory, history, **wishes):
+    """An agent that has played `history`, its session, and the store of both."""
+    store = open_store(tmp_path_factory.mktemp("laws") / "store.db")
+    session = Session("fix the race", store=store, clock=Clock(), window_tokens=4_000, **wishes)
+    return session, store
+
+
+@settings(max_examples=25)
+@given(
+    histories(min_turns=5, max_turns=14, thinks=None),
+    st.sampled_from(sorted(PRESETS)),
+    st.booleans(),
+    st.sampled_from(["rules", LyingPlanner()]),
+)
+def test_every_list_is_valid_restorable_and_stable(tmp_path_factory, history, preset, replaces, planner):
+    session, store = played(tmp_path_factory, history, preset=preset, planner=planner)
+    with store:
+        agent = Agent(session, replaces=replaces).play(history)
+        for before, after in zip(agent.sent, agent.sent[1:], strict=False):
+            assert refused(after) == []
+            first = first_difference(before, after)
+            changes = [e for e in session.log() if e.kind in ("post_compact", "recalled")]
+            assert first is None or changes, "the prefix changed without a compaction"
+        assert not [event for event in session.log() if event.kind in ("tier_failed", "prepare_failed")]
+        assert everything_is_somewhere(history, agent.sent[-1], store)
+        for stored in store.histories():
+            held = list(store.load_history(stored.key).messages)
+            assert held == history[: len(held)]
+        for reference in REFERENCE.findall(str(agent.sent[-1])):
+            assert store.restore(reference).messages
+
+
+def everything_is_somewhere(history, sent, store):
+    """Each message is sent as it is, or stored."""
+    stored = [store.load_history(found.key).messages for found in store.histories()]
+    return all(message in sent or any(message in messages for messages in stored) for message in history)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_nothing_to_do_means_the_same_objects(session_of, replaces):
+    session = session_of(window_tokens=1_000_000)
+    history = make_session(20)
+    agent = Agent(session, replaces=replaces).play(history)
+    assert all(a is b for a, b in zip(agent.sent[-1], history, strict=True))
+    assert session.log() == []
+
+
+def test_off_leaves_even_an_overfull_window_alone(session_of):
+    session = session_of(preset="off", window_tokens=2_000)
+    history = make_session(30)
+    sent = Agent(session).play(history).sent[-1]
+    assert all(a is b for a, b in zip(sent, history, strict=True))
+    assert session.state.level == "exhausted"
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))
+@pytest.mark.parametrize("replaces", [False, True])
+def test_the_window_is_never_exceeded(session_of, preset, replaces):
+    session = session_of(preset=preset)
+    agent = Agent(session, replaces=replaces)
+    for message in make_session(120):
+        if message["role"] == "assistant":
+            agent.call()
+            assert session.state.tokens <= session.state.limit_tokens
+            assert session.state.level != "exhausted"
+            assert refused(agent.sent[-1]) == []
+        agent.messages.append(message)
+    assert session.state.compactions >= 1
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))
+def test_the_users_words_and_failures_outlive_every_compaction(session_of, preset):
+    session = session_of(preset=preset)
+    said = []
+    for sent in Agent(session).play(make_session(120)).sent:
+        text = "\n".join(all_text(message) for message in sent)
+        said.append("please no Bun-only APIs" in text and "TimeoutError: 3 s" in text)
+    assert said[10:] == [True] * (len(said) - 10)
+    assert session.state.compactions >= 1
+
+
+def all_text(message):
+    return "\n".join(
+        str(block.get("text") or block.get("input") or result_text(block)) for block in blocks(plain_message(message))
+    )
+
+
+def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of):
+    failing = FailingStore(store)
+    session = session_of(store=failing)
+    history = make_session(120)
+    failing.broken = True
+    broken = Agent(session).play(history).sent[-1]
+    assert all(a is b for a, b in zip(broken, history, strict=True))
+    assert {event.kind for event in session.log()} >= {"store_failed"}
+    failing.broken = False
+    more = [*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    assert len(session.prepare(more)) < len(more)
+    assert store.histories()
+
+
+def test_a_store_that_breaks_later_leaves_the_view_of_before(store, session_of):
+    failing = FailingStore(store)
+    session = session_of(store=failing)
+    history = make_session(160)
+    agent = Agent(session).play(history[:121])
+    view = agent.sent[-1]
+    failing.broken = True
+    agent.play(history[121:])
+    assert first_difference(view, agent.sent[-1]) is None, "only new messages behind the stored view"
+    assert refused(agent.sent[-1]) == []
+
+
+@pytest.mark.parametrize("nonsense", [[], [{"content": "no role"}], ["words"], [{"role": "user", "content": 3}]])
+def test_what_is_no_list_of_messages_comes_back_as_it_is(session_of, nonsense):
+    session = session_of()
+    assert session.prepare(nonsense) == nonsense
+    assert len(session.log()) == bool(nonsense)
+
+
+def test_a_later_list_is_fine_after_nonsense(session_of):
+    session = session_of()
+    history = make_session(6)
+    session.prepare(history)
+    session.prepare([*history, {"content": "no role"}])
+    assert session.prepare(history) == history
