@@ -47,9 +47,9 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Apply PLAN to TRANSCRIPT and write the view in the transcript's own format.
+    """Apply a plan and write the new transcript.
 
-    Every original is in the store before the view is written.
+    FILE has the format of TRANSCRIPT.     Every original is in the store before the view is written.
     """
     if output is None and not dry_run:
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")

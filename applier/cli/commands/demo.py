@@ -53,9 +53,9 @@ class _Shown:
 @show_all
 @as_json
 def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
-    """Plan, review, apply and restore a real agent's run that ships with the package.
+    """Do all of it on a real agent's run.
 
-    Works offline, by rules; the store is a temporary one.
+    Plans, reviews, applies and restores a transcript that ships with the package. Works offline, by rules; the store is a temporary one.
     """
     text = importlib.resources.files("applier.example").joinpath("transcript.json").read_text("utf-8")
     if copy:

@@ -71,8 +71,9 @@ def command(
     quick: bool,
     as_json: bool,
 ) -> None:
-    """Cut TRANSCRIPTS (files, or folders of them) and measure what the agent needed after the cut.
+    """Measure what survives of what an agent needed later.
 
+    TRANSCRIPTS are files, or folders of them; each is cut, and what stands before the cut is compacted.
     Plain recall: the share of specifics it wrote later that still stand. In context: with half of the words
     around them. The method never sees what comes after the cut.
     """

@@ -20,7 +20,10 @@ __all__ = ["command"]
 @store_option
 @as_json
 def command(history: str | None, kind: str | None, store: str | None, as_json: bool) -> None:
-    """Print the facts of HISTORY (a key like h1a2b3c4d; default: the one saved last)."""
+    """Print the facts that were extracted.
+
+    HISTORY is a key like h1a2b3c4d; without it, the one saved last.
+    """
     with existing_store(store) as opened:
         found = opened.facts(history or latest_history(opened))
     facts = [fact for fact in found if kind in (None, fact.type)]

@@ -60,7 +60,7 @@ def command(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Plan the compaction of TRANSCRIPT and print the review.
+    """Plan a compaction and print the review.
 
     TRANSCRIPT holds Anthropic or OpenAI messages (JSON or JSONL), a Claude Code session or a Codex rollout.
     Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.

@@ -26,7 +26,7 @@ _folder = click.option(
 
 @click.group
 def command() -> None:
-    """List, show, check, copy and compare the prompts that the planner model reads."""
+    """Read, check, copy and compare the planner's prompts."""
 
 
 @command.command(name="list")

@@ -45,9 +45,10 @@ def command(
     ratio: float,
     as_json: bool,
 ) -> None:
-    """Plan TRANSCRIPTS by two folders of prompts at the same target, and print what each kept.
+    """Compare two folders of prompts by what they keep.
 
-    Below the table stands what only one of them kept: that is what to read when editing a prompt.
+    TRANSCRIPTS are planned by both at the same target. Below the table stands what only one of them kept: that is
+    what to read when editing a prompt.
     """
     first, second = _variants(folders, answers, model)
     cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path) if cut.kind == "cut"]

@@ -36,7 +36,10 @@ class _Range(click.ParamType[tuple[int, int]]):
 def command(
     reference: str, lines: tuple[int, int] | None, search: str | None, store: str | None, as_json: bool
 ) -> None:
-    """Print what stands behind REF: h1a2b3c4d:t12, or t12 where the store has one conversation."""
+    """Print the exact original behind a reference.
+
+    REF is h1a2b3c4d:t12, or t12 where the store has one conversation.
+    """
     with existing_store(store) as opened:
         found = opened.restore(reference, lines=lines, search=search)
     if as_json:

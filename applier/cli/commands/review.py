@@ -31,9 +31,9 @@ def command(
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Print the review of PLAN, as changed by hand in the file or by --set.
+    """Print the review of a plan, as changed by hand.
 
-    With TRANSCRIPT the guards check it again, and what removed turns leave in their place is shown.
+    Changes are made in the file or by --set. With TRANSCRIPT the guards check it again, and what removed turns leave in their place is shown.
     """
     plan = read_plan(plan_file)
     if transcript is None and (edits or output):

@@ -39,7 +39,10 @@ def list_(store: str | None, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Yes, for good.")
 @store_option
 def forget(history: str, yes: bool, store: str | None) -> None:
-    """Delete the conversation of HISTORY (a key like h1a2b3c4d) for good, with its plans and facts."""
+    """Delete a conversation for good, with its plans and facts.
+
+    HISTORY is a key like h1a2b3c4d.
+    """
     if not yes:
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
     with existing_store(store) as opened:

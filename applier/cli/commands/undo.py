@@ -29,9 +29,10 @@ _NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
 @click.option("-o", "--output", metavar="FILE", required=True, type=click.Path(path_type=Path))
 @store_option
 def command(view: Path, output: Path, store: str | None) -> None:
-    """Write the originals behind VIEW to FILE, followed by the messages that were added to VIEW since.
+    """Write the whole history behind a view again.
 
-    VIEW is a transcript that `compactor apply` wrote; the agent may have gone on with it.
+    VIEW is a transcript that `compactor apply` wrote; the agent may have gone on with it. FILE gets the originals
+    and, behind them, what was added to VIEW since.
     """
     read = read_file(view)
     key = _key(read.messages, view)

@@ -55,7 +55,11 @@ def command(
     part: int | None,
     as_json: bool,
 ) -> None:
-    """Replay TRANSCRIPT as an agent's calls through a session; no agent model is called, nothing is kept."""
+    """Replay a transcript through a session, call by call.
+
+    Shows what would have been sent, and each compaction as it would have happened. No agent model is called, and
+    nothing is kept.
+    """
     read = read_file(transcript, part)
     names = tuple(PRESETS) if "all" in presets else presets
     with progress("replaying", len(names)) as done:
