@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Apply a plan and write the new transcript.
 
-    FILE has the format of TRANSCRIPT.     Every original is in the store before the view is written.
+    FILE has the format of TRANSCRIPT. Every original is in the store before the view is written.
     """
     if output is None and not dry_run:
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")

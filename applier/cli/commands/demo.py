@@ -55,7 +55,8 @@ class _Shown:
 def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     """Do all of it on a real agent's run.
 
-    Plans, reviews, applies and restores a transcript that ships with the package. Works offline, by rules; the store is a temporary one.
+    Plans, reviews, applies and restores a transcript that ships with the package. Works
+    offline, by rules; the store is a temporary one.
     """
     text = importlib.resources.files("applier.example").joinpath("transcript.json").read_text("utf-8")
     if copy:

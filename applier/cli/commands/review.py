@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Print the review of a plan, as changed by hand.
 
-    Changes are made in the file or by --set. With TRANSCRIPT the guards check it again, and what removed turns leave in their place is shown.
+    Changes are made in the file or by --set. With TRANSCRIPT the guards check it again, and what removed turns
+    leave in their place is shown.
     """
     plan = read_plan(plan_file)
     if transcript is None and (edits or output):
