@@ -6,12 +6,15 @@ ever as it stands. The list of messages is the caller's and only grows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from applier.example.workspace import TOOLS, Workspace
+from applier.example.workspace import TOOLS
 
 __all__ = ["SYSTEM", "Person", "run_agent"]
+
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""From a ``tool_use`` block to its ``tool_result`` block."""
 
 SYSTEM = (
     "You are a coding agent. You work in /workspace with the tools bash, read, write and edit. "
@@ -33,9 +36,9 @@ class Person(Protocol):
 
 
 def run_agent(
-    client: Any,
+    send: Callable[..., Any],
     person: Person,
-    workspace: Workspace,
+    answer: Answer,
     messages: list[Any],
     *,
     model: str = "claude-sonnet-5-5",
@@ -43,15 +46,17 @@ def run_agent(
 ) -> Iterator[list[Any]]:
     """Work until the person is content; yields `messages` each time they have grown by a call or an answer.
 
-    `messages` may hold an unfinished run: the loop goes on where it ended.
+    `send` is ``client.messages.create``, of a client with `CompactionMiddleware` or not, or `plain_loop.ask` with a
+    session. `answer` runs a tool call: a workspace's own method, or one that knows more `tools`. `messages` may hold
+    an unfinished run: the loop goes on where it ended.
     """
     if not messages and (words := person.next_words(messages)):
         messages.append({"role": "user", "content": words})
     while messages:
-        response = client.messages.create(model=model, max_tokens=4096, system=SYSTEM, tools=tools, messages=messages)
+        response = send(model=model, max_tokens=4096, system=SYSTEM, tools=tools, messages=messages)
         messages.append({"role": "assistant", "content": response.content})
         calls = [block.model_dump(mode="json") for block in response.content if block.type == "tool_use"]
-        follow = _results(calls, person, workspace) if calls else person.next_words(messages)
+        follow = _results(calls, person, answer) if calls else person.next_words(messages)
         if follow is None:
             yield messages
             return
@@ -59,15 +64,15 @@ def run_agent(
         yield messages
 
 
-def _results(calls: list[dict[str, Any]], person: Person, workspace: Workspace) -> list[dict[str, Any]]:
-    results = [_result(call, person, workspace) for call in calls]
+def _results(calls: list[dict[str, Any]], person: Person, answer: Answer) -> list[dict[str, Any]]:
+    results = [_result(call, person, answer) for call in calls]
     words = [text for call in calls if (text := person.interrupts(call))]
     return results + [{"type": "text", "text": text} for text in words]
 
 
-def _result(call: dict[str, Any], person: Person, workspace: Workspace) -> dict[str, Any]:
+def _result(call: dict[str, Any], person: Person, answer: Answer) -> dict[str, Any]:
     reason = person.refuses(call)
     if reason is None:
-        return workspace.answer(call)
+        return answer(call)
     text = f"The user doesn't want to proceed with this tool use. The user said: {reason}"
     return {"type": "tool_result", "tool_use_id": call["id"], "content": text, "is_error": True}

@@ -6,6 +6,7 @@ Sends nothing itself, so that the synchronous and the asynchronous middleware sh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,8 @@ class Exchange:
         self.session.observe(answer)
 
     def _with(self, messages: list[Any]) -> APIRequest:
-        changed = self.request.copy(body={**self.body, "messages": messages})
+        changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
+        changed.options = changed.options.model_copy(update={"json_data": {**self.body, "messages": messages}})
         if changed.stream_cls is not None:
             changed.stream_cls = listening(changed.stream_cls, self.session.observe)
         return changed

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from tests.example.screenplay import Call, Screenplay, load_screenplay
 from tests.example.scripted import ScriptedModel, ScriptedPerson
 from tests.loopback import Answer, Loopback
 
-__all__ = ["HERE", "RECORDINGS", "played", "record", "stage"]
+__all__ = ["HERE", "RECORDINGS", "played", "record", "seeded"]
 
 HERE = Path(__file__).parent
 RECORDINGS = {
@@ -30,16 +28,14 @@ RECORDINGS = {
 """Each transcript that is kept, with its screenplay and how many rounds of it."""
 
 
-@contextmanager
-def stage(seed: list[Call]) -> Iterator[Workspace]:
-    """A workspace in which `seed` has been done."""
-    with tempfile.TemporaryDirectory() as folder:
-        workspace = Workspace(Path(folder))
-        for call in seed:
-            done = workspace.answer({"id": "seed", "name": call.name, "input": call.input})
-            if done.get("is_error"):
-                raise RuntimeError(f"the seed failed: {done['content']}")
-        yield workspace
+def seeded(seed: list[Call], folder: Path) -> Workspace:
+    """A workspace in `folder` in which `seed` has been done."""
+    workspace = Workspace(folder)
+    for call in seed:
+        done = workspace.answer({"id": "seed", "name": call.name, "input": call.input})
+        if done.get("is_error"):
+            raise RuntimeError(f"the seed failed: {done['content']}")
+    return workspace
 
 
 def played(play: Screenplay) -> Loopback:
@@ -52,8 +48,9 @@ def record(folder: Path, rounds: int = 0, most_messages: int = 10**6) -> list[di
     """The messages of a run of the screenplay in `folder`, as plain data."""
     seed, play = load_screenplay(folder, rounds)
     messages: list[Any] = []
-    with stage(seed) as workspace, played(play) as server:
-        for _ in run_agent(server.client(), ScriptedPerson(play), workspace, messages):
+    with tempfile.TemporaryDirectory() as place, played(play) as server:
+        workspace = seeded(seed, Path(place))
+        for _ in run_agent(server.client().messages.create, ScriptedPerson(play), workspace.answer, messages):
             if len(messages) >= most_messages:
                 break
     return [plain_message(message) for message in messages]

@@ -1,9 +1,9 @@
 """A screenplay: what the scripted model says and calls, and what its user says, read from text files.
 
 Lines that start with ``@@`` are marks: ``user`` (their words), ``say`` (a new answer, which may hold calls),
-``bash`` / ``read`` / ``write`` / ``edit … with`` (a call, in an answer of its own; with ``&`` before it
-in parallel to the one above), ``refused`` and ``meanwhile`` (what the user says of that call). What stands
-between two marks is the text, exactly.
+``bash`` / ``read`` / ``write`` / ``edit … with`` / any other tool with ``name=value`` (a call, in an answer of
+its own; with ``&`` before it in parallel to the one above), ``refused`` and ``meanwhile`` (what the user says of
+that call). What stands between two marks is the text, exactly.
 """
 
 from __future__ import annotations
@@ -100,4 +100,6 @@ def _input(kind: str, rest: list[str], body: str) -> dict[str, Any]:
         return {"path": rest[0], **dict(zip(("offset", "limit"), map(int, rest[1:]), strict=False))}
     if kind == "write":
         return {"path": rest[0], "content": body + "\n" if body else ""}
-    return {"path": rest[0], "old_string": body, "new_string": ""}
+    if kind == "edit":
+        return {"path": rest[0], "old_string": body, "new_string": ""}
+    return {name: value.replace("|", " ") for name, value in (given.split("=") for given in rest)}
