@@ -12,6 +12,7 @@ from typing import Any
 
 from applier.store import open_store
 from applier.store.protocol import Store
+from planner.broken import broken_turns
 from planner.compose import check_plan, outline_of
 from planner.economics import cache_prices, payback_calls
 from planner.errors import StalePlan
@@ -86,7 +87,7 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None) -> P
     history, behind = _planned_history(plan, messages)
     counter = TokenCounter.for_model(plan.target_model)
     evidence = gather_evidence(history, counter)
-    checked = check_plan(plan, history, evidence)
+    checked = check_plan(plan, history, evidence, broken_turns(history))
     outline = outline_of(checked, history, evidence)
     view = list(history.originals) if outline.first_changed is None else assemble(outline)
     before = evidence.tokens

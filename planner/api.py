@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from planner.broken import broken_turns
 from planner.compose import check_plan as check_against
 from planner.compose import compose_plan
-from planner.errors import SettingsError
+from planner.errors import PlannerUnavailable, SettingsError
 from planner.evidence import gather_evidence
 from planner.history import History, read_history
 from planner.plan import CompactionPlan
@@ -65,6 +66,7 @@ def plan_compaction(
         SettingsError: a target out of range, or an unknown planner.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
     """
+    asked = _planner(planner, model, client, prompts_dir)
     settings = settings or PlanSettings()
     history = read_history(messages)
     counter = TokenCounter.for_model(settings.target_model)
@@ -72,21 +74,24 @@ def plan_compaction(
     fixed = counter.request((), system, tools)
     target = _target(evidence.tokens, fixed, target_tokens, target_ratio, settings)
     request = PlanRequest(history, evidence, task, focus or "", target, counter, settings, time.time())
-    proposal = _proposal(request, planner, model, client, prompts_dir)
-    plan = compose_plan(request, proposal, {})
+    plan = compose_plan(request, asked.propose(request), broken_turns(history))
     if store is not None:
         store.save_plan(plan)
     return plan
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
-    """`plan_compaction` in a thread of its own; takes the same options."""
-    return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
+    """`plan_compaction` in a thread of its own; takes the same options, and asynchronous clients besides."""
+    names = ("planner", "model", "client", "prompts_dir")
+    given = {name: options.pop(name) for name in names if name in options}
+    asked = _planner(given.get("planner", "auto"), given.get("model"), given.get("client"), given.get("prompts_dir"))
+    return await asyncio.to_thread(partial(plan_compaction, messages, task, planner=asked, **options))
 
 
 def check_plan(plan: CompactionPlan, history: History) -> CompactionPlan:
     """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to `history`."""
-    return check_against(plan, history, gather_evidence(history, TokenCounter.for_model(plan.target_model)))
+    evidence = gather_evidence(history, TokenCounter.for_model(plan.target_model))
+    return check_against(plan, history, evidence, broken_turns(history))
 
 
 def _target(
@@ -104,40 +109,43 @@ def _target(
     return int(tokens * share)
 
 
-def _proposal(
-    request: PlanRequest,
-    planner: PlannerChoice,
-    model: str | None,
-    client: Any,
-    prompts_dir: str | Path | None,
-) -> Proposal:
-    if not isinstance(planner, str):
-        if not isinstance(planner, Planner):
-            raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {planner!r}")
-        return planner.propose(request)
-    if planner == "rules" or (planner == "auto" and not _model_at_hand(model, client)):
-        return _ruled(request, planner)
-    if planner in ("auto", "model"):
-        from planner.model import ModelPlanner
+def _planner(choice: PlannerChoice, model: str | None, client: Any, prompts_dir: str | Path | None) -> Planner:
+    """The planner that `choice` names."""
+    if not isinstance(choice, str):
+        if not isinstance(choice, Planner):
+            raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
+        return choice
+    if choice == "rules":
+        return RulesPlanner()
+    if choice not in ("auto", "model"):
+        raise SettingsError(f"planner must be 'auto', 'model' or 'rules', found {choice!r}")
+    from planner.model import ModelPlanner, has_credentials
 
-        return ModelPlanner(client=client, model=model, prompts_dir=prompts_dir).propose(request)
-    raise SettingsError(f"planner must be 'auto', 'model' or 'rules', found {planner!r}")
+    if choice == "auto" and client is None and not has_credentials(model):
+        return _Noted("no client and no API key: planned by rules")
+    asked = ModelPlanner(client=client, model=model, prompts_dir=prompts_dir)
+    return asked if choice == "model" else _WithRulesBehind(asked)
 
 
-def _model_at_hand(model: str | None, client: Any) -> bool:
-    provider = (model or "").partition("/")[0]
-    keys = (
-        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-        if provider in ("", "anthropic") or "/" not in (model or "")
-        else (f"{provider.upper()}_API_KEY",)
-    )
-    return client is not None or any(os.environ.get(key) for key in keys)
+@dataclass(frozen=True)
+class _Noted:
+    """The rules planner, with a word on why it was asked."""
+
+    note: str
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        proposal = RulesPlanner().propose(request)
+        return replace(proposal, provenance=proposal.provenance.model_copy(update={"notes": (self.note,)}))
 
 
-def _ruled(request: PlanRequest, planner: str) -> Proposal:
-    proposal = RulesPlanner().propose(request)
-    if planner == "rules":
-        return proposal
-    note = "no client and no API key: planned by rules"
-    provenance = proposal.provenance.model_copy(update={"notes": (note,)})
-    return Proposal(proposal.turns, provenance, proposal.facts)
+@dataclass(frozen=True)
+class _WithRulesBehind:
+    """A planner whose place the rules take when it cannot be had."""
+
+    first: Planner
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        try:
+            return self.first.propose(request)
+        except PlannerUnavailable as error:
+            return _Noted(f"planned by rules, the model could not be had: {error}").propose(request)

@@ -117,7 +117,8 @@ def _draft(
         if turn_id not in whole and (turn.turn.live or turn.obligations)
     }
     worth = weigh_lines(evidence)
-    ground = Ground(evidence, worth, request.counter, whole, standing, _factor(proposal))
+    gists = {turn_id: view.summary for turn_id, view in proposal.turns.items() if view.summary and turn_id not in whole}
+    ground = Ground(evidence, worth, request.counter, whole, standing, _factor(proposal), gists)
     return _Draft(request, proposal, ground, _facts_in_view(facts, request))
 
 
@@ -181,9 +182,15 @@ def _decided(draft: _Draft, picks: Sequence[Pick]) -> dict[str, TurnDecision]:
         lines.setdefault(pick.turn_id, set()).update(pick.numbers)
     mentions = _mentions(draft, picks, lines)
     kept = _kept_ends(draft, lines)
+    gists = {pick.turn_id for pick in picks if pick.gist}
     return {
         turn_id: _chosen(
-            draft, turn, turn_id in kept, frozenset(lines.get(turn_id, ())), tuple(mentions.get(turn_id, ()))
+            draft,
+            turn,
+            "keep" if turn_id in kept else None,
+            draft.ground.gists[turn_id] if turn_id in gists else "",
+            frozenset(lines.get(turn_id, ())),
+            tuple(mentions.get(turn_id, ())),
         )
         for turn_id, turn in draft.request.evidence.turns.items()
     }
@@ -222,14 +229,19 @@ def _mentions(draft: _Draft, picks: Sequence[Pick], lines: Mapping[str, set[int]
 
 
 def _chosen(
-    draft: _Draft, turn: TurnEvidence, keep: bool, lines: frozenset[int], mentions: tuple[str, ...]
+    draft: _Draft,
+    turn: TurnEvidence,
+    strategy: Strategy | None,
+    gist: str,
+    lines: frozenset[int],
+    mentions: tuple[str, ...],
 ) -> TurnDecision:
     view = _view_of(draft.proposal, turn)
-    if keep:
+    if strategy == "keep":
         return _decision(turn, view, "keep")
-    if not lines:
-        return _decision(turn, view, "reference" if mentions else "drop", mentions=mentions)
-    return _decision(turn, view, "summarize", lines=lines, mentions=mentions)
+    if lines or gist:
+        return _decision(turn, view, "summarize", gist, lines, mentions)
+    return _decision(turn, view, "reference" if mentions else "drop", mentions=mentions)
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:

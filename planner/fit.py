@@ -9,12 +9,12 @@ the best choice (Khuller, Moss, Naor 1999), and the picks of a smaller target ar
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from planner.evidence import Evidence, TurnEvidence
+from planner.evidence import Evidence
 from planner.tokens import TokenCounter
-from planner.worth import LineWorth, Worth
+from planner.worth import ConceptUse, LineWorth, Worth
 
 __all__ = ["Factor", "Ground", "Pick", "picks_in_order"]
 
@@ -22,6 +22,8 @@ PLAIN_SHARE, CONTEXT_SHARE = 0.45, 0.55
 """How much of a specific's worth is its bare name, and how much that it stands among its words."""
 GAP_TOKENS, HEAD_TOKENS, MENTION_TOKENS = 2, 12, 2
 """Raw tokens of a line break with its mark, of a turn's id with the head of one call, and of what parts names."""
+GIST_WORTH = 0.15
+"""What a planner's own sentence on a turn is worth: as much as a name that is likely needed again."""
 
 Factor = Callable[[str, int], float]
 """What the worth of a line (turn id, line number) is multiplied with."""
@@ -39,16 +41,19 @@ class Ground:
     standing: Mapping[str, frozenset[int]]
     """Lines of the others that stand whatever the target: failures, words of the user."""
     factor: Factor
+    gists: Mapping[str, str] = field(default_factory=dict)
+    """What the planner says of a turn in its own words, by turn id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What is added to what stands of one turn: lines, or one bare name."""
+    """What is added to what stands of one turn: lines, one bare name, or the planner's gist of it."""
 
     turn_id: str
     numbers: tuple[int, ...]
     mention: int = -1
     """The concept that is named without its line; -1 for lines."""
+    gist: bool = False
 
 
 @dataclass
@@ -83,8 +88,11 @@ def picks_in_order(ground: Ground, budget_tokens: float) -> list[Pick]:
 def _add(ground: Ground, state: _State, pick: Pick) -> None:
     for number in pick.numbers:
         _stand(ground.worth, state, pick.turn_id, number)
+    if pick.gist:
+        state.standing.setdefault(pick.turn_id, set())
     if pick.mention >= 0:
         state.named[pick.mention] = 1
+        state.understood[pick.mention] |= ground.worth.bare[pick.mention]
         state.standing.setdefault(pick.turn_id, set())
 
 
@@ -115,10 +123,11 @@ def _candidates(ground: Ground) -> Iterator[Pick]:
         for line, worth in zip(turn.lines, ground.worth.lines[turn_id], strict=True):
             if line.text.strip():
                 yield Pick(turn_id, (line.number,))
-                if not all(use.alone for use in worth.uses):
-                    yield Pick(turn_id, _around(turn, line.number))
+                for steps in {use.neighbours for use in worth.uses if use.neighbours}:
+                    yield Pick(turn_id, tuple(sorted(line.number + step for step in (0, *steps))))
 
     yield from _mentions(ground)
+    yield from (Pick(turn_id, (), gist=True) for turn_id in ground.gists if turn_id not in ground.whole)
 
 
 def _mentions(ground: Ground) -> Iterator[Pick]:
@@ -131,12 +140,6 @@ def _mentions(ground: Ground) -> Iterator[Pick]:
         yield Pick(turn_id, (), concept)
 
 
-def _around(turn: TurnEvidence, number: int) -> tuple[int, ...]:
-    block = turn.lines[number - 1].block
-    near = turn.lines[max(0, number - 2) : number + 1]
-    return tuple(line.number for line in near if line.block == block)
-
-
 def _ratio(ground: Ground, state: _State, pick: Pick) -> float:
     cost = _cost(ground, state, pick)
     return _gain(ground, state, pick) / cost if cost > 0 else 0.0
@@ -146,6 +149,8 @@ def _cost(ground: Ground, state: _State, pick: Pick) -> float:
     """Raw tokens that a pick adds; 0 if all of it stands."""
     standing = state.standing.get(pick.turn_id)
     head = HEAD_TOKENS if standing is None else 0
+    if pick.gist:
+        return ground.counter.raw(ground.gists[pick.turn_id]) + GAP_TOKENS + head
     if pick.mention >= 0:
         name = ground.evidence.shown(ground.worth.names[pick.mention])
         return ground.counter.raw(name) + MENTION_TOKENS + head
@@ -157,11 +162,13 @@ def _cost(ground: Ground, state: _State, pick: Pick) -> float:
 
 
 def _gain(ground: Ground, state: _State, pick: Pick) -> float:
+    if pick.gist:
+        return GIST_WORTH * ground.factor(pick.turn_id, 0)
     if pick.mention >= 0:
-        share = 0.0 if state.named[pick.mention] else PLAIN_SHARE
-        return share * ground.worth.weights[pick.mention] * ground.factor(pick.turn_id, 0)
-    standing = state.standing.get(pick.turn_id, ())
+        return _mention_share(ground, state, pick.mention) * ground.factor(pick.turn_id, 0)
+    standing = state.standing.get(pick.turn_id, set())
     lines = ground.worth.lines[pick.turn_id]
+    there = standing.union(pick.numbers)
     counted: set[int] = set()
     gain = 0.0
     for number in pick.numbers:
@@ -169,19 +176,35 @@ def _gain(ground: Ground, state: _State, pick: Pick) -> float:
         own = 0.0 if number in standing else line.base
         for use in line.uses:
             if use.concept not in counted:
-                counted.add(use.concept)
                 share = 0.0 if state.named[use.concept] else PLAIN_SHARE
-                if not state.understood[use.concept] and (use.alone or len(pick.numbers) > 1):
+                if not state.understood[use.concept] and _explained(use, number, there):
+                    counted.add(use.concept)
                     share += CONTEXT_SHARE
                 own += share * ground.worth.weights[use.concept]
         gain += own * ground.factor(pick.turn_id, number)
     return gain
 
 
+def _mention_share(ground: Ground, state: _State, concept: int) -> float:
+    share = 0.0 if state.named[concept] else PLAIN_SHARE
+    if ground.worth.bare[concept] and not state.understood[concept]:
+        share += CONTEXT_SHARE
+    return share * ground.worth.weights[concept]
+
+
+def _explained(use: ConceptUse, number: int, standing: Collection[int]) -> bool:
+    """True if the words around a specific stand with it."""
+    return all(number + step in standing for step in use.neighbours)
+
+
 def _stand(worth: Worth, state: _State, turn_id: str, number: int) -> None:
+    """Note that a line stands, and what it and its neighbours now say."""
     standing = state.standing.setdefault(turn_id, set())
     standing.add(number)
-    for use in worth.lines[turn_id][number - 1].uses:
-        state.named[use.concept] = 1
-        if use.alone or {number - 1, number + 1} & standing:
-            state.understood[use.concept] = 1
+    lines = worth.lines[turn_id]
+    for at in range(number - 2, number + 3):
+        if at in standing:
+            for use in lines[at - 1].uses:
+                state.named[use.concept] = 1
+                if _explained(use, at, standing):
+                    state.understood[use.concept] = 1

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.grounding import invented
-from planner.messages import Message
 from planner.plan import ExtractedFact, Finding, TurnDecision
 from planner.stand_ins import excerpt_numbers, ranges_of
 
@@ -107,7 +106,7 @@ def _keep(decision: TurnDecision) -> TurnDecision:
 
 
 def _broken(turn: TurnEvidence, decision: TurnDecision, why: str) -> Repair | None:
-    if not why or decision.strategy == "keep":
+    if not why:
         return None
     return _keep(decision), _finding("invalid_history", turn, why, "kept as it is")
 
@@ -267,13 +266,3 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
     said = "\n".join(line.text for line in turn.user_lines)
     return bool(quote.strip()) and " ".join(quote.split()) in " ".join(said.split())
-
-
-def broken_turns(evidence: Evidence, messages: Sequence[Message], places: Mapping[int, str]) -> dict[str, str]:
-    """Turns that hold one of the message indexes in `places`, with what is wrong there."""
-    found: dict[str, str] = {}
-    for turn_id, turn in evidence.turns.items():
-        for at in range(turn.turn.start, min(turn.turn.stop, len(messages))):
-            if at in places:
-                found.setdefault(turn_id, places[at])
-    return found

@@ -20,6 +20,8 @@ __all__ = ["ConceptUse", "LineWorth", "Worth", "weigh_lines"]
 
 CONTEXT_CHARACTERS = 60
 """A specific is understood by the words within this distance on either side."""
+LEAST_CHARACTERS = 8
+"""Less than this of a neighbouring line is no context."""
 
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 
@@ -29,8 +31,8 @@ class ConceptUse:
     """One specific in one line."""
 
     concept: int
-    alone: bool
-    """True if the line by itself holds at least half of the words around the specific."""
+    neighbours: tuple[int, ...]
+    """Steps to the lines (-1, 1) that must stand too, so that half of the words around the specific do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Worth:
     """The specifics, in order of first appearance."""
     weights: tuple[float, ...]
     """Per concept: the likelihood that the agent names it again."""
+    bare: tuple[bool, ...]
+    """Per concept: it once stood with no words around it, so that its name alone says as much."""
     lines: Mapping[str, tuple[LineWorth, ...]]
     """By turn id, in the order of the turn's lines."""
 
@@ -65,6 +69,7 @@ class _Sightings:
     spoken: bool = False
     called: bool = False
     asked: bool = False
+    bare: bool = False
 
 
 def weigh_lines(evidence: Evidence) -> Worth:
@@ -86,7 +91,7 @@ def weigh_lines(evidence: Evidence) -> Worth:
         )
         for turn_id, turn in evidence.turns.items()
     }
-    return Worth(tuple(numbers), weights, lines)
+    return Worth(tuple(numbers), weights, tuple(seen.bare for seen in sightings), lines)
 
 
 def _uses(
@@ -97,7 +102,9 @@ def _uses(
         if number == len(sightings):
             sightings.append(_Sightings(specific.text, specific.kind))
         _record(sightings[number], turn.turn.number, line, offset)
-        yield ConceptUse(number, _stands_alone(turn, line, specific.start, specific.stop))
+        neighbours, bare = _context(turn, line, specific.start, specific.stop)
+        sightings[number].bare |= bare
+        yield ConceptUse(number, neighbours)
 
 
 def _record(seen: _Sightings, turn: int, line: Line, offset: int) -> None:
@@ -123,24 +130,34 @@ def _likelihood(seen: _Sightings, turns: int, characters: int) -> float:
     return 1 / (1 + math.exp(-score))
 
 
-def _stands_alone(turn: TurnEvidence, line: Line, start: int, stop: int) -> bool:
-    """True if `line` holds at least half of the words around its characters `start` to `stop`."""
-    before, after = (
-        line.text[max(0, start - CONTEXT_CHARACTERS) : start],
-        line.text[stop : stop + CONTEXT_CHARACTERS],
-    )
-    missing_before, missing_after = CONTEXT_CHARACTERS - len(before), CONTEXT_CHARACTERS - len(after)
-    own = len(_WORDS.findall(before)) + len(_WORDS.findall(after))
-    around = len(_WORDS.findall(_neighbour(turn, line, -1)[-missing_before:])) if missing_before > 8 else 0
-    around += len(_WORDS.findall(_neighbour(turn, line, 1)[:missing_after])) if missing_after > 8 else 0
-    return own >= around
+def _context(turn: TurnEvidence, line: Line, start: int, stop: int) -> tuple[tuple[int, ...], bool]:
+    """Which neighbours hold the words around characters `start` to `stop` of `line`, and whether there are none."""
+    before, after = line.text[max(0, start - CONTEXT_CHARACTERS) : start], line.text[stop : stop + CONTEXT_CHARACTERS]
+    words = {0: len(_WORDS.findall(before)) + len(_WORDS.findall(after))}
+    if line.part != "call":
+        words |= _words_beside(turn, line, -1, CONTEXT_CHARACTERS - len(before))
+        words |= _words_beside(turn, line, 1, CONTEXT_CHARACTERS - len(after))
+    around = sum(words.values())
+    for steps in _REACHES:
+        if 2 * sum(words.get(step, 0) for step in (0, *steps)) >= around and all(step in words for step in steps):
+            return steps, around == 0
+    return tuple(step for step in words if step), False
 
 
-def _neighbour(turn: TurnEvidence, line: Line, step: int) -> str:
+_REACHES: tuple[tuple[int, ...], ...] = ((), (1,), (-1,), (-1, 1), (1, 2), (-2, -1), (-1, 1, 2), (-2, -1, 1))
+"""Neighbours that may be needed, fewest first."""
+
+
+def _words_beside(turn: TurnEvidence, line: Line, step: int, characters: int) -> dict[int, int]:
+    """How many words each neighbour on one side has within so many characters."""
+    words: dict[int, int] = {}
     at = line.number - 1 + step
-    if 0 <= at < len(turn.lines) and turn.lines[at].block == line.block:
-        return turn.lines[at].text
-    return ""
+    while characters > LEAST_CHARACTERS and 0 <= at < len(turn.lines) and turn.lines[at].block == line.block:
+        text = turn.lines[at].text
+        words[at + 1 - line.number] = len(_WORDS.findall(text[:characters] if step > 0 else text[-characters:]))
+        characters -= len(text) + 1
+        at += step
+    return words
 
 
 PART_WORTH = {"user": 0.0006, "assistant": 0.0006, "call": 0.0001, "result": 0.00002}

@@ -43,7 +43,7 @@ _TOOL_ERROR = re.compile(
     r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing))"
 )
 _AGENT_WORDS = re.compile(
-    r"(?:did ?n[o']t|does ?n[o']t|is ?n[o']t|wo ?n[o']t|was ?n[o']t|are ?n[o']t|could ?n[o']t|can ?not|can't) (?:seem to )?"
+    r"(?:(?:did|does|is|wo|was|are|could) ?n[o']t|can ?not|can't) (?:seem to )?"
     r"(?:work|help|fix|solve|match|exist|compile|pass|build|apply|found|find|resolve|run|be )|"
     r"\b(?:fail(?:s|ed|ing|ure)|broken?|broke|revert(?:ed|ing)?|rolled back|undo|mistake|wrong|incorrect(?:ly)?|"
     r"unsuccessful|dead end|blocked|timed out|regress(?:ed|ion)|crash(?:es|ed|ing)?|hangs?|"
