@@ -5,6 +5,7 @@ import json
 import pytest
 
 from planner import CompactionPlan
+from tests.loopback import KEY, Loopback
 
 TASK = "Make the parser read every line."
 
@@ -49,6 +50,18 @@ def test_model_without_a_key_is_one_clear_line(compactor, transcript):
     ran = compactor("plan", transcript, "--planner", "model")
     assert ran.code == 1
     assert len(ran.err.splitlines()) == 1
+
+
+def test_model_plans_where_there_is_a_key(compactor, transcript, monkeypatch):
+    answer = '{"need": "", "turns": ["t2 drop 0"], "rest": "reference 3", "facts": []}'
+    with Loopback([answer]) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        ran = compactor("plan", transcript, "--model", "claude-haiku-5-5")
+    assert ran.code == 0, ran.err
+    assert "planner model claude-haiku-5-5 sha256:" in ran.out
+    assert "tokens in" in ran.out
+    assert KEY not in ran.out
 
 
 def test_prompts_that_cannot_be_used_are_named(compactor, transcript, folder):
