@@ -9,6 +9,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from planner.evidence.calls import Call, CallKind
@@ -107,6 +108,11 @@ class Ledger:
         """The turn that message `message` belongs to."""
         turns = self.history.turns
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
+
+    def results_from(self, message: int) -> list[Result]:
+        """The results of that message and those behind it; work proportional to these."""
+        newest = takewhile(lambda result: result.message >= message, reversed(self.results))
+        return list(newest)[::-1]
 
     def repeated_by(self, result: Result) -> list[Result]:
         """Earlier results of the same call with the same text, oldest first."""

@@ -108,8 +108,9 @@ class ClearResults:
 
     def _border(self, situation: Situation) -> int:
         """Messages from here on are protected; what the model has not answered yet always is."""
-        ledger, left = situation.ledger, self.protect_tokens
+        ledger = situation.ledger
         border = len(ledger) - 1
+        left = self.protect_tokens - ledger.counted[border]
         while left > 0 and border > 0:
             border -= 1
             left -= ledger.counted[border]

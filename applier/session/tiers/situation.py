@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Protocol
 
 from applier.session.edits import Edits
@@ -57,8 +56,7 @@ class Situation:
 
     def new_results(self) -> list[Result]:
         """Those of them that were not sent yet; work proportional to the new ones."""
-        newest = takewhile(lambda result: result.message >= self.new_from, reversed(self.ledger.results))
-        return [result for result in newest if self.stands(result)][::-1]
+        return [result for result in self.ledger.results_from(self.new_from) if self.stands(result)]
 
     def stands(self, result: Result) -> bool:
         """True if `result` is sent whole."""
