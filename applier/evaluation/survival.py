@@ -29,6 +29,7 @@ _TELLING = re.compile(
     r"|invalid|expected|not exist|conflict|already|timeout"
 )
 _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process exited with code \d+)\W*$")
+_FOLDERS = re.compile(r"[~…]?\.{0,2}(?:/?[\w.@+-]+/)+|…?/(?=[\w.@+-])")
 _USER_SAID = re.compile(r"the user said:\s*(.+)", re.DOTALL)
 _MACHINE = re.compile(
     r"<(system-reminder|command-[a-z]+|local-command-[a-z]+)>.*?</\1>|^\[Request interrupted[^\]]*\]", re.DOTALL
@@ -64,13 +65,23 @@ class Survival:
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
     """What of the failures and demands in `before` still stands in `result`."""
     text = one_space(plain_text(result))
+    named = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
     return Survival(
         len(failures),
-        tuple(lines[0] for lines in failures if not any(line in text for line in lines)),
+        tuple(lines[0][:QUOTED_CHARACTERS] for lines in failures if not any(_quoted(line) in named for line in lines)),
         len(demands),
         tuple(demand for demand in demands if demand not in text),
     )
+
+
+def _without_folders(text: str) -> str:
+    """`text` with each path as its last name: a failure is told as well by a shorter path, and recall asks for it."""
+    return _FOLDERS.sub("", text)
+
+
+def _quoted(line: str) -> str:
+    return _without_folders(line)[:QUOTED_CHARACTERS]
 
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
@@ -87,7 +98,7 @@ def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
 
 def _telling_lines(text: str) -> list[str]:
     said = _USER_SAID.search(text)
-    lines = [one_space(line)[:QUOTED_CHARACTERS] for line in (said[1] if said else text).splitlines()]
+    lines = [one_space(line) for line in (said[1] if said else text).splitlines()]
     full = [line for line in lines if len(line) > 8 and not _EMPTY_WORDS.match(line)]
     return [line for line in full if _TELLING.search(line)] or full
 
