@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anthropic
 
 from applier.integrations.stream_usage import listening
+from applier.session.length_errors import WINDOW_EXCEEDED
 
 if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["Exchange"]
-
-_WINDOW_EXCEEDED = "model_context_window_exceeded"
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Exchange:
         if not response.http_response.is_success:
             http = response.http_response
             too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
-        elif getattr(self.answer, "stop_reason", None) == _WINDOW_EXCEEDED:
+        elif getattr(self.answer, "stop_reason", None) == WINDOW_EXCEEDED:
             too_long = self.answer
         shorter = None if too_long is None else self.session.recover(self.body["messages"], too_long)
         return None if shorter is None else self._with(shorter)
