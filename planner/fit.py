@@ -18,7 +18,7 @@ from planner.worth import ConceptUse, LineWorth, Worth
 
 __all__ = ["Factor", "Ground", "Pick", "picks_in_order"]
 
-PLAIN_SHARE, CONTEXT_SHARE = 0.45, 0.55
+PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
 """How much of a specific's worth is its bare name, and how much that it stands among its words."""
 GAP_TOKENS, HEAD_TOKENS, MENTION_TOKENS = 2, 12, 2
 """Raw tokens of a line break with its mark, of a turn's id with the head of one call, and of what parts names."""

@@ -20,7 +20,7 @@ LIVE_SHARE = 1 / 3
 """The live tail may fill this share of the target before results in it are demoted to the store."""
 LIVE_RESULT_FLOOR_TOKENS = 400
 """A smaller live tail is never demoted, whatever the target."""
-PREVIEW_LINES = 5
+PREVIEW_LINES = 3
 """A demoted result always shows this many of its first and of its last lines."""
 OPENING_LINES = 2
 """How many lines speak for a turn whose summary had to go."""
@@ -75,14 +75,21 @@ def _guarded(
         kept = TurnDecision(turn_id=turn.turn.id, strategy="keep", relevance_score=1.0, reason="no decision")
         return kept, [_finding("missing_decision", turn, "the plan says nothing of it", "kept")]
     findings: list[Finding] = []
+    decision = _meant(decision)
     for guard in _guards(demote, broken):
         repaired = guard(turn, decision)
         if repaired is not None:
             decision, finding = repaired
             findings.append(finding)
-    if decision.strategy == "keep":
-        decision = decision.model_copy(update={"excerpts": (), "summary": "", "mentions": ()})
-    return decision, findings
+    return _meant(decision), findings
+
+
+def _meant(decision: TurnDecision) -> TurnDecision:
+    """`decision` without the words its strategy does not use: they must not come back unchecked with a repair."""
+    unused = {"summary": "", "excerpts": ()} if decision.strategy != "summarize" else {}
+    if decision.strategy in ("keep", "drop"):
+        unused["mentions"] = ()
+    return decision.model_copy(update=unused)
 
 
 def _guards(demote: bool, broken: str) -> Iterator[_Guard]:

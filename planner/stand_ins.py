@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
 from planner.evidence.gather import call_head
 from planner.history import History
 from planner.lines import Line
@@ -78,9 +79,20 @@ class _Entry:
     def head(self) -> str:
         """The calls of the turn, or its first words in at most 60 characters."""
         if self.turn.calls:
-            return "> " + "; ".join(clean(call_head(call, self.evidence.root)) for call in self.turn.calls)
+            return "> " + "; ".join(
+                clean(call_head(call, self.evidence.root, self.failed(call))) for call in self.turn.calls
+            )
         words = next((line.text.strip() for line in self.turn.lines if line.text.strip()), "")
         return self.shown(f"{self.turn.turn.kind}: {words[:60]}{'…' * (len(words) > 60)}")
+
+    def called_as(self, call: Call) -> str:
+        """One call in a few words."""
+        return clean(call_head(call, self.evidence.root, self.failed(call)))
+
+    def failed(self, call: Call) -> bool:
+        """True if lines of this call's result show a failure."""
+        shown = set(self.turn.failure_lines)
+        return any(line.number in shown for line in self.lines_of(call.result_block))
 
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
@@ -103,7 +115,7 @@ class _Entry:
             if kept and kept[0] is named[0]:
                 yield "> " + self.joined(kept, "")
             elif kept or shown or len(self.turn.calls) == 1:
-                yield "> " + clean(call_head(call, self.evidence.root))
+                yield "> " + self.called_as(call)
                 yield self.joined(kept, "…")
             yield self.joined(shown, " " if shown and shown[0] is result[0] else "…")
 

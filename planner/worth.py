@@ -160,7 +160,7 @@ def _words_beside(turn: TurnEvidence, line: Line, step: int, characters: int) ->
     return words
 
 
-PART_WORTH = {"user": 0.0006, "assistant": 0.0006, "call": 0.0001, "result": 0.00002}
+PART_WORTH = {"user": 0.0005, "assistant": 0.0005, "call": 0.0001, "result": 0.00002}
 """Worth of a token of what is said, by who says it: users and agents say what matters, results mostly repeat."""
 
 

@@ -74,6 +74,13 @@ class Call:
         return " ".join(text.split())
 
     @property
+    def attempt(self) -> str:
+        """`subject`, and for a change of a file the line it begins with: what was tried."""
+        changed = self._first(("old_string", "old_str", "new_string", "new_str", "patch", "content"))
+        first = next((line.strip() for line in changed.splitlines() if line.strip()), "")
+        return f"{self.subject} {first[:80]}".strip() if self.kind == "write" else self.subject
+
+    @property
     def text(self) -> str:
         """The text of its result."""
         return result_text(self.result) if self.result is not None else ""

@@ -15,7 +15,15 @@ __all__ = ["failure_lines"]
 
 REPORT_LINES = 3
 """At most this many lines of one failed result are obligations: the decisive ones."""
+SHORT_RESULT_LINES = 3
+"""What a call read is looked through for signs of failure only when it is this short."""
 
+_SHELL_ERROR = re.compile(
+    r"^(?:rg|ls|cat|sed|grep|find|head|tail|cd|git|gh|fatal|error|bash|zsh|sh|jq|awk|stat|tree|wc): .*"
+    r"(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|ambiguous|not a )"
+    r"|^fatal: "
+)
+"""A reading command's own complaint, whatever it also printed."""
 _EXIT = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code|exit_code)[\"']?\s*[:=]?\s*(?!0\b)-?[1-9]\d*\b",
     re.I,
@@ -43,18 +51,33 @@ _TOOL_ERROR = re.compile(
     r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing))"
 )
 _AGENT_WORDS = re.compile(
-    r"(?:(?:did|does|is|wo|was|are|could) ?n[o']t|can ?not|can't) (?:seem to )?"
-    r"(?:work|help|fix|solve|match|exist|compile|pass|build|apply|found|find|resolve|run|be )|"
+    r"(?:do|does|did|is|was|are|were|wo|could|would|ca|has|have|had)n['’]?t\b|"
+    r"\b(?:cannot|can not|did not|does not|is not|not found)\b|"
     r"\b(?:fail(?:s|ed|ing|ure)|broken?|broke|revert(?:ed|ing)?|rolled back|undo|mistake|wrong|incorrect(?:ly)?|"
-    r"unsuccessful|dead end|blocked|timed out|regress(?:ed|ion)|crash(?:es|ed|ing)?|hangs?|"
+    r"unsuccessful|dead end|blocked|timed out|regress(?:ed|ion)|crash(?:es|ed|ing)?|hangs?|stale|missing|"
     r"still (?:fail|broken|the same|not|see|get)|different approach|another (?:approach|way)|try again|"
-    r"unfortunately|oops|my (?:bad|error)|root cause|the (?:issue|problem|bug) (?:is|was)|gave up|give up|abandon)",
+    r"unfortunately|oops|sorry|my (?:bad|error)|root cause|the (?:issue|problem|bug) (?:is|was)|gave up|give up|"
+    r"abandon|you['’]re right|overcomplicat|harmless|duplicate|syntax error|returned `?(?:\[\]|nothing|empty))",
     re.I,
 )
+_LOCATED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +\S")
+"""``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
+_TOOL_SAYS = re.compile(
+    r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"
+    r"not a |HTTP [45]\d\d|failed)|^\s*(?:fatal|error|panic)\b.{3,}|^\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
+)
+_EXPECTED = re.compile(
+    r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Expected|Received|Actual|got|want)\b ?:", re.I
+)
+_NAMED_TEST = re.compile(r"^\s*(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|✗|✖|✘|×|not ok)")
 _NO_FAILURE = re.compile(
     r"\b(?:0 (?:failed|failures|errors?)|no (?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
     re.I,
 )
+
+
+_HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
+_ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
 
 
 def failure_lines(lines: Sequence[Line], calls: Iterable[Call]) -> tuple[int, ...]:
@@ -63,7 +86,18 @@ def failure_lines(lines: Sequence[Line], calls: Iterable[Call]) -> tuple[int, ..
     for call in calls:
         found |= _failed_call(lines, call)
     found |= {line.number for line in lines if _agent_admits(line)}
+    found |= set(_told_before(lines))
     return tuple(sorted(found))
+
+
+def _told_before(lines: Sequence[Line]) -> Iterator[int]:
+    """Lines under a heading of errors in a summary that an earlier compaction left in the user's message."""
+    inside = False
+    for line in lines:
+        if line.part == "user" and _HEADING.match(line.text):
+            inside = bool(_ERRORS_HEADING.search(line.text))
+        elif inside and line.part == "user" and line.text.lstrip().startswith(("-", "*")):
+            yield line.number
 
 
 def _agent_admits(line: Line) -> bool:
@@ -81,13 +115,30 @@ def _decisive(result: Sequence[Line], call: Call) -> Iterator[Line]:
     """The lines of a failed result that say how it failed; nothing if it did not fail."""
     if not _has_failed(result, call):
         return
-    telling = [line for line in result if _telling(line.text)]
-    ends = [line for line in telling if _TRACE_END.match(line.text)]
-    chosen = ends[-1:] + [line for line in telling if line not in ends[-1:]]
+    ranked = sorted((rank, line.number, line) for line in result if (rank := _rank(line.text)) is not None)
+    chosen = [line for _, _, line in ranked[:REPORT_LINES]]
     if not chosen:
         filled = [line for line in result if line.text.strip()]
         chosen = filled[:1] + filled[-1:]
-    yield from sorted(set(chosen[:REPORT_LINES]), key=lambda line: line.number)
+    yield from chosen
+
+
+def _rank(text: str) -> int | None:
+    """How much a line says of a failure, 0 the most; None if it says nothing of one."""
+    if _NO_FAILURE.search(text):
+        return None
+    for rank, patterns in enumerate(_RANKS):
+        if any(pattern.search(text) for pattern in patterns):
+            return rank
+    return None
+
+
+_RANKS = (
+    (_TRACE_END, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED),
+    (_NAMED_TEST,),
+    (_REPORT,),
+    (_EXIT,),
+)
 
 
 def _telling(text: str) -> bool:
@@ -101,6 +152,8 @@ def _has_failed(result: Sequence[Line], call: Call) -> bool:
     if _EXIT.search(head) or _REJECTED.search(head) or _TOOL_ERROR.match(head):
         return True
     if call.kind in ("read", "search", "ask"):
-        return len(result) <= 3 and any(_telling(line.text) for line in result)
+        return any(_SHELL_ERROR.match(line.text) for line in result) or (
+            len(result) <= SHORT_RESULT_LINES and any(_telling(line.text) for line in result)
+        )
     tail = "\n".join(line.text for line in result[-4:])
     return bool(_EXIT.search(tail)) or any(_telling(line.text) for line in result)

@@ -18,6 +18,8 @@ __all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
 
 HEAD_CHARACTERS = 72
 """How much of a call's subject stands in its one-line head."""
+FAILED_HEAD_CHARACTERS = 110
+"""Of a call that failed: what was tried must be told from what is tried next."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,12 @@ class Evidence:
         return sum(turn.tokens for turn in self.turns.values())
 
 
-def call_head(call: Call, root: str = "") -> str:
-    """A call in a few words: the tool and its subject, without `root`, cut at `HEAD_CHARACTERS`."""
-    subject = without_root(call.subject, root)
-    if len(subject) > HEAD_CHARACTERS:
-        subject = subject[: HEAD_CHARACTERS - 1] + "…"
+def call_head(call: Call, root: str = "", failed: bool = False) -> str:
+    """A call in a few words: the tool and its subject, without `root`; of one that failed, what was tried."""
+    subject, most = (call.attempt, FAILED_HEAD_CHARACTERS) if failed else (call.subject, HEAD_CHARACTERS)
+    subject = without_root(subject, root)
+    if len(subject) > most:
+        subject = subject[: most - 1] + "…"
     return f"{call.name} {subject}".strip()
 
 

@@ -7,7 +7,7 @@ of the user (a rejected call, an answered question). Decides by the marks that h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from planner.lines import Line
 
@@ -34,7 +34,7 @@ _SAID = re.compile(
     r"the user provided the following|To tell you how to proceed",
     re.I,
 )
-_QUOTED = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*[\"“].{4,}[\"”]")
+_QUOTED = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*[\"“].{4,}[\"”](?:\s*\([^)]*\)?)?")
 
 _BINDING = re.compile(
     r"\b(?:must|never|always|don'?t|do not|doesn'?t|only|without|should(?:n'?t)?|make sure|ensure|avoid|instead|"
@@ -42,7 +42,13 @@ _BINDING = re.compile(
     r"important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly|no)\b",
     re.I,
 )
-
+_RULE = re.compile(
+    r"^\s*(?:[-*]|\d+\.)\s+(?:\*\*)?(?:use|do not|don'?t|never|always|must|prefer|avoid|only|keep|run)\b"
+    r"|^[^|`#]{0,60}\b(?:must|should|never|always)\b",
+    re.I,
+)
+PROJECT_RULES = 16
+"""Of rules that the host quoted at most this many are obligations."""
 SHORT_MESSAGE_CHARACTERS = 1_500
 """Own words up to this length bind in full; of longer ones only the sentences that say so."""
 LONG_MESSAGE_LINES = 24
@@ -85,11 +91,23 @@ def _within(text: str, tag: str) -> tuple[str, bool]:
     return ("" if closed and closed.group(1).lower() == tag else tag), machine
 
 
-def binding_lines(lines: Iterable[Line]) -> tuple[int, ...]:
+def binding_lines(lines: Sequence[Line]) -> tuple[int, ...]:
     """Numbers of the lines whose words bind the agent and must survive verbatim."""
     words = own_words(lines)
+    return tuple(sorted({*_bound_by(words), *_project_rules(lines, words)}))
+
+
+def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> list[int]:
+    """Rules of the project that the host put into the user's message (AGENTS.md and the like), the first ones."""
+    own = {line.number for line in words}
+    rules = [line.number for line in lines if line.part == "user" and line.number not in own and _RULE.match(line.text)]
+    return rules[:PROJECT_RULES]
+
+
+def _bound_by(words: Sequence[Line]) -> tuple[int, ...]:
     if sum(len(line.text) for line in words) <= SHORT_MESSAGE_CHARACTERS:
         return tuple(line.number for line in words)
     binding = [line.number for line in words if _BINDING.search(line.text)]
+    quoted = [line.number for line in words if _QUOTED.match(line.text)]
     first = [line.number for line in words[:2]]
-    return tuple(sorted({*first, *binding[:LONG_MESSAGE_LINES]}))
+    return tuple(sorted({*first, *quoted, *binding[:LONG_MESSAGE_LINES]}))
