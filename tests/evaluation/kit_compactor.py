@@ -21,7 +21,7 @@ from applier.store import open_store
 from planner import plan_compaction
 from planner.history import read_history
 
-SMALLEST_RATIO, STEPS = 0.01, 7
+SMALLEST_RATIO, STEPS = 0.01, 6
 
 
 class RulesCompactor:

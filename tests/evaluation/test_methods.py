@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.evaluation import cuts as cuts_module
@@ -25,6 +25,7 @@ MEETS_TARGET = ("newest", "best-lines", "list")
 KEEPS_PAIRS = ("clear", "head-tail", "newest")
 
 
+@settings(max_examples=20)
 @given(histories(), st.floats(0.01, 1))
 @pytest.mark.parametrize("name", PLAIN_METHODS)
 def test_plain_methods_never_grow_a_list_or_part_a_pair(name, messages, ratio):

@@ -1,6 +1,6 @@
 """Future-use recall: what an agent needed next, and what of it a compacted list still holds."""
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from applier.evaluation import cuts as cuts_module
@@ -25,6 +25,7 @@ def test_what_was_not_compacted_keeps_everything(messages, data):
     assert recall.plain == recall.in_context == 1
 
 
+@settings(max_examples=20)
 @given(histories(), st.data())
 def test_taking_away_never_raises_recall_and_nothing_keeps_nothing(messages, data):
     at = data.draw(st.integers(0, len(messages)))
