@@ -107,6 +107,9 @@ COLUMNS = {
     "context": "in_context",
     "failed": "failures_kept",
     "said": "demands_kept",
+    "labels: failed": "labelled_failed",
+    "said so": "labelled_constraints",
+    "answers": "labelled_answers",
     "invalid": "violations",
     "restored": "restored",
     "payback": "payback_calls",
@@ -133,6 +136,7 @@ def _print_lost(console: Console, row: Row) -> None:
         "bare": row.recall.bare,
         "failed": row.survival.failures_lost,
         "said": row.survival.demands_lost,
+        "labels": row.labelled.lost if row.labelled else (),
     }
     for title, lost in losses.items():
         for what in lost:
