@@ -19,7 +19,7 @@ from applier.evaluation.recall import Recall, measure_recall
 from applier.evaluation.samples import cuts_of_file
 from applier.evaluation.soundness import Soundness, measure_soundness
 from applier.evaluation.survival import Survival, measure_survival
-from applier.evaluation.texts import message_tokens
+from applier.evaluation.texts import message_tokens, text_tokens
 
 __all__ = ["Job", "Row", "evaluate", "evaluate_files", "measured"]
 
@@ -119,5 +119,6 @@ def _mapped(work: Callable[[Path], list[Row]], paths: Sequence[Path], workers: i
     if workers == 1:
         yield from map(work, paths)
         return
+    text_tokens("")  # loads the vocabulary once, for the workers to inherit where processes are forked
     with ProcessPoolExecutor(workers) as pool:
         yield from pool.map(work, paths)
