@@ -13,7 +13,7 @@ from typing import Any, Literal
 from planner.broken import broken_turns
 from planner.compose import check_plan as check_against
 from planner.compose import compose_plan
-from planner.errors import PlannerUnavailable, SettingsError
+from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.evidence import gather_evidence
 from planner.history import History, read_history
 from planner.plan import CompactionPlan
@@ -42,6 +42,7 @@ def plan_compaction(
     prompts_dir: str | Path | None = None,
     store: Any = None,
     settings: PlanSettings | None = None,
+    now: float | None = None,
 ) -> CompactionPlan:
     """A validated plan that brings `messages` down to a target, bound to them; nothing is changed or written.
 
@@ -60,11 +61,14 @@ def plan_compaction(
         prompts_dir: A folder of prompts that override the packaged ones.
         store: Where to record the plan and its facts; nothing is recorded without one.
         settings: See `PlanSettings`.
+        now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
+            rules follows from the other arguments alone.
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
         SettingsError: a target out of range, or an unknown planner.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
+        PlanRejected: a planner object answered with something that is no `Proposal`.
     """
     asked = _planner(planner, model, client, prompts_dir)
     settings = settings or PlanSettings()
@@ -73,7 +77,9 @@ def plan_compaction(
     evidence = gather_evidence(history, counter)
     fixed = counter.request((), system, tools)
     target = _target(evidence.tokens, fixed, target_tokens, target_ratio, settings)
-    request = PlanRequest(history, evidence, task, focus or "", target, counter, settings, time.time())
+    request = PlanRequest(
+        history, evidence, task, focus or "", target, counter, settings, time.time() if now is None else now
+    )
     plan = compose_plan(request, asked.propose(request), broken_turns(history))
     if store is not None:
         store.save_plan(plan)
@@ -89,7 +95,13 @@ async def plan_compaction_async(messages: Sequence[object], task: str, **options
 
 
 def check_plan(plan: CompactionPlan, history: History) -> CompactionPlan:
-    """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to `history`."""
+    """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to `history`.
+
+    Raises:
+        StalePlan: the plan was made for another history.
+    """
+    if plan.history.digest != history.digest:
+        raise StalePlan(f"the plan was made for other messages than these {len(history.messages)}: plan again")
     evidence = gather_evidence(history, TokenCounter.for_model(plan.target_model))
     return check_against(plan, history, evidence, broken_turns(history))
 

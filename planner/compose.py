@@ -16,10 +16,10 @@ from planner.history import History
 from planner.outline import Kept, Outline, draw_outline
 from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.soundness import sound_proposal
 from planner.stand_ins import entry_text, ranges_of
 from planner.thinking import thinking_policy
 from planner.tokens import TokenCounter
-from planner.worth import weigh_lines
 
 __all__ = ["check_plan", "compose_plan", "outline_of"]
 
@@ -43,16 +43,20 @@ class _Draft:
 
 def compose_plan(request: PlanRequest, proposal: Proposal, broken: Mapping[str, str]) -> CompactionPlan:
     """The plan that `proposal` comes to within ``request.target_tokens``."""
+    proposal, unsound = sound_proposal(request.evidence, proposal)
     facts, fact_findings = guard_facts(request.evidence, proposal.facts)
-    plan = _plan(request, proposal, (), facts, fact_findings)
+    plan = _plan(request, proposal, _all_kept(request, proposal), facts, (*unsound, *fact_findings))
     if request.evidence.tokens <= request.target_tokens:
-        return check_plan(
-            plan.model_copy(update={"turns": _all_kept(request, proposal)}), request.history, request.evidence
-        )
+        return check_plan(plan, request.history, request.evidence, broken)
     draft = _draft(request, proposal, facts, broken)
-    decisions = _fitted(draft)
-    plan = plan.model_copy(update={"turns": tuple(decisions.values()), "extracted_facts": draft.facts})
-    return _explained(check_plan(plan, request.history, request.evidence, broken), request)
+    update = {"turns": tuple(_fitted(draft).values()), "extracted_facts": draft.facts}
+    fitted = check_plan(plan.model_copy(update=update), request.history, request.evidence, broken)
+    least = request.settings.min_savings_tokens
+    if (saved := request.evidence.tokens - fitted.estimated_tokens) < least:
+        problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
+        finding = Finding(code="saves_too_little", problem=problem, repair="all kept")
+        fitted = check_plan(_with(plan, finding), request.history, request.evidence, broken)
+    return _explained(fitted, request)
 
 
 def _plan(
@@ -116,9 +120,8 @@ def _draft(
         for turn_id, turn in evidence.turns.items()
         if turn_id not in whole and (turn.turn.live or turn.obligations)
     }
-    worth = weigh_lines(evidence)
     gists = {turn_id: view.summary for turn_id, view in proposal.turns.items() if view.summary and turn_id not in whole}
-    ground = Ground(evidence, worth, request.counter, whole, standing, _factor(proposal), gists)
+    ground = Ground(evidence, request.worth, request.counter, whole, standing, _factor(proposal), gists)
     return _Draft(request, proposal, ground, _facts_in_view(facts, request))
 
 
@@ -255,6 +258,10 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
         f"{live} are in the live tail, and {must} turns hold failures or words of the user that must stay"
     )
     finding = Finding(code="target_unreachable", problem=problem, repair="everything else is left out")
+    return _with(plan, finding)
+
+
+def _with(plan: CompactionPlan, finding: Finding) -> CompactionPlan:
     return plan.model_copy(update={"findings": (*plan.findings, finding)})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from planner.evidence import Evidence
@@ -14,6 +15,7 @@ from planner.history import History
 from planner.plan import ExtractedFact, Provenance, Strategy
 from planner.settings import PlanSettings
 from planner.tokens import TokenCounter
+from planner.worth import Worth, weigh_lines
 
 __all__ = ["PlanRequest", "Planner", "Proposal", "TurnProposal"]
 
@@ -32,6 +34,11 @@ class PlanRequest:
     settings: PlanSettings
     now: float
     """Seconds since the epoch, for the facts' timestamps."""
+
+    @cached_property
+    def worth(self) -> Worth:
+        """What each line is worth by the evidence; weighed once for planner and fit."""
+        return weigh_lines(self.evidence)
 
 
 @dataclass(frozen=True)

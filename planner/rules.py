@@ -12,7 +12,7 @@ from planner.evidence import TurnEvidence
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.specifics import specifics_of
-from planner.worth import LineWorth, weigh_lines
+from planner.worth import LineWorth
 
 __all__ = ["RulesPlanner"]
 
@@ -36,7 +36,7 @@ class RulesPlanner:
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Rank every turn of ``request.history``."""
-        worth = weigh_lines(request.evidence)
+        worth = request.worth
         density = {
             turn_id: sum(_plain_worth(line, worth.weights) for line in lines) for turn_id, lines in worth.lines.items()
         }

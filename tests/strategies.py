@@ -278,8 +278,8 @@ def answered_histories(draw, min_turns: int = 2, max_turns: int = 12):
 def plans(draw, history: History | list):
     """Any plan for `history` (or its messages) that the models let through: what a hostile planner may say.
 
-    Turns are missing, strategies are random, summaries invented, excerpts beyond the turn or the wrong way
-    round, facts false. Its stamp is right, so that nothing refuses it for being stale.
+    Turns are missing, strategies are random, summaries and mentions invented, excerpts beyond the turn or the
+    wrong way round, facts false. Its stamp is right, so that nothing refuses it for being stale.
     """
     history = history if isinstance(history, History) else read_history(history)
     known = [turn.id for turn in history.turns] or ["t1"]
@@ -312,6 +312,7 @@ def decision(turn_id: str, seed: int) -> TurnDecision:
         failed_approach=pick([True, False]),
         summary=pick(["", "   ", *POOL]),
         excerpts=tuple((chance.randint(1, 400), chance.randint(1, 400)) for _ in range(chance.randint(0, 3))),
+        mentions=tuple(pick(["", *POOL]) for _ in range(chance.randint(0, 3))),
         tokens_before=chance.randint(0, 10**6),
         tokens_after=chance.randint(0, 10**6),
     )

@@ -1,0 +1,176 @@
+"""The one call: targets met or explained, honest numbers, the same bytes again, and planners that lie."""
+
+import asyncio
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from applier.view import apply, preview
+from planner import (
+    CompactionPlan,
+    PlannerUnavailable,
+    PlanRejected,
+    PlanSettings,
+    SettingsError,
+    StalePlan,
+    TokenCounter,
+    check_plan,
+    plan_compaction,
+    plan_compaction_async,
+    read_history,
+)
+from planner.plan import Provenance
+from planner.proposal import Proposal
+from tests.planning.planners import Answers, Liar
+from tests.strategies import answered_histories, histories, make_session
+from tests.viewed import MODELS, refused, said
+
+TASK = "Fix the token refresh race in src/auth.ts"
+RATIOS = st.sampled_from([0.04, 0.1, 0.25, 0.5, 0.9, 1.0])
+
+
+def planned(messages, **wishes):
+    return plan_compaction(messages, TASK, **{"planner": "rules", "now": 1.78e9, **wishes})
+
+
+@given(st.one_of(histories(), answered_histories()), RATIOS, st.sampled_from(MODELS))
+def test_the_target_is_met_or_the_plan_says_why_not(messages, ratio, model):
+    plan = planned(messages, target_ratio=ratio, settings=PlanSettings(target_model=model))
+    counter = TokenCounter.for_model(model)
+    assert plan.target_tokens == int(counter.messages(messages) * ratio)
+    assert plan.estimated_tokens == counter.messages(preview(plan).messages)
+    explained = [finding.problem for finding in plan.findings if finding.code == "target_unreachable"]
+    assert bool(explained) == (plan.estimated_tokens > plan.target_tokens)
+    assert all(f"{plan.target_tokens} were asked for" in problem for problem in explained)
+    assert [turn.turn_id for turn in plan.turns] == [turn.id for turn in read_history(messages).turns]
+
+
+@given(st.one_of(histories(), answered_histories()), RATIOS)
+def test_the_same_input_gives_the_same_bytes_and_survives_a_file(messages, ratio):
+    plan = planned(messages, target_ratio=ratio)
+    assert planned(messages, target_ratio=ratio).to_json() == plan.to_json()
+    loaded = CompactionPlan.from_json(plan.to_json())
+    assert json.dumps(preview(loaded, messages).messages) == json.dumps(preview(plan).messages)
+    assert preview(loaded, messages).plan == plan
+
+
+@settings(max_examples=15)
+@given(histories(min_turns=3), RATIOS)
+def test_messages_behind_the_planned_ones_are_appended(messages, ratio):
+    planned_part = messages[:3]
+    plan = planned(planned_part, target_ratio=ratio)
+    view, longer = preview(plan).messages, preview(plan, messages).messages
+    assert said(longer) == "\n".join(filter(None, [said(view), said(messages[3:])]))
+    assert longer[: len(view) - 1] == view[:-1]
+    assert refused(longer) == []
+    assert all(one["role"] != other["role"] for one, other in pairwise(longer))
+
+
+def test_a_plan_for_other_messages_is_refused_and_for_fewer_too():
+    messages = make_session(12)
+    plan = planned(messages)
+    other = [{"role": "user", "content": "something else"}, *messages[1:]]
+    for stale in (other, messages[:-2], []):
+        with pytest.raises(StalePlan, match="plan again"):
+            apply(plan, stale)
+        with pytest.raises(StalePlan, match="plan again"):
+            check_plan(plan, read_history(stale))
+    with pytest.raises(StalePlan, match="pass the messages"):
+        apply(CompactionPlan.from_json(plan.to_json()))
+
+
+def test_a_moved_cache_mark_does_not_make_a_plan_stale():
+    messages = make_session(12)
+    plan = planned(messages)
+    marked = json.loads(json.dumps(messages))
+    marked[5]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    assert json.dumps(preview(plan, marked).messages) == json.dumps(preview(plan).messages)
+
+
+def test_the_system_prompt_and_tools_count_against_a_target():
+    messages = make_session(40)
+    tools = [{"name": "bash", "description": "run " * 200, "input_schema": {"type": "object"}}]
+    counter = TokenCounter.for_model("")
+    plan = planned(messages, target_tokens=3_000, system="You fix races. " * 20, tools=tools)
+    assert plan.target_tokens == 3_000 - counter.request((), "You fix races. " * 20, tools)
+    assert counter.request(preview(plan).messages, "You fix races. " * 20, tools) <= 3_000
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"target_tokens": 0}, "target_tokens must be positive, found 0"),
+        ({"target_ratio": 1.5}, "target_ratio must be above 0 and at most 1, found 1.5"),
+        ({"target_ratio": 0.0}, "target_ratio must be above 0 and at most 1, found 0.0"),
+        ({"target_ratio": float("nan")}, "target_ratio must be above 0 and at most 1, found nan"),
+        ({"target_ratio": 0.5, "target_tokens": 5}, "give target_tokens or target_ratio, not both"),
+        ({"planner": "oracle"}, "planner must be 'auto', 'model' or 'rules', found 'oracle'"),
+        ({"planner": 7}, "or have a propose method, found 7"),
+    ],
+)
+def test_wishes_that_cannot_be_are_named(wish, said):
+    with pytest.raises(SettingsError, match=said):
+        planned(make_session(4), **wish)
+
+
+def test_a_plan_that_saves_too_little_keeps_everything():
+    messages = make_session(12)
+    plan = planned(messages, settings=PlanSettings(min_savings_tokens=10**6))
+    assert {turn.strategy for turn in plan.turns} == {"keep"}
+    assert "saves_too_little" in {finding.code for finding in plan.findings}
+    assert all(a is b for a, b in zip(preview(plan).messages, messages, strict=True))
+
+
+def test_facts_carry_the_time_that_was_given_and_the_clocks_without():
+    messages = make_session(12)
+    assert {fact.timestamp for fact in planned(messages, now=5.0).extracted_facts} == {5.0}
+    assert {fact.timestamp > 1.7e9 for fact in plan_compaction(messages, TASK).extracted_facts} == {True}
+
+
+def test_without_a_key_the_rules_plan_and_say_so():
+    plan = plan_compaction(make_session(12), TASK)
+    assert plan.provenance.planner == "rules"
+    assert plan.provenance.notes == ("no client and no API key: planned by rules",)
+    with pytest.raises(PlannerUnavailable):
+        plan_compaction(make_session(12), TASK, planner="model")
+
+
+def test_the_async_twin_plans_the_same_and_many_calls_do_not_meet():
+    messages = make_session(3)
+
+    async def many():
+        return await asyncio.gather(
+            *(plan_compaction_async(messages, TASK, planner="rules", now=1.78e9) for _ in range(250))
+        )
+
+    assert {plan.to_json() for plan in asyncio.run(many())} == {planned(messages).to_json()}
+
+
+@given(histories(), st.integers(0, 10**6), st.sampled_from([0.05, 0.25, 1.0]))
+def test_a_planner_that_lies_gets_a_sound_plan(messages, seed, ratio):
+    plan = planned(messages, planner=Liar(seed), target_ratio=ratio)
+    shown = preview(plan)
+    assert refused(shown.messages, before=messages) == []
+    assert shown.plan == plan
+    assert plan.estimated_tokens <= max(plan.target_tokens, plan.history.tokens)
+    assert {"unknown_turn", "unsound_proposal", "invented_fact"} <= {finding.code for finding in plan.findings}
+    assert "/etc/passwd" not in said(shown.messages)
+    assert CompactionPlan.from_json(plan.to_json()).to_json() == plan.to_json()
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "drop it all", {}, Proposal(None, Provenance(planner="x")), Proposal({}, None)]
+)
+def test_an_answer_that_is_no_proposal_is_rejected(answer):
+    with pytest.raises(PlanRejected, match="planner: expected"):
+        planned(make_session(4), planner=Answers(answer))
+
+
+def test_a_planner_that_says_nothing_leaves_it_to_the_evidence():
+    messages = make_session(40)
+    silent = planned(messages, planner=Answers(Proposal({}, Provenance(planner="silent"))))
+    assert silent.estimated_tokens <= silent.target_tokens
+    assert {turn.reason for turn in silent.turns} == {"not ranked"}

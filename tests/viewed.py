@@ -1,0 +1,48 @@
+"""What a view says, for tests: its text, who stands in it, and what the API would answer to it."""
+
+import re
+
+from planner.messages import blocks, plain_message, readable_text
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
+from planner.validity import check_edit, check_messages
+
+MODELS = ("", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
+NOTE = re.compile(r"^<compacted (?:history=\"(h[0-9a-f]{8})\" )?turns=\"(t\d+)(?:-(t\d+))?\">", re.M)
+
+
+def said(messages):
+    """All text of a list, results included, one part a line."""
+    return "\n".join(readable_text([block]) for message in messages for block in blocks(plain_message(message)))
+
+
+def refused(messages, model="", before=None):
+    """What the API would refuse of `messages`, edited from `before`."""
+    found = check_messages(messages, model=model)
+    return [v for v in [*found, *(check_edit(before, messages, model) if before else ())] if v.refused]
+
+
+def removed(view):
+    """Ids of the turns that notes of `view` stand for."""
+    spans = [(first, last or first) for _, first, last in NOTE.findall(said(view))]
+    return [f"t{number}" for first, last in spans for number in range(int(first[1:]), int(last[1:]) + 1)]
+
+
+def plan_of(history, strategies, *, target_tokens=0, model="", facts=(), **fields):
+    """A plan that says of each turn what `strategies` says: a strategy, or fields of a decision."""
+    turns = tuple(
+        TurnDecision(
+            **{"turn_id": turn_id, "relevance_score": 0.5, **(what if isinstance(what, dict) else {"strategy": what})}
+        )
+        for turn_id, what in strategies.items()
+    )
+    return CompactionPlan(
+        task="fix the race",
+        history=HistoryStamp.of(history, 0),
+        target_tokens=target_tokens,
+        target_model=model,
+        turns=turns,
+        extracted_facts=tuple(facts),
+        estimated_tokens=0,
+        provenance=Provenance(planner="test"),
+        **fields,
+    ).bind(history)
