@@ -16,11 +16,12 @@ from planner.compose import compose_plan
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.evidence import gather_evidence
 from planner.history import History, read_history
+from planner.messages import blocks
 from planner.plan import CompactionPlan
 from planner.proposal import Planner, PlanRequest, Proposal
 from planner.rules import RulesPlanner
 from planner.settings import PlanSettings
-from planner.tokens import TokenCounter
+from planner.tokens import MESSAGE_OVERHEAD, TokenCounter
 
 __all__ = ["PlannerChoice", "check_plan", "plan_compaction", "plan_compaction_async"]
 
@@ -76,7 +77,7 @@ def plan_compaction(
     counter = TokenCounter.for_model(settings.target_model)
     evidence = gather_evidence(history, counter)
     fixed = counter.request((), system, tools)
-    target = _target(evidence.tokens, fixed, target_tokens, target_ratio, settings)
+    target = _target(evidence.tokens - _marks(history), fixed, target_tokens, target_ratio, settings)
     request = PlanRequest(
         history, evidence, task, focus or "", target, counter, settings, time.time() if now is None else now
     )
@@ -104,6 +105,11 @@ def check_plan(plan: CompactionPlan, history: History) -> CompactionPlan:
         raise StalePlan(f"the plan was made for other messages than these {len(history.messages)}: plan again")
     evidence = gather_evidence(history, TokenCounter.for_model(plan.target_model))
     return check_against(plan, history, evidence, broken_turns(history))
+
+
+def _marks(history: History) -> int:
+    """Tokens of roles and block marks: a ratio is one of words, and few blocks are left in a view."""
+    return MESSAGE_OVERHEAD * sum(len(blocks(message)) for message in history.messages)
 
 
 def _target(

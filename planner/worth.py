@@ -134,7 +134,7 @@ def _context(turn: TurnEvidence, line: Line, start: int, stop: int) -> tuple[tup
     """Which neighbours hold the words around characters `start` to `stop` of `line`, and whether there are none."""
     before, after = line.text[max(0, start - CONTEXT_CHARACTERS) : start], line.text[stop : stop + CONTEXT_CHARACTERS]
     words = {0: len(_WORDS.findall(before)) + len(_WORDS.findall(after))}
-    if line.part != "call":
+    if not _is_head(turn, line):
         words |= _words_beside(turn, line, -1, CONTEXT_CHARACTERS - len(before))
         words |= _words_beside(turn, line, 1, CONTEXT_CHARACTERS - len(after))
     around = sum(words.values())
@@ -142,6 +142,11 @@ def _context(turn: TurnEvidence, line: Line, start: int, stop: int) -> tuple[tup
         if 2 * sum(words.get(step, 0) for step in (0, *steps)) >= around and all(step in words for step in steps):
             return steps, around == 0
     return tuple(step for step in words if step), False
+
+
+def _is_head(turn: TurnEvidence, line: Line) -> bool:
+    """True for the line of a call that holds its short arguments: each is a text of its own."""
+    return line.part == "call" and (line.number == 1 or turn.lines[line.number - 2].block != line.block)
 
 
 _REACHES: tuple[tuple[int, ...], ...] = ((), (1,), (-1,), (-1, 1), (1, 2), (-2, -1), (-1, 1, 2), (-2, -1, 1))

@@ -16,7 +16,6 @@ from planner.model.headers import card_headers
 from planner.model.shown import choose_lines
 from planner.model.untrusted import safe_text
 from planner.proposal import PlanRequest
-from planner.worth import weigh_lines
 
 __all__ = ["PROMPT_TOKENS", "Card", "card_budget", "turn_cards"]
 
@@ -57,7 +56,7 @@ def turn_cards(request: PlanRequest) -> tuple[Card, ...]:
     left = budget - sum(counter.raw(header) + 1 for _, header in groups)
     alone = [group[0] for group, _ in groups if len(group) == 1]
     most_per_turn = int(request.settings.piece_tokens / counter.scale / 2)
-    worth = weigh_lines(request.evidence)
+    worth = request.worth
     shown = choose_lines(request.evidence, alone, worth, counter, max(0, left), most_per_turn)
     cards = []
     for group, header in groups:
