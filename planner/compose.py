@@ -17,7 +17,7 @@ from planner.outline import Kept, Outline, draw_outline
 from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.soundness import sound_proposal
-from planner.stand_ins import entry_text, ranges_of
+from planner.stand_ins import ranges_of
 from planner.thinking import thinking_policy
 from planner.tokens import TokenCounter
 
@@ -286,7 +286,12 @@ def check_plan(
         )
         decisions = {turn_id: _kept_as_is(decision) for turn_id, decision in decisions.items()}
         outline = draw_outline(history, evidence, decisions, facts, policy)
-    counted = tuple(_counted(decisions[t.id], evidence, outline, counter) for t in history.turns)
+    after = {turn_id: counter.text(entry) for turn_id, entry in outline.entries.items()}
+    after |= {s.turn.id: counter.messages(s.messages) for s in outline.segments if isinstance(s, Kept)}
+    counted = tuple(
+        decisions[turn_id].model_copy(update={"tokens_before": turn.tokens, "tokens_after": after[turn_id]})
+        for turn_id, turn in evidence.turns.items()
+    )
     known = set(plan.findings)
     update = {
         "turns": counted,
@@ -299,13 +304,6 @@ def check_plan(
 
 def _kept_as_is(decision: TurnDecision) -> TurnDecision:
     return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": "", "mentions": ()})
-
-
-def _counted(decision: TurnDecision, evidence: Evidence, outline: Outline, counter: TokenCounter) -> TurnDecision:
-    turn_id = decision.turn_id
-    kept = next((s for s in outline.segments if isinstance(s, Kept) and s.turn.id == turn_id), None)
-    after = counter.messages(kept.messages) if kept else counter.text(entry_text(evidence, decision))
-    return decision.model_copy(update={"tokens_before": evidence.turns[turn_id].tokens, "tokens_after": after})
 
 
 def outline_of(plan: CompactionPlan, history: History, evidence: Evidence) -> Outline:

@@ -141,8 +141,9 @@ def _mentions(ground: Ground) -> Iterator[Pick]:
 
 
 def _ratio(ground: Ground, state: _State, pick: Pick) -> float:
-    cost = _cost(ground, state, pick)
-    return _gain(ground, state, pick) / cost if cost > 0 else 0.0
+    gain = _gain(ground, state, pick)
+    cost = _cost(ground, state, pick) if gain > 0 else 0.0
+    return gain / cost if cost > 0 else 0.0
 
 
 def _cost(ground: Ground, state: _State, pick: Pick) -> float:

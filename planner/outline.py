@@ -52,6 +52,8 @@ class Outline:
     segments: tuple[Segment, ...]
     first_changed: int | None
     """Index of the first message that is not as it was; None if nothing changed."""
+    entries: Mapping[str, str]
+    """What the notes say of each turn that they stand for, by turn id."""
 
     def tokens(self, counter: TokenCounter) -> int:
         """Of the whole view."""
@@ -70,17 +72,21 @@ def draw_outline(
 ) -> Outline:
     """The outline of `decisions`; a turn without a decision is kept."""
     first = _first_changed(history, decisions)
-    runs = list(_runs(history, decisions))
+    entries = {
+        turn.id: entry_text(evidence, decisions[turn.id])
+        for turn in history.turns
+        if not _stands(turn, decisions.get(turn.id))
+    }
     segments: list[Segment] = []
     guide = True
-    for kept, turns in runs:
+    for kept, turns in _runs(history, decisions):
         if kept:
             segments += [_kept(history, evidence.turns[t.id], decisions.get(t.id), first, thinking) for t in turns]
         else:
-            front = _front(evidence, decisions, facts) if guide else ""
-            segments.append(_note(history, evidence, decisions, turns, front, guide))
+            front = _front(evidence, decisions, facts, entries) if guide else ""
+            segments.append(_note(history, evidence, turns, entries, front, guide))
             guide = False
-    return Outline(tuple(segments), first)
+    return Outline(tuple(segments), first, entries)
 
 
 def _stands(turn: Turn, decision: TurnDecision | None) -> bool:
@@ -160,22 +166,27 @@ def _preview(evidence: TurnEvidence, block: int | None, chosen: set[int]) -> str
     return f"{text}\n{note}" if text.strip() else note
 
 
-def _front(evidence: Evidence, decisions: Mapping[str, TurnDecision], facts: Sequence[ExtractedFact]) -> str:
+def _front(
+    evidence: Evidence,
+    decisions: Mapping[str, TurnDecision],
+    facts: Sequence[ExtractedFact],
+    entries: Mapping[str, str],
+) -> str:
     failed = [d.turn_id for d in decisions.values() if d.failed_approach and d.strategy != "keep"]
     shown = [fact for fact in facts if fact.in_view]
-    standing = "\n".join(entry_text(evidence, d) for d in decisions.values()) if shown else ""
+    standing = "\n".join(entries.values()) if shown else ""
     return facts_text(evidence, shown, failed, standing)
 
 
 def _note(
     history: History,
     evidence: Evidence,
-    decisions: Mapping[str, TurnDecision],
     turns: Sequence[Turn],
+    entries: Mapping[str, str],
     front: str,
     guide: bool,
 ) -> Note:
-    entries = [entry_text(evidence, decisions[turn.id]) for turn in turns]
     ids = [turn.id for turn in turns]
-    text = note_text(history_key(history), ids, entries, root=evidence.root, front=front, guide=guide)
+    said = [entries[turn_id] for turn_id in ids]
+    text = note_text(history_key(history), ids, said, root=evidence.root, front=front, guide=guide)
     return Note(tuple(turns), text)

@@ -20,6 +20,9 @@ __all__ = ["ConceptUse", "LineWorth", "Worth", "weigh_lines"]
 
 CONTEXT_CHARACTERS = 60
 """A specific is understood by the words within this distance on either side."""
+READ_LINES = 5_000
+"""Of one longer block the specifics of so many lines are weighed, half of them at either end: over a million
+characters, more than a window takes. What is said between counts by its length alone."""
 LEAST_CHARACTERS = 8
 """Less than this of a neighbouring line is no context."""
 
@@ -80,9 +83,11 @@ def weigh_lines(evidence: Evidence) -> Worth:
     offset = 0
     for turn_id, turn in evidence.turns.items():
         uses[turn_id] = []
+        unread = _unread(turn)
         for line in turn.lines:
             offset += len(line.text)
-            uses[turn_id].append(tuple(_uses(turn, line, offset, numbers, sightings)))
+            read = line.number not in unread
+            uses[turn_id].append(tuple(_uses(turn, line, offset, numbers, sightings)) if read else ())
     total = len(evidence.turns)
     weights = tuple(_likelihood(seen, total, offset) for seen in sightings)
     lines = {
@@ -92,6 +97,17 @@ def weigh_lines(evidence: Evidence) -> Worth:
         for turn_id, turn in evidence.turns.items()
     }
     return Worth(tuple(numbers), weights, tuple(seen.bare for seen in sightings), lines)
+
+
+def _unread(turn: TurnEvidence) -> set[int]:
+    """Numbers of the lines in the middle of blocks that are too long to weigh."""
+    if len(turn.lines) <= READ_LINES:
+        return set()
+    blocks: dict[int, list[int]] = {}
+    for line in turn.lines:
+        blocks.setdefault(line.block, []).append(line.number)
+    half = READ_LINES // 2
+    return {number for numbers in blocks.values() for number in numbers[half : max(half, len(numbers) - half)]}
 
 
 def _uses(

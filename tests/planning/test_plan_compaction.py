@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from applier.view import apply, preview
 from planner import (
     CompactionPlan,
-    PlannerUnavailable,
     PlanRejected,
     PlanSettings,
     SettingsError,
@@ -134,8 +133,6 @@ def test_without_a_key_the_rules_plan_and_say_so():
     plan = plan_compaction(make_session(12), TASK)
     assert plan.provenance.planner == "rules"
     assert plan.provenance.notes == ("no client and no API key: planned by rules",)
-    with pytest.raises(PlannerUnavailable):
-        plan_compaction(make_session(12), TASK, planner="model")
 
 
 def test_the_async_twin_plans_the_same_and_many_calls_do_not_meet():
