@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from planner.evidence.calls import Call
 from planner.lines import Line
 
-__all__ = ["failure_lines"]
+__all__ = ["failure_lines", "setback_lines"]
 
 REPORT_LINES = 3
 """At most this many lines of one failed result are obligations: the decisive ones."""
@@ -50,17 +50,28 @@ _TOOL_ERROR = re.compile(
     r"^\s*(?:<tool_use_error>|Error:|ERROR|error:|InputValidationError|String to replace not found|"
     r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing))"
 )
-_AGENT_WORDS = re.compile(
-    r"(?:do|does|did|is|was|are|were|wo|could|would|ca|has|have|had)n['’]?t\b|"
-    r"\b(?:cannot|can not|did not|does not|is not|not found)\b|"
-    r"\b(?:fail(?:s|ed|ing|ure)|broken?|broke|revert(?:ed|ing)?|rolled back|undo|mistake|wrong|incorrect(?:ly)?|"
-    r"unsuccessful|dead end|blocked|timed out|regress(?:ed|ion)|crash(?:es|ed|ing)?|hangs?|stale|missing|"
-    r"still (?:fail|broken|the same|not|see|get)|different approach|another (?:approach|way)|try again|"
-    r"unfortunately|oops|sorry|my (?:bad|error)|root cause|the (?:issue|problem|bug) (?:is|was)|gave up|give up|"
-    r"abandon|you['’]re right|overcomplicat|harmless|duplicate|syntax error|returned `?(?:\[\]|nothing|empty))",
+_ADMITTED = re.compile(
+    r"(?:(?:did|does|is|was|wo|could)n['’]?t|(?:did|does|is|was|could) not) (?:seem to |really |actually )?"
+    r"(?:work|help|fix|solve|match|compile|pass|build|apply|resolve)|\bnot working\b|\bstill (?:fail|broken|not )|"
+    r"\b(?:revert(?:ed|ing)?|rolled? back|undo(?:ing)?|dead end|unsuccessful|gave up|give up|abandon(?:ed|ing)?|"
+    r"(?:different|another|wrong) (?:approach|way)|my (?:mistake|bad|error)|was (?:wrong|a mistake)|I was wrong|"
+    r"overcomplicat\w+|oops)\b",
     re.I,
 )
-_LOCATED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +\S")
+"""The agent says of its own attempt that it failed."""
+_SETBACK = re.compile(
+    r"(?:do|does|did|is|was|are|were|wo|could|would|ca|has|have|had)n['’]?t\b|"
+    r"\b(?:cannot|can not|did not|does not|is not|not found)\b|"
+    r"\b(?:fail(?:s|ed|ing|ure)|broken?|broke|mistake|wrong|incorrect(?:ly)?|blocked|timed out|regress(?:ed|ion)|"
+    r"crash(?:es|ed|ing)?|hangs?|stale|missing|try again|unfortunately|sorry|root cause|"
+    r"the (?:issue|problem|bug) (?:is|was)|you['’]re right|harmless|duplicate|syntax error|"
+    r"returned `?(?:\[\]|nothing|empty))",
+    re.I,
+)
+"""The agent says that something is not as it was hoped: worth keeping, no failed approach by itself."""
+_RAISED = re.compile(r"^E {3,}\S")
+"""What pytest says was raised."""
+_LOCATED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S")
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
 _TOOL_SAYS = re.compile(
     r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"
@@ -101,7 +112,16 @@ def _told_before(lines: Sequence[Line]) -> Iterator[int]:
 
 
 def _agent_admits(line: Line) -> bool:
-    return line.part == "assistant" and bool(_AGENT_WORDS.search(line.text)) and not _NO_FAILURE.search(line.text)
+    return line.part == "assistant" and bool(_ADMITTED.search(line.text)) and not _NO_FAILURE.search(line.text)
+
+
+def setback_lines(lines: Sequence[Line]) -> tuple[int, ...]:
+    """Numbers of the lines in which the agent says that something is not as it was hoped."""
+    return tuple(
+        line.number
+        for line in lines
+        if line.part == "assistant" and _SETBACK.search(line.text) and not _NO_FAILURE.search(line.text)
+    )
 
 
 def _failed_call(lines: Sequence[Line], call: Call) -> set[int]:
@@ -116,7 +136,8 @@ def _decisive(result: Sequence[Line], call: Call) -> Iterator[Line]:
     if not _has_failed(result, call):
         return
     ranked = sorted((rank, line.number, line) for line in result if (rank := _rank(line.text)) is not None)
-    chosen = [line for _, _, line in ranked[:REPORT_LINES]]
+    distinct = {line.text.strip(): line for _, _, line in reversed(ranked)}
+    chosen = [line for _, _, line in ranked if distinct[line.text.strip()] is line][:REPORT_LINES]
     if not chosen:
         filled = [line for line in result if line.text.strip()]
         chosen = filled[:1] + filled[-1:]
@@ -134,7 +155,7 @@ def _rank(text: str) -> int | None:
 
 
 _RANKS = (
-    (_TRACE_END, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED),
+    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED),
     (_NAMED_TEST,),
     (_REPORT,),
     (_EXIT,),
@@ -156,4 +177,10 @@ def _has_failed(result: Sequence[Line], call: Call) -> bool:
             len(result) <= SHORT_RESULT_LINES and any(_telling(line.text) for line in result)
         )
     tail = "\n".join(line.text for line in result[-4:])
-    return bool(_EXIT.search(tail)) or any(_telling(line.text) for line in result)
+    return bool(_EXIT.search(tail)) or any(_signals(line.text) for line in result)
+
+
+def _signals(text: str) -> bool:
+    """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
+    begins = _TRACE_END.match(text) or _NAMED_TEST.match(text) or _TOOL_SAYS.match(text) or _REPORT.match(text)
+    return bool(begins) and not _NO_FAILURE.search(text)

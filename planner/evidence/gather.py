@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import failure_lines
+from planner.evidence.failures import failure_lines, setback_lines
 from planner.evidence.outdated import outdated_turns
 from planner.evidence.roots import common_root, without_root
 from planner.evidence.user_words import binding_lines, own_words
@@ -35,6 +35,8 @@ class TurnEvidence:
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     constraint_lines: tuple[int, ...]
     """Numbers of the lines with words of the user that bind the agent; whoever's message carries them."""
+    setback_lines: tuple[int, ...]
+    """Numbers of the lines in which the agent says that something is not as it was hoped."""
     superseded_by: str
     """The later turn that made this one outdated (the same file read or written again), or empty."""
 
@@ -55,8 +57,8 @@ class TurnEvidence:
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of the lines that every plan must leave standing verbatim."""
-        return frozenset(self.failure_lines) | frozenset(self.constraint_lines)
+        """Numbers of the lines that stand before anything else is fitted in: failures, setbacks, words that bind."""
+        return frozenset(self.failure_lines) | frozenset(self.constraint_lines) | frozenset(self.setback_lines)
 
 
 @dataclass(frozen=True)
@@ -108,5 +110,6 @@ def _turn_evidence(
         counter.messages(history.messages_of(turn)),
         failure_lines(lines, calls),
         binding_lines(lines),
+        setback_lines(lines),
         superseded_by,
     )
