@@ -18,7 +18,7 @@ from planner.economics import cache_prices, payback_calls
 from planner.errors import StalePlan
 from planner.evidence import gather_evidence
 from planner.history import History, read_history
-from planner.messages import Message, blocks
+from planner.messages import Block, Message, blocks
 from planner.outline import Kept, Note, Outline
 from planner.plan import CompactionPlan
 from planner.thinking import thinking_policy
@@ -154,4 +154,10 @@ def _role(message: Any) -> str:
 
 def _merged(first: Any, second: Any) -> Message:
     left, right = read_history([first, second]).messages
-    return {**left, "content": [*blocks(left), *blocks(right)]}
+    content = [*blocks(left), *blocks(right)]
+    return {**left, "content": sorted(content, key=_is_behind_results) if _role(left) == "user" else content}
+
+
+def _is_behind_results(block: Block) -> bool:
+    """True for what has to stand behind a user message's tool results; a list that was broken stays no worse."""
+    return bool(block["type"] != "tool_result")

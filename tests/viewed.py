@@ -1,13 +1,10 @@
-"""What a view says, for tests: its text, who stands in it, and what the API would answer to it."""
-
-import re
+"""What a view says, for tests: its text, what is not in it, and what the API would answer to it."""
 
 from planner.messages import blocks, plain_message, readable_text
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.validity import check_edit, check_messages
 
 MODELS = ("", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
-NOTE = re.compile(r"^<compacted (?:history=\"(h[0-9a-f]{8})\" )?turns=\"(t\d+)(?:-(t\d+))?\">", re.M)
 
 
 def said(messages):
@@ -21,10 +18,9 @@ def refused(messages, model="", before=None):
     return [v for v in [*found, *(check_edit(before, messages, model) if before else ())] if v.refused]
 
 
-def removed(view):
-    """Ids of the turns that notes of `view` stand for."""
-    spans = [(first, last or first) for _, first, last in NOTE.findall(said(view))]
-    return [f"t{number}" for first, last in spans for number in range(int(first[1:]), int(last[1:]) + 1)]
+def removed(plan):
+    """Ids of the turns that are not in the view of `plan` as they were; its notes and previews name them."""
+    return [turn_id for turn_id, decision in plan.decisions.items() if decision.strategy != "keep"]
 
 
 def plan_of(history, strategies, *, target_tokens=0, model="", facts=(), **fields):

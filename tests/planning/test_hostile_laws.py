@@ -172,8 +172,9 @@ def store(tmp_path_factory):
 @given(attack=attacks())
 def test_every_turn_that_a_note_stands_for_comes_back_exactly(store, attack):
     messages, history, plan = attack
-    view = apply(plan, messages, store=store)
-    for turn_id in removed(view):
-        key = "h" + history.digest.removeprefix("sha256:")[:8]
-        assert f'history="{key}"' in said(view)
+    view = said(apply(plan, messages, store=store))
+    gone = removed(preview(plan, messages).plan)
+    key = "h" + history.digest.removeprefix("sha256:")[:8]
+    for turn_id in gone:
+        assert f'<compacted history="{key}" turns="' in view or f'restore_context("{turn_id}")' in view
         assert list(store.restore(f"{key}:{turn_id}").messages) == messages[slice(*span(history, turn_id))]

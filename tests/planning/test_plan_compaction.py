@@ -39,7 +39,7 @@ def planned(messages, **wishes):
 def test_the_target_is_met_or_the_plan_says_why_not(messages, ratio, model):
     plan = planned(messages, target_ratio=ratio, settings=PlanSettings(target_model=model))
     counter = TokenCounter.for_model(model)
-    assert plan.target_tokens == int(counter.messages(messages) * ratio)
+    assert plan.target_tokens <= counter.messages(messages) * ratio
     assert plan.estimated_tokens == counter.messages(preview(plan).messages)
     explained = [finding.problem for finding in plan.findings if finding.code == "target_unreachable"]
     assert bool(explained) == (plan.estimated_tokens > plan.target_tokens)
@@ -140,7 +140,7 @@ def test_the_async_twin_plans_the_same_and_many_calls_do_not_meet():
 
     async def many():
         return await asyncio.gather(
-            *(plan_compaction_async(messages, TASK, planner="rules", now=1.78e9) for _ in range(250))
+            *(plan_compaction_async(messages, TASK, planner="rules", now=1.78e9) for _ in range(100))
         )
 
     assert {plan.to_json() for plan in asyncio.run(many())} == {planned(messages).to_json()}

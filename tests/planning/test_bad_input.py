@@ -1,0 +1,151 @@
+"""What cannot be planned well has a defined answer: odd lists, broken ones, huge ones, unreadable ones."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.view import apply, preview
+from planner import TranscriptError, plan_compaction
+from planner.validity import check_messages
+from tests.strategies import histories, image, make_session, text
+from tests.viewed import refused, said
+
+CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make"}}
+RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "done\n" * 200}
+
+
+def planned(messages, **wishes):
+    return plan_compaction(messages, "fix the race", **{"planner": "rules", "now": 0.0, **wishes})
+
+
+def test_an_empty_list_stays_empty():
+    plan = planned([])
+    assert (plan.turns, plan.estimated_tokens, apply(plan)) == ((), 0, [])
+
+
+@pytest.mark.parametrize("words", ["hi", "please fix it. " * 400])
+def test_one_message_is_what_is_not_answered_yet_and_stays(words):
+    messages = [{"role": "user", "content": words}]
+    plan = planned(messages, target_tokens=1)
+    assert apply(plan)[0] is messages[0]
+    assert "target_unreachable" in {finding.code for finding in plan.findings}
+
+
+@pytest.mark.parametrize(
+    "messages", ["words", [3], [{"role": "user"}], [{"role": "user", "content": [{"x": 1}]}], None]
+)
+def test_what_is_no_list_of_messages_is_refused_by_place(messages):
+    with pytest.raises(TranscriptError, match=r"^messages"):
+        planned(messages)
+
+
+BROKEN = {
+    "unmatched call": [{"role": "assistant", "content": [CALL]}, {"role": "user", "content": "and?"}],
+    "unmatched result": [{"role": "user", "content": [RESULT]}],
+    "user between": [
+        {"role": "assistant", "content": [CALL]},
+        {"role": "user", "content": "wait"},
+        {"role": "user", "content": [RESULT]},
+    ],
+    "assistant between": [
+        {"role": "assistant", "content": [CALL]},
+        {"role": "assistant", "content": "hm"},
+        {"role": "user", "content": [RESULT]},
+    ],
+    "wrong id": [
+        {"role": "assistant", "content": [CALL]},
+        {"role": "user", "content": [{**RESULT, "tool_use_id": "c2"}]},
+    ],
+    "parallel result missing": [
+        {"role": "assistant", "content": [CALL, {**CALL, "id": "c2"}]},
+        {"role": "user", "content": [RESULT]},
+    ],
+    "id used twice": [
+        {"role": "assistant", "content": [CALL]},
+        {"role": "user", "content": [RESULT]},
+        {"role": "assistant", "content": [CALL]},
+        {"role": "user", "content": [RESULT]},
+    ],
+    "blank text": [{"role": "assistant", "content": [text(" ")]}, {"role": "user", "content": ""}],
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("ratio", [0.05, 0.5])
+def test_a_broken_list_is_named_and_never_made_worse(broken, ratio):
+    session = make_session(12)
+    messages = [*session[:5], *broken, *session[5:]]
+    plan = planned(messages, target_ratio=ratio)
+    before = [violation.code for violation in refused(messages)]
+    after = [violation.code for violation in refused(preview(plan).messages)]
+    assert len(after) <= len(before)
+    assert set(after) <= set(before)
+    if any(violation.rule < 10 for violation in refused(messages)):
+        named = [finding.problem for finding in plan.findings if finding.code == "invalid_history"]
+        assert named
+        assert all(problem.startswith("messages[") for problem in named)
+
+
+@given(histories(), st.data())
+def test_any_missing_message_leaves_a_list_no_worse(messages, data):
+    del messages[data.draw(st.integers(0, len(messages) - 1))]
+    before = {violation.code for violation in refused(messages)}
+    shown = preview(planned(messages, target_ratio=0.1))
+    assert {violation.code for violation in refused(shown.messages)} <= before
+
+
+def test_a_history_of_images_alone():
+    messages = [{"role": "user", "content": [image(640, 480)] * 3}]
+    messages += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": [image(1500, 20)]}]
+    plan = planned(messages * 3 + messages[:1], target_ratio=0.1)
+    shown = preview(plan)
+    assert refused(shown.messages) == []
+    assert shown.tokens_after < shown.tokens_before / 3
+
+
+HUGE = {
+    "json": json.dumps([{"id": n, "name": f"user_{n}", "path": f"src/m{n}.ts"} for n in range(2_000)]),
+    "one letter": "a" * 100_000,
+    "blanks": " " * 100_000,
+    "slashes": "/x" * 50_000,
+    "dots": "a." * 50_000,
+    "dashes": "-" * 100_000,
+    "quotes": '"' * 100_000,
+    "letters, digits": "aB3" * 33_000,
+    "far from English": "文字化け" * 25_000,
+    "line breaks": "\n" * 20_000,
+    "open tags": "<system-reminder>" * 5_000,
+    "errors": "Error: failed at src/a.ts:12:3\n" * 3_000,
+    "nothing printable": "\0" * 100_000,
+}
+
+
+@pytest.mark.parametrize("huge", HUGE.values(), ids=HUGE)
+@pytest.mark.parametrize("live", [True, False])
+def test_one_huge_result_is_cut_to_the_target(huge, live):
+    messages = [*make_session(4), {"role": "assistant", "content": [CALL]}]
+    messages.append({"role": "user", "content": [{**RESULT, "content": huge}]})
+    messages += [] if live else [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    plan = planned(messages, target_tokens=4_000)
+    shown = preview(plan)
+    assert shown.tokens_after <= 4_000
+    assert refused(shown.messages) == []
+    assert ('restore_context("' in said(shown.messages)) == (shown.tokens_before > 4_000)
+
+
+def test_hundreds_of_messages():
+    messages = make_session(250)
+    plan = planned(messages, target_ratio=0.1)
+    assert plan.estimated_tokens <= plan.target_tokens
+    assert refused(preview(plan).messages) == []
+
+
+def test_lone_surrogates_and_nul_do_not_reach_what_is_written():
+    messages = make_session(12)
+    messages[2]["content"][0]["content"] = "TypeError: \ud800 in src/a.ts\0\n" * 60
+    shown = preview(planned(messages, target_ratio=0.3))
+    assert check_messages(messages) != []
+    assert check_messages(shown.messages) == []
+    assert "TypeError: \ufffd in src/a.ts\0" in said(shown.messages)
