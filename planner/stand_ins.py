@@ -124,10 +124,12 @@ class _Entry:
 
     def said(self, lines: Sequence[Line]) -> str:
         """Words of the user, exact."""
-        return f'<user turn="{self.turn.turn.id}">{_joined(lines, "", clean)}</user>' if lines else ""
+        return f'<user turn="{self.turn.turn.id}">{self.joined(lines, "")}</user>' if lines else ""
 
     def joined(self, lines: Sequence[Line], lead: str) -> str:
-        return _joined(lines, lead, self.shown)
+        """Lines as text; what binds the agent stays as the user wrote it, wherever it stands."""
+        exact = {line.text for line in lines if line.part == "user" or line.number in self.turn.constraint_lines}
+        return _joined(lines, lead, lambda text: clean(text) if text in exact else self.shown(text))
 
     def shown(self, text: str) -> str:
         return clean(self.evidence.shown(text))

@@ -80,7 +80,11 @@ _TOOL_SAYS = re.compile(
 _EXPECTED = re.compile(
     r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Expected|Received|Actual|got|want)\b ?:", re.I
 )
-_NAMED_TEST = re.compile(r"^\s*(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|✗|✖|✘|×|not ok)")
+_NAMED_TEST = re.compile(
+    r"^\s*(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|✗|✖|✘|×|not ok|test (?:result:|\S+ \.\.\.) FAILED)"
+)
+_DIAGNOSED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
+"""``file.c:12:5: error``: a compiler gave up at that place."""
 _NO_FAILURE = re.compile(
     r"\b(?:0 (?:failed|failures|errors?)|no (?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
     re.I,
@@ -182,5 +186,5 @@ def _has_failed(result: Sequence[Line], call: Call) -> bool:
 
 def _signals(text: str) -> bool:
     """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
-    begins = _TRACE_END.match(text) or _NAMED_TEST.match(text) or _TOOL_SAYS.match(text) or _REPORT.match(text)
-    return bool(begins) and not _NO_FAILURE.search(text)
+    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _TOOL_SAYS, _REPORT))
+    return begins and not _NO_FAILURE.search(text)

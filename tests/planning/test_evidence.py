@@ -1,0 +1,190 @@
+"""What the evidence says of calls and words: which failed, whose words they are, which bind, what is outdated."""
+
+import pytest
+
+from planner.evidence import gather_evidence
+from planner.history import read_history
+from planner.tokens import TokenCounter
+from tests.strategies import text
+
+SOURCE = """def parse(line):
+    if not line:
+        raise ValueError("Error: empty line")
+    try:
+        return json.loads(line)
+    except KeyError as error:
+        log.error("failed to parse")
+        return None
+
+FAILED = 3
+EXIT_CODES = {1: 'error'}
+# exit code 2 means usage"""
+
+
+def call(name, result, number=1, /, is_error=False, **arguments):
+    """A call with its result."""
+    use = {"type": "tool_use", "id": f"c{number}", "name": name, "input": arguments}
+    answer = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result}
+    answer |= {"is_error": True} if is_error else {}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+
+def evidence_of(*messages):
+    """Evidence of `messages` between a task and an end."""
+    start, end = {"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "So far so good."}
+    return gather_evidence(read_history([start, *messages, end]), TokenCounter.for_model(""))
+
+
+def failing(*messages):
+    """The lines of the turn of `messages` that show a failure."""
+    turn = evidence_of(*messages).turns["t2"]
+    return [turn.lines[number - 1].text for number in turn.failure_lines]
+
+
+FAILED = {
+    "error flag": (call("Edit", "no", is_error=True, file_path="a.py"), "no"),
+    "exit code": (call("Bash", "Exit code 2\nsomething", command="make"), "Exit code 2"),
+    "exit code as JSON": (call("shell", '{"exit_code": 1, "output": "x"}', command=["make", "all"]), '"exit_code": 1'),
+    "pytest": (
+        call(
+            "Bash", "....F\nE       assert 1 == 2\nFAILED tests/a.py::test_b - assert 1 == 2\n1 failed, 4 passed in 1s"
+        ),
+        "assert 1 == 2",
+    ),
+    "go test": (
+        call(
+            "Bash", "--- FAIL: TestRefresh (0.01s)\n    auth_test.go:31: got 2, want 1\nFAIL\nFAIL\texample.org/a 0.1s"
+        ),
+        "auth_test.go:31: got 2, want 1",
+    ),
+    "jest": (call("Bash", "  ✕ a\n  × refreshes once (5 ms)\nTests: 1 failed, 3 passed, 4 total"), "Tests: 1 failed"),
+    "cargo": (call("Bash", "running 2 tests\ntest a ... FAILED\ntest result: FAILED. 1 passed; 1 failed"), "FAILED"),
+    "rustc": (call("Bash", "error[E0382]: borrow of moved value: `store`\n --> src/a.rs:3:9"), "E0382"),
+    "tsc": (call("Bash", "src/auth.ts:3:7 - error TS2322: Type 'string' is not assignable"), "TS2322"),
+    "gcc": (call("Bash", "auth.c:12:5: error: expected ';' before 'return'"), "expected ';'"),
+    "traceback": (
+        call("Bash", "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\nKeyError: 'token'"),
+        "KeyError: 'token'",
+    ),
+    "command not found": (call("Bash", "bash: rg: command not found", command="rg x"), "command not found"),
+    "missing file": (call("Read", "File does not exist.", file_path="src/gone.ts"), "does not exist"),
+    "reading command": (call("Bash", "cat: src/gone.ts: No such file or directory", command="cat src/gone.ts"), "gone"),
+    "rejected edit": (
+        call("Edit", "The user doesn't want to proceed with this tool use. The tool use was rejected.", file_path="a"),
+        "rejected",
+    ),
+    "no match": (call("Edit", "String to replace not found in file.", file_path="a.py"), "String to replace not found"),
+    "merge conflict": (call("Bash", "Auto-merging a.py\nCONFLICT (content): Merge conflict in a.py"), "CONFLICT"),
+    "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
+    "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
+    "the agent reverts": ([{"role": "assistant", "content": "I reverted the change to src/auth.ts."}], "reverted"),
+}
+
+
+@pytest.mark.parametrize(("messages", "decisive"), FAILED.values(), ids=FAILED)
+def test_a_failure_is_found_with_its_decisive_line(messages, decisive):
+    if messages[0]["content"] and isinstance(messages[0]["content"], list) and not messages[0]["content"][0]["input"]:
+        messages[0]["content"][0]["input"] = {"command": "make check"}
+    assert any(decisive in line for line in failing(*messages))
+
+
+FINE = {
+    "grep for error": call(
+        "Grep", "src/a.py:3: raise ValueError('x')\nsrc/b.py:9: log.error('failed')\n" * 9, pattern="e"
+    ),
+    "source code": call("Read", SOURCE, file_path="src/parse.py"),
+    "source by cat": call("Bash", SOURCE, command="cat src/parse.py"),
+    "exit code 0": call("Bash", "Exit code: 0\nBuilt in 3 s", command="make"),
+    "0 failed": call("Bash", "12 passed, 0 failed in 3.2s", command="pytest -q"),
+    "no errors": call("Bash", "Found no errors in 12 source files", command="mypy ."),
+    "go passes": call("Bash", "ok  \texample.org/a\t0.012s", command="go test ./..."),
+    "cargo passes": call("Bash", "test result: ok. 4 passed; 0 failed; 0 ignored", command="cargo test"),
+    "jest passes": call("Bash", "PASS a.test.ts\nTests: 4 passed, 4 total", command="npm test"),
+    "a written file": call("Write", "File created successfully", file_path="errors.py", content=SOURCE),
+    "a plain word": [{"role": "assistant", "content": "Next I look at how errors are handled."}],
+    "nothing": call("Bash", "", command="true"),
+}
+
+
+@pytest.mark.parametrize("messages", FINE.values(), ids=FINE)
+def test_words_of_failure_in_what_was_read_are_none(messages):
+    assert failing(*messages) == []
+
+
+def own(content):
+    """What of a user message, or of the result of a call, are the user's own words, and what of it binds."""
+    messages = [{"role": "user", "content": content}] if not isinstance(content, list) else content
+    turn = evidence_of({"role": "assistant", "content": "What next?"}, *messages).turns["t3"]
+    return [line.text for line in turn.user_lines], [turn.lines[n - 1].text for n in turn.constraint_lines]
+
+
+WORDS = {
+    "plain": ("Use Node 18 only.", ["Use Node 18 only."]),
+    "reminder": ("<system-reminder>\nToday is Monday\n</system-reminder>\nPlease go on.", ["Please go on."]),
+    "reminder in a line": ("<system-reminder>Today</system-reminder>", []),
+    "interrupted": ("[Request interrupted by user for tool use]", []),
+    "command": ("<command-name>/clear</command-name>", []),
+    "output": ("<local-command-stdout>Set model</local-command-stdout>", []),
+    "earlier summary": (
+        'This session is being continued from a previous conversation.\nThe agent read files.\n- "never touch main"',
+        ['- "never touch main"'],
+    ),
+    "rejection": (
+        call("Bash", "The tool use was rejected. To tell you how to proceed, the user said:\nuse npm instead"),
+        ["The tool use was rejected. To tell you how to proceed, the user said:", "use npm instead"],
+    ),
+    "result": (call("Bash", "you must never do this"), []),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), WORDS.values(), ids=WORDS)
+def test_the_users_own_words_are_told_from_the_machines(content, words):
+    assert own(content)[0] == words
+
+
+def test_of_short_words_all_binds_and_of_a_pasted_document_what_demands():
+    assert own("Fix the race.\nNever touch the schema.")[1] == ["Fix the race.", "Never touch the schema."]
+    filler = [f"Line {n} of the log, nothing to see here." for n in range(80)]
+    binding = own("\n".join(["Here is my log.", *filler[:40], "You must support Node 18.", *filler[40:]]))[1]
+    assert "You must support Node 18." in binding
+    assert "Here is my log." in binding
+    assert len(binding) < 30
+
+
+OUTDATED = {
+    "read again": ([call("Read", "a", 1, file_path="a.py"), call("Read", "a", 2, file_path="a.py")], {"t2": "t3"}),
+    "written since": (
+        [call("Read", "a", 1, file_path="a.py"), call("Write", "ok", 2, file_path="a.py", content="b")],
+        {"t2": "t3"},
+    ),
+    "another file": ([call("Read", "a", 1, file_path="a.py"), call("Read", "b", 2, file_path="b.py")], {}),
+    "a part": (
+        [call("Read", "a", 1, file_path="a.py", offset=10), call("Read", "b", 2, file_path="a.py", offset=90)],
+        {},
+    ),
+    "the same command": (
+        [call("Bash", "1 failed", 1, command="pytest"), call("Bash", "ok", 2, command="pytest")],
+        {"t2": "t3"},
+    ),
+    "a write": ([call("Write", "ok", 1, file_path="a", content="1"), call("Read", "1", 2, file_path="a")], {}),
+}
+
+
+@pytest.mark.parametrize(("calls", "outdated"), OUTDATED.values(), ids=OUTDATED)
+def test_what_a_later_call_overtakes_is_outdated(calls, outdated):
+    turns = evidence_of(*[message for messages in calls for message in messages]).turns
+    assert {turn_id: turn.superseded_by for turn_id, turn in turns.items() if turn.superseded_by} == outdated
+
+
+def test_one_of_two_parallel_reads_overtaken_leaves_the_turn_current():
+    two = call("Read", "a", 1, file_path="a.py")
+    two[0]["content"] += call("Read", "b", 2, file_path="b.py")[0]["content"]
+    two[1]["content"] += call("Read", "b", 2, file_path="b.py")[1]["content"]
+    assert evidence_of(*two, *call("Read", "a", 3, file_path="a.py")).turns["t2"].superseded_by == ""
+
+
+def test_the_root_is_the_folder_most_paths_are_in():
+    reads = [m for n in range(6) for m in call("Read", f"/srv/app/src/m{n}.ts", n, file_path=f"/srv/app/src/m{n}.ts")]
+    evidence = evidence_of(*reads, {"role": "assistant", "content": [text("see /etc/hosts")]})
+    assert evidence.root == "/srv/app/src"
+    assert evidence.shown("in /srv/app/src/m1.ts and /etc/hosts") == "in m1.ts and /etc/hosts"
