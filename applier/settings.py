@@ -40,7 +40,7 @@ class SessionSettings(BaseSettings):
     planner_model: str = ""
     """The model that plans; empty: the planner's own default."""
     background: bool | None = None
-    """Plan in a worker between calls. None: when a model plans."""
+    """Plan in a worker between calls. None: when a model plans, or the history is long."""
     background_debounce_seconds: float = Field(default=5.0, ge=0)
     """A worker starts this long after it started last, at the earliest (Aircher: after 5 s idle)."""
     background_new_turns: int = Field(default=3, ge=1)

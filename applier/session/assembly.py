@@ -80,8 +80,7 @@ def assemble_engine(
         task,
     )
     marks = FileMarks(settings.file_roots)
-    in_background = planning.asks_a_model if settings.background is None else settings.background
-    worker = Worker[Any](settings.background_debounce_seconds) if in_background else None
+    worker = Worker[Any](settings.background_debounce_seconds)
     pipeline = Pipeline(run, preset, planning, settings, marks, speak, store, clock)
     return Engine(pipeline, session_id, settings.compact_tool, worker, clock)
 

@@ -16,8 +16,11 @@ from applier.session.ledger import Arrival
 from applier.session.length_errors import TooLong
 from applier.session.outgoing import Outgoing
 from applier.session.persistence import save_session
-from applier.session.pipeline import Bounds, Pipeline
+from applier.session.pipeline import Pipeline
 from applier.session.recall import Named, restored_text
+from applier.session.tiers import PlanTurns
+from applier.session.triggers import level_after
+from applier.session.weighing import Bounds
 from planner.errors import StoreError
 from planner.messages import blocks
 from planner.plan import CompactionPlan
@@ -26,6 +29,8 @@ __all__ = ["Engine"]
 
 AHEAD_CALLS = 4
 """A plan is made beforehand when so many more calls of average growth would fire a step that plans."""
+LONG_HISTORY_TOKENS = 200_000
+"""Planning by rules takes about a second for each 100,000 tokens."""
 ROOM_SHARE = 0.75
 """A removed turn is said again at once only while the prompt stays below this share of the limit."""
 CLEARLY_SHORTER = 0.75
@@ -39,7 +44,7 @@ class Engine:
     pipeline: Pipeline
     session_id: str
     compact_tool: str
-    worker: Worker[CompactionPlan] | None
+    worker: Worker[CompactionPlan]
     clock: Callable[[], float]
     is_blocked: bool = False
     """System and tools alone leave no room: nothing automatic is done."""
@@ -116,7 +121,7 @@ class Engine:
 
     def _collect(self) -> None:
         """Take up what the worker has made."""
-        done = self.worker.take() if self.worker is not None else None
+        done = self.worker.take()
         planning = self.pipeline.planning
         if done is not None and done.error is not None:
             planning.failed(done.error)
@@ -142,21 +147,30 @@ class Engine:
     def _plan_ahead(self) -> None:
         """Have the worker plan on a snapshot while the agent waits for its answer."""
         pipeline, now = self.pipeline, self.clock()
-        if self.worker is None or self.worker.is_busy or not self._is_due(now):
+        if not self._plans_ahead() or self.worker.is_busy or not self._is_due(now):
             return
         history, planning = pipeline.run.ledger.history, pipeline.planning
         known = planning.ready.history.turns if planning.ready is not None else 0
         if len(history.turns) - known < pipeline.settings.background_new_turns:
             return
-        target = pipeline.run.meter.countable(pipeline.run.goal_tokens)
+        goal = pipeline.preset.plan_goal or PlanTurns()
+        target = goal.target_tokens_for(pipeline.situation())
         self.worker.start(lambda: planning.ask(history, target), now)
+
+    def _plans_ahead(self) -> bool:
+        """As told; else when a model plans, or the history is so long that even the rules take a while."""
+        told = self.pipeline.settings.background
+        if told is not None:
+            return told
+        return self.pipeline.planning.asks_a_model or self.pipeline.run.ledger.tokens >= LONG_HISTORY_TOKENS
 
     def _is_due(self, now: float) -> bool:
         run, preset = self.pipeline.run, self.pipeline.preset
         reading = run.reading(now)
         if reading.session_seconds >= preset.facts_after_seconds:
             return True
-        ahead = replace(reading, tokens=int(reading.tokens + AHEAD_CALLS * reading.growth_tokens_per_call))
+        tokens = int(reading.tokens + AHEAD_CALLS * reading.growth_tokens_per_call)
+        ahead = replace(reading, tokens=tokens, level=level_after(reading.level, tokens, reading.limit_tokens))
         goal = preset.plan_goal
         return any(
             when.fires(ahead) for step in preset.steps if step.tier is goal for when in step.when if not when.requested
@@ -200,7 +214,7 @@ class Engine:
             run.maximum_tokens = refused.maximum_tokens
             run.limit_tokens = min(run.limit_tokens, run.maximum_tokens)
         actual = refused.actual_tokens or max(run.tokens, run.limit_tokens + 1)
-        run.meter = run.meter.calibrated(run.outgoing.total, actual)
+        run.meter = run.meter.corrected(run.outgoing.total, actual)
 
     def undo(self) -> bool:
         """Back to the frame before the last compaction."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from applier.session.edits import Addition, Edits, StandIn
 from applier.session.ledger import Ledger
 from applier.view import preview
-from planner.messages import Message, blocks
+from planner.messages import Message, blocks, plain_message
 from planner.plan import CompactionPlan
 from planner.thinking import ThinkingPolicy, without_thinking
 
@@ -69,6 +69,7 @@ def draft(frame: Frame, edits: Edits, ledger: Ledger, key: str, thinking: Thinki
         for made in edits.stand_ins
         if made.message >= frame.start
     }
+    frame = replace(frame, head=_with_additions(frame, edits.additions))
     additions = _joined_additions(frame, edits.additions)
     touched = [message for message, _ in stand_ins] + list(additions)
     unthinking = _late_thinking(ledger, min(touched)) if touched and thinking == "strip" else frozenset()
@@ -105,6 +106,18 @@ def _live_start(ledger: Ledger, known: int) -> int:
     while at > 0 and ledger.plain[at - 1]["role"] == "user":
         at -= 1
     return at
+
+
+def _with_additions(frame: Frame, additions: Iterable[Addition]) -> tuple[object, ...]:
+    """The head, with what is added to a message that it stands for behind its own last user message."""
+    texts = [added.text for added in additions if added.message < frame.start]
+    if not texts or not frame.head:
+        return frame.head
+    last = plain_message(frame.head[-1])
+    if last["role"] != "user":
+        return frame.head
+    content = [*blocks(last), *({"type": "text", "text": text} for text in texts)]
+    return (*frame.head[:-1], {**last, "content": content})
 
 
 def _joined_additions(frame: Frame, additions: Iterable[Addition]) -> dict[int, str]:

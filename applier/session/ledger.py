@@ -87,6 +87,8 @@ class Ledger:
     digests: list[str] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """Tokens of each message."""
+    tokens: int = 0
+    """Of all of them."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     _same_results: dict[tuple[str, str], list[Result]] = field(default_factory=dict)
@@ -198,6 +200,7 @@ class Ledger:
     def _cut(self, length: int) -> None:
         for items in (self.originals, self.plain, self.digests, self.counted):
             del items[length:]
+        self.tokens = sum(self.counted)
         kept = [result for result in self.results if result.message < length]
         self.results, self._same_results = [], {}
         for result in kept:
@@ -211,6 +214,7 @@ class Ledger:
         self.plain.append(plain)
         self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
+        self.tokens += self.counted[-1]
         for at, block in enumerate(blocks(plain)):
             if block["type"] == "tool_use":
                 arguments = block.get("input")

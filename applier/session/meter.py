@@ -40,6 +40,10 @@ class Meter:
             return self
         return replace(self, ratio=actual_tokens / counted)
 
+    def corrected(self, counted_tokens: int, actual_tokens: int) -> Meter:
+        """This meter after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
+        return replace(self, ratio=max(self.ratio, actual_tokens / max(1, self.fixed_tokens + counted_tokens)))
+
 
 def used_input_tokens(response: object) -> int:
     """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing."""

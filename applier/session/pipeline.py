@@ -5,7 +5,6 @@ The one place where a session's list changes; whatever a tier does, a list that 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -13,51 +12,26 @@ from applier.session.carryover import FileMarks, carried_text
 from applier.session.commit import Committed, commit, key_for
 from applier.session.compaction import Compaction
 from applier.session.edits import Addition, Edits
-from applier.session.frame import Frame, draft
-from applier.session.outgoing import Outgoing, first_difference
+from applier.session.frame import draft
+from applier.session.outgoing import Outgoing
 from applier.session.planning import Planning
 from applier.session.presets import Preset, Step
 from applier.session.run import Run
 from applier.session.speaker import Speaker
 from applier.session.tiers import Situation, Tier
+from applier.session.weighing import Bounds, Drafted, measure, objection
 from applier.settings import SessionSettings
 from applier.store.protocol import Store
-from planner.economics import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.errors import StoreError
-from planner.thinking import thinking_policy
-from planner.validity import check_messages
 
-__all__ = ["Bounds", "Pipeline"]
+__all__ = ["Pipeline"]
 
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """After a step has run or was refused, the prompt grows by this share of the limit before it is tried again."""
 WANTED_SHARE = 0.05
 """Turns that the agent has named come back whole up to this share of the limit."""
-OUTPUT_PRICE = 5.0
-"""An output token costs about five input tokens on every current Claude model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a change must be worth."""
-
-    min_savings_tokens: int = 0
-    max_payback_calls: float = math.inf
-    may_veto: bool = True
-
-
-@dataclass(frozen=True)
-class _Drafted:
-    """A change as it would be, measured."""
-
-    edits: Edits
-    frame: Frame
-    key: str
-    outgoing: Outgoing
-    tokens_after: int
-    first_changed: int | None
-    invalidated_tokens: int
-    payback: float
+STORE_REST_SECONDS = 30.0
+"""After the store has failed, this long nothing is compacted."""
 
 
 @dataclass
@@ -75,12 +49,12 @@ class Pipeline:
 
     def arrive(self, start: int) -> None:
         """The tiers over what has just arrived, from message `start` on."""
-        for tier in self.preset.arrival:
+        for tier in self.preset.arrival if self._may_store() else ():
             self.attempt(tier, "arrival", Bounds(may_veto=False), new_from=start)
 
     def step_through(self) -> None:
         """The tiers whose triggers fire, cheapest first."""
-        for step in self.preset.steps:
+        for step in self.preset.steps if self._may_store() else ():
             reading = self.run.reading(self.clock())
             fired = next((when for when in step.when if when.fires(reading)), None)
             if fired is None or self._rests(step):
@@ -89,9 +63,14 @@ class Pipeline:
             bounds = Bounds(may_veto=not forced)
             if not forced and not reading.requested:
                 bounds = Bounds(step.min_savings_tokens, step.max_payback_calls)
-            done = self.attempt(step.tier, reading.requested or fired.name, bounds)
+            trigger = reading.requested or (reading.level if forced else fired.name)
+            done = self.attempt(step.tier, trigger, bounds)
             if done.tier and not _is_unconditional(step):
                 self._rearm(step, forced)
+
+    def _may_store(self) -> bool:
+        """False for a while after the store has failed: a plan would be made in vain at every call."""
+        return self.clock() >= self.run.store_rests_until
 
     def _rests(self, step: Step) -> bool:
         return self.run.tokens < self.run.rearm.get(self.name_of(step.tier), 0) and not self.run.requested
@@ -114,24 +93,26 @@ class Pipeline:
         name = self.name_of(tier)
         with self.speak.span("tier", tier=name, trigger=trigger):
             try:
-                edits = tier(self._situation(new_from, focus))
+                edits = tier(self.situation(new_from, focus))
                 drafted = self._drafted(edits) if edits is not None else None
             except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
                 self.speak("tier_failed", f"{type(error).__name__}: {error}", trigger=trigger, tier=name)
                 return self._nothing(name, f"{type(error).__name__}: {error}")
             if drafted is None:
                 return self._nothing("", "nothing to do")
-            problem = self._problem(drafted, bounds)
+            problem = objection(self.run, drafted, bounds, self._model)
             if dry_run:
                 return self._result(name, problem or drafted.edits.reason, drafted)
             if problem:
-                self.speak("not_worth_it", problem, trigger=trigger, tier=name, **self._numbers(drafted))
+                self.speak("not_worth_it", problem, trigger=trigger, tier=name, **drafted.numbers)
                 return self._nothing(name, problem)
             return self._take(drafted, name, trigger, bounds)
 
-    def _situation(self, new_from: int | None, focus: str) -> Situation:
+    def situation(self, new_from: int | None = None, focus: str = "") -> Situation:
+        """The session as a tier sees it."""
         run = self.run
-        names = [named.name for named in run.wanted.values()]
+        wanted = self._wanted_that_fit()
+        names = [named.name for turn_id, named in run.wanted.items() if turn_id not in wanted]
         asked = " ".join(part for part in (focus or run.focus, *names) if part)
         return Situation(
             ledger=run.ledger,
@@ -141,7 +122,7 @@ class Pipeline:
             limit_tokens=run.limit_tokens,
             new_from=len(run.ledger) if new_from is None else new_from,
             make_plan=self.planning.make,
-            wanted=self._wanted_that_fit(),
+            wanted=wanted,
             focus=asked,
             carried_tokens=lambda: run.ledger.counter.text(self._carried(frozenset())),
         )
@@ -170,59 +151,18 @@ class Pipeline:
         text = self._carried(standing)
         return replace(edits, additions=(*edits.additions, Addition(last, text))) if text else edits
 
-    def _drafted(self, edits: Edits) -> _Drafted:
-        run = self.run
+    def _drafted(self, edits: Edits) -> Drafted:
         edits = self._with_carried(edits)
-        key = key_for(edits, run.ledger, run.committed)
-        policy = thinking_policy(self.planning.settings.target_model)
-        frame = draft(run.committed.frame, edits, run.ledger, key, policy)
-        after = Outgoing.of(frame, run.ledger)
-        first = first_difference(run.outgoing.messages, after.messages)
-        unchanged = sum(run.outgoing.counted[:first])
-        cached = sum(run.outgoing.counted[: run.sent])
-        tokens, tokens_after = run.tokens, run.meter.prompt(after.total)
-        return _Drafted(
-            edits=edits,
-            frame=frame,
-            key=key,
-            outgoing=after,
-            tokens_after=tokens_after,
-            first_changed=first,
-            invalidated_tokens=int(max(0, cached - unchanged) * run.meter.ratio),
-            payback=self._payback(tokens, tokens_after, run.meter.prompt(unchanged), edits),
-        )
+        key = key_for(edits, self.run.ledger, self.run.committed)
+        return measure(self.run, edits, key, self._model, self.clock())
 
-    def _payback(self, before: int, after: int, unchanged: int, edits: Edits) -> float:
-        prices = self.run.prices
-        usage = edits.plan.provenance.usage if edits.plan else None
-        planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens if usage else 0.0
-        idle = self.run.reading(self.clock()).idle_seconds
-        if idle >= CACHE_LIFETIME_SECONDS:
-            unchanged = after  # nothing is cached any more: all of it is written again anyway
-        return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
+    @property
+    def _model(self) -> str:
+        return self.planning.settings.target_model
 
-    def _problem(self, drafted: _Drafted, bounds: Bounds) -> str:
-        """Why the change is not to be made; empty if it is."""
-        saved = self.run.tokens - drafted.tokens_after
-        if saved <= 0:
-            return f"it would not shrink: {self.run.tokens} to {drafted.tokens_after} tokens"
-        if saved < bounds.min_savings_tokens:
-            return f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}"
-        if drafted.payback > bounds.max_payback_calls:
-            return f"it would pay back after {drafted.payback:.0f} calls, more than {bounds.max_payback_calls:.0f}"
-        return self._invalid(drafted)
-
-    def _invalid(self, drafted: _Drafted) -> str:
-        """A rule of the API that the changed list breaks and the history does not."""
-        model = self.planning.settings.target_model
-        given = {v.code for v in check_messages(self.run.ledger.originals, model=model) if v.refused}
-        found = check_messages(drafted.outgoing.messages, model=model)
-        broken = next((v for v in found if v.refused and v.code not in given), None)
-        return f"it would break a rule of the API: {broken}" if broken else ""
-
-    def _take(self, drafted: _Drafted, tier: str, trigger: str, bounds: Bounds) -> Compaction:
-        run, numbers = self.run, self._numbers(drafted)
-        agreed = self.speak("pre_compact", drafted.edits.reason, trigger=trigger, tier=tier, **numbers)
+    def _take(self, drafted: Drafted, tier: str, trigger: str, bounds: Bounds) -> Compaction:
+        run = self.run
+        agreed = self.speak("pre_compact", drafted.edits.reason, trigger=trigger, tier=tier, **drafted.numbers)
         if bounds.may_veto and not agreed:
             self.speak("vetoed", "a hook said no", trigger=trigger, tier=tier)
             return self._nothing(tier, "vetoed by a hook")
@@ -230,12 +170,13 @@ class Pipeline:
         try:
             committed = commit(drafted.frame, drafted.key, run.ledger, self.store(), before)
         except StoreError as error:
+            run.store_rests_until = self.clock() + STORE_REST_SECONDS
             self.speak("store_failed", f"nothing was changed: {error}", trigger=trigger, tier=tier)
             return self._nothing(tier, f"the originals could not be stored: {error}")
         done = self._result(tier, drafted.edits.reason, drafted, applied=True)
         self._note(drafted, done, before, is_undoable=trigger != "arrival")
         run.take_into_force(committed, drafted.outgoing)
-        self.speak("post_compact", drafted.edits.reason, trigger=trigger, tier=tier, **numbers)
+        self.speak("post_compact", drafted.edits.reason, trigger=trigger, tier=tier, **drafted.numbers)
         return done
 
     def add(self, addition: Addition, reason: str) -> bool:
@@ -258,7 +199,7 @@ class Pipeline:
         """What the log calls `tier`."""
         return str(getattr(tier, "name", None) or getattr(tier, "__name__", type(tier).__name__))
 
-    def _note(self, drafted: _Drafted, done: Compaction, before: Committed, *, is_undoable: bool) -> None:
+    def _note(self, drafted: Drafted, done: Compaction, before: Committed, *, is_undoable: bool) -> None:
         run = self.run
         run.compactions += is_undoable
         run.reclaimed_tokens += done.tokens_before - done.tokens_after
@@ -269,21 +210,13 @@ class Pipeline:
         if drafted.first_changed is not None:
             run.sent = min(run.sent, drafted.first_changed)
 
-    def _numbers(self, drafted: _Drafted) -> dict[str, int | None]:
-        return {
-            "tokens_before": self.run.tokens,
-            "tokens_after": drafted.tokens_after,
-            "first_changed_message": drafted.first_changed,
-            "invalidated_tokens": drafted.invalidated_tokens,
-        }
-
-    def _result(self, tier: str, reason: str, drafted: _Drafted, *, applied: bool = False) -> Compaction:
+    def _result(self, tier: str, reason: str, drafted: Drafted, *, applied: bool = False) -> Compaction:
         return Compaction(
             messages=list(drafted.outgoing.messages),
             applied=applied,
             tier=tier,
             reason=reason,
-            tokens_before=self.run.tokens,
+            tokens_before=drafted.tokens_before,
             tokens_after=drafted.tokens_after,
             first_changed_message=drafted.first_changed,
             invalidated_tokens=drafted.invalidated_tokens,

@@ -89,6 +89,7 @@ class Planning:
             model=self.planner_model or None,
             client=self.client,
             settings=self.settings,
+            now=self.clock(),
         )
         if plan.history.digest != history.digest:
             raise PlannerUnavailable("the planner answered for another history")

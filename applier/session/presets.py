@@ -83,12 +83,13 @@ SAFE_ARRIVAL = BudgetResults(characters=10**9, window_share=0.4)
 FILES = Allowance(files=5, tokens_each=5_000, tokens_in_all=50_000)
 """Three-layer pipeline: at most 5 files, 5,000 tokens each, 50,000 in all."""
 
+RELEVANT = PlanTurns(0.2, floor_tokens=8_000)
 RELEVANCE = Preset(
     "relevance",
     arrival=(StubRereads(), DemoteLarge(20_000, 6_000), SAFE_ARRIVAL),
     steps=(
         Step(
-            PlanTurns(0.2),
+            RELEVANT,
             (
                 ASKED,
                 When("growth", growth_pays=True, share_over=0.35),
@@ -101,8 +102,8 @@ RELEVANCE = Preset(
         Step(PlanTurns(0.12, rules_only=True, name="aggressive"), (When("critical", level="critical"),)),
         *SAFETY[1:],
     ),
-    manual=(PlanTurns(0.2),),
-    recovery=(PlanTurns(0.2, rules_only=True), RetreatHead(0.4)),
+    manual=(RELEVANT,),
+    recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4)),
     carries=replace(FILES, share_of_goal=0.2),
     facts_after_seconds=1_800,
     expected_growth_tokens=1_000,
@@ -114,13 +115,13 @@ THREE_LAYER = Preset(
     steps=(
         Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
         Step(
-            PlanTurns(0.9, target_tokens=8_000, keep_last_messages=5),
+            PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),
             (ASKED, When("auto", room_under=13_000)),
             min_savings_tokens=20_000,
         ),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=8_000, keep_last_messages=5),),
+    manual=(PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),),
     recovery=(PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True), RetreatHead(0.4)),
     carries=FILES,
 )
@@ -130,10 +131,10 @@ S06 = Preset(
     arrival=(SAFE_ARRIVAL,),
     steps=(
         Step(ClearResults(3, over_characters=100), ALWAYS),
-        Step(PlanTurns(0.9, target_tokens=4_000), (ASKED, When("threshold", tokens_over=50_000))),
+        Step(PlanTurns(0.5, target_tokens=4_000), (ASKED, When("threshold", tokens_over=50_000))),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=4_000),),
+    manual=(PlanTurns(0.5, target_tokens=4_000),),
 )
 
 S08 = Preset(
@@ -142,10 +143,10 @@ S08 = Preset(
     steps=(
         Step(SnipMiddle(50, 3, 47), ALWAYS),
         Step(ClearResults(3, over_characters=120), ALWAYS),
-        Step(PlanTurns(0.9, target_tokens=8_000), (ASKED, When("auto", room_under=13_000))),
+        Step(PlanTurns(0.5, target_tokens=8_000), (ASKED, When("auto", room_under=13_000))),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=8_000),),
+    manual=(PlanTurns(0.5, target_tokens=8_000),),
     recovery=(PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True), RetreatHead(0.4)),
 )
 
@@ -155,13 +156,13 @@ CLAUDE_CODE = Preset(
     steps=(
         Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
         Step(
-            PlanTurns(0.9, target_tokens=10_000, keep_last_messages=5, max_freed_tokens=50_000),
+            PlanTurns(0.5, target_tokens=10_000, keep_last_messages=5, max_freed_tokens=50_000),
             (ASKED, When("warning", level="warning")),
             min_savings_tokens=10_000,
         ),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=10_000, keep_last_messages=5),),
+    manual=(PlanTurns(0.5, target_tokens=10_000, keep_last_messages=5),),
     carries=FILES,
 )
 
@@ -170,12 +171,12 @@ CODEX = Preset(
     arrival=(SAFE_ARRIVAL,),
     steps=(
         Step(
-            PlanTurns(0.9, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),
+            PlanTurns(0.5, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),
             (ASKED, When("auto", share_over=0.9)),
         ),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),),
+    manual=(PlanTurns(0.5, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),),
 )
 
 OPENCODE = Preset(
@@ -183,10 +184,10 @@ OPENCODE = Preset(
     arrival=(SAFE_ARRIVAL,),
     steps=(
         Step(ClearResults(0, protect_tokens=40_000, min_free_tokens=20_000), ALWAYS),
-        Step(PlanTurns(0.9, target_tokens=8_000), (ASKED, When("overflow", level="critical"))),
+        Step(PlanTurns(0.5, target_tokens=8_000), (ASKED, When("overflow", level="critical"))),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=8_000),),
+    manual=(PlanTurns(0.5, target_tokens=8_000),),
 )
 
 ADK = Preset(
@@ -204,10 +205,10 @@ AMP = Preset(
     "amp",
     arrival=(SAFE_ARRIVAL,),
     steps=(
-        Step(PlanTurns(0.9, target_tokens=8_000, name="handoff"), (ASKED, *EXHAUSTED)),
+        Step(PlanTurns(0.5, target_tokens=8_000, name="handoff"), (ASKED, *EXHAUSTED)),
         *SAFETY,
     ),
-    manual=(PlanTurns(0.9, target_tokens=8_000, name="handoff"),),
+    manual=(PlanTurns(0.5, target_tokens=8_000, name="handoff"),),
 )
 
 OFF = Preset("off")

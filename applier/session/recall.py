@@ -6,7 +6,7 @@ Reads the new messages and the removed turns; brings nothing back itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from applier.session.edits import Addition
@@ -119,10 +119,17 @@ def _named(new: Iterable[Message]) -> Iterator[str]:
     for message in new:
         for block in blocks(message) if message["role"] == "assistant" else ():
             if block["type"] == "text" or (block["type"] == "tool_use" and block.get("id") in failed):
-                text = str(block.get("text", "")) if block["type"] == "text" else call_text(block)
+                text = str(block.get("text", "")) if block["type"] == "text" else _values(block.get("input"))
                 for name, kind in specifics_of(text).items():
                     if kind != "number" and _points_at_something(name):
                         yield name
+
+
+def _values(arguments: object) -> str:
+    """What a call is about: the texts in its input, not the names of its parameters."""
+    if isinstance(arguments, Mapping):
+        return "\n".join(map(_values, arguments.values()))
+    return str(arguments) if isinstance(arguments, str) else ""
 
 
 def _points_at_something(name: str) -> bool:

@@ -14,7 +14,7 @@ from applier.session.outgoing import first_difference
 from applier.session.presets import Preset
 from applier.session.session import Session
 from applier.session.triggers import Level
-from applier.settings import SessionSettings
+from applier.settings import SessionSettings, load_settings
 from applier.store.protocol import Store
 from planner.api import PlannerChoice
 from planner.economics import WRITE_5_MINUTES
@@ -146,12 +146,12 @@ def replay_calls(
     settings: SessionSettings | None = None,
     replace: bool = False,
 ) -> Iterator[Call]:
-    """The calls one by one, as they happen."""
+    """The calls one by one, as they happen. Nothing is planned in the background unless `settings` say so."""
     now = 0.0
     session = Session(
         task,
         preset=preset,
-        settings=settings,
+        settings=settings or load_settings(background=False),
         store=store,
         planner=planner,
         model=model,

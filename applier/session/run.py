@@ -54,6 +54,8 @@ class Run:
     """Of the prompt right after the last compaction."""
     rearm: dict[str, int] = field(default_factory=dict)
     """Below so many tokens a step, by the name of its tier, is not tried again."""
+    store_rests_until: float = 0.0
+    """The store has failed: nothing is tried that would need it before this time."""
     undoable: list[Committed] = field(default_factory=list)
     wanted: dict[str, Named] = field(default_factory=dict)
     """Removed turns that the agent has named since, to come back with the next plan."""

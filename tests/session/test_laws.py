@@ -28,9 +28,9 @@ def played(tmp_path_factory, history, **wishes):
     return session, store
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
-    histories(min_turns=5, max_turns=14, thinks=None),
+    histories(min_turns=5, max_turns=12),
     st.sampled_from(sorted(PRESETS)),
     st.booleans(),
     st.sampled_from(["rules", LyingPlanner()]),
@@ -76,29 +76,21 @@ def test_off_leaves_even_an_overfull_window_alone(session_of):
     assert session.state.level == "exhausted"
 
 
-@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))
-@pytest.mark.parametrize("replaces", [False, True])
-def test_the_window_is_never_exceeded(session_of, preset, replaces):
-    session = session_of(preset=preset)
+@pytest.mark.parametrize(
+    ("preset", "replaces"), [*zip(sorted(set(PRESETS) - {"off"}), [False, True] * 5, strict=False)]
+)
+def test_the_window_holds_and_the_users_words_and_failures_outlive_everything(session_of, preset, replaces):
+    session = session_of(preset=preset, window_tokens=8_000)
     agent = Agent(session, replaces=replaces)
-    for message in make_session(120):
+    for message in make_session(48):
         if message["role"] == "assistant":
-            agent.call()
+            sent = agent.call()
             assert session.state.tokens <= session.state.limit_tokens
-            assert session.state.level != "exhausted"
-            assert refused(agent.sent[-1]) == []
+            assert refused(sent) == []
+            text = "\n".join(all_text(message) for message in sent)
+            assert "please no Bun-only APIs" in text
+            assert "TimeoutError: 3 s" in text or len(agent.sent) < 5
         agent.messages.append(message)
-    assert session.state.compactions >= 1
-
-
-@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))
-def test_the_users_words_and_failures_outlive_every_compaction(session_of, preset):
-    session = session_of(preset=preset)
-    said = []
-    for sent in Agent(session).play(make_session(120)).sent:
-        text = "\n".join(all_text(message) for message in sent)
-        said.append("please no Bun-only APIs" in text and "TimeoutError: 3 s" in text)
-    assert said[10:] == [True] * (len(said) - 10)
     assert session.state.compactions >= 1
 
 
@@ -108,15 +100,16 @@ def all_text(message):
     )
 
 
-def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of):
+def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of, clock):
     failing = FailingStore(store)
     session = session_of(store=failing)
-    history = make_session(120)
+    history = make_session(60)
     failing.broken = True
     broken = Agent(session).play(history).sent[-1]
     assert all(a is b for a, b in zip(broken, history, strict=True))
-    assert {event.kind for event in session.log()} >= {"store_failed"}
+    assert [event.kind for event in session.log()] == ["pre_compact", "store_failed"], "and it is left alone a while"
     failing.broken = False
+    clock.pass_(31)
     more = [*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
     assert len(session.prepare(more)) < len(more)
     assert store.histories()
@@ -125,11 +118,11 @@ def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of):
 def test_a_store_that_breaks_later_leaves_the_view_of_before(store, session_of):
     failing = FailingStore(store)
     session = session_of(store=failing)
-    history = make_session(160)
-    agent = Agent(session).play(history[:121])
+    history = make_session(90)
+    agent = Agent(session).play(history[:81])
     view = agent.sent[-1]
     failing.broken = True
-    agent.play(history[121:])
+    agent.play(history[81:])
     assert first_difference(view, agent.sent[-1]) is None, "only new messages behind the stored view"
     assert refused(agent.sent[-1]) == []
 

@@ -112,9 +112,7 @@ def measure_presets(
 
     With `replace` the simulated agents replace their lists by what they got, else they let them grow.
     """
-    jobs = [
-        Job(path, preset, window, replace) for path in paths for window in windows for preset in presets
-    ]
+    jobs = [Job(path, preset, window, replace) for path in paths for window in windows for preset in presets]
     if processes == 1:
         yield from map(run, jobs)
         return

@@ -18,6 +18,12 @@ from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, Tur
 
 __all__ = ["PlanTurns", "RetreatHead", "SnipMiddle", "changed_decisions"]
 
+MOST_LEFT_SHARE = 0.5
+"""A plan leaves at most half of what there is: compact rarely and deeply, also when asked to in a roomy window."""
+FLOOR_SHARE = 0.4
+KEPT_SHARE = 0.25
+"""Of a small window, the newest messages may keep this share whatever a preset's constant says."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanTurns:
@@ -27,12 +33,14 @@ class PlanTurns:
     """The prompt afterwards, as a share of the limit."""
     target_tokens: int = 0
     """And at most so many tokens; 0: the share alone."""
+    floor_tokens: int = 0
+    """But at least so many, where a small window has them: up to `FLOOR_SHARE` of the limit."""
     keep_first_messages: int = 0
     keep_last_messages: int = 0
     keep_last_tokens: int = 0
-    """The newest messages that stay as they are, on top of the target."""
+    """The newest messages that stay as they are, on top of the target; a quarter of the limit at most."""
     keep_user_words: bool = False
-    """User messages stay as they are, on top of the target, within `keep_last_tokens`."""
+    """Only user messages are kept by `keep_last_tokens`."""
     max_freed_tokens: int = 0
     """Free no more than this in one round; 0: no limit."""
     rules_only: bool = False
@@ -40,29 +48,34 @@ class PlanTurns:
 
     def goal_tokens(self, limit_tokens: int) -> int:
         """The prompt that is aimed at."""
-        share = int(limit_tokens * self.target_share)
+        floor = min(self.floor_tokens, int(limit_tokens * FLOOR_SHARE))
+        share = max(floor, int(limit_tokens * self.target_share))
         return min(share, self.target_tokens) if self.target_tokens else share
 
     def __call__(self, situation: Situation) -> Edits | None:
         """Plan the whole history, originals and all."""
         history = situation.ledger.history
-        goal = self.goal_tokens(situation.limit_tokens)
-        if self.max_freed_tokens:
-            goal = max(goal, situation.tokens - self.max_freed_tokens)
         kept = self._kept(situation, history)
-        counted = situation.ledger.counted
-        wanted = [turn for turn in history.turns if turn.id in situation.wanted]
-        reserved = sum(sum(counted[turn.start : turn.stop]) for turn in wanted) + situation.carried_tokens()
-        target = max(1, situation.meter.countable(goal) - reserved)
+        target = self.target_tokens_for(situation)
         plan = situation.make_plan(history, target, situation.focus, rules_only=self.rules_only)
         plan = changed_decisions(plan, plan.bound_history or history, dict.fromkeys(kept, "keep"))
         return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan)
+
+    def target_tokens_for(self, situation: Situation) -> int:
+        """What the planner is asked for, by the counter: the goal without what stands beside its plan."""
+        goal = min(self.goal_tokens(situation.limit_tokens), int(situation.tokens * MOST_LEFT_SHARE))
+        if self.max_freed_tokens:
+            goal = max(goal, situation.tokens - self.max_freed_tokens)
+        ledger = situation.ledger
+        wanted = [turn for turn in ledger.history.turns if turn.id in situation.wanted]
+        reserved = sum(sum(ledger.counted[turn.start : turn.stop]) for turn in wanted)
+        return max(1, situation.meter.countable(goal) - reserved - situation.carried_tokens())
 
     def _kept(self, situation: Situation, history: History) -> set[str]:
         counted, last = situation.ledger.counted, len(situation.ledger)
         first = self.keep_first_messages
         kept = {t.id for t in history.turns if t.start < first or t.stop > last - self.keep_last_messages}
-        left = self.keep_last_tokens
+        left = min(self.keep_last_tokens, situation.meter.countable(situation.limit_tokens * KEPT_SHARE))
         for turn in reversed(history.turns):
             if self.keep_user_words and turn.kind != "user":
                 continue

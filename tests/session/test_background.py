@@ -1,0 +1,124 @@
+"""Planning ahead in a worker: on a snapshot, taken up only if it still fits, never waited for."""
+
+import threading
+
+import pytest
+
+from applier.session.background import Worker
+from applier.settings import load_settings
+from planner.plan import Provenance
+from planner.proposal import Proposal
+from tests.session.agent import Agent
+from tests.strategies import make_session
+
+
+class SlowPlanner:
+    """Answers when it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.threads = []
+        self.fails = False
+
+    def propose(self, request):
+        self.threads.append(threading.current_thread().name)
+        assert self.go.wait(30)
+        if self.fails:
+            raise ValueError("half an answer")
+        return Proposal({}, Provenance(planner="slow"))
+
+
+@pytest.fixture
+def planner():
+    made = SlowPlanner()
+    yield made
+    made.go.set()
+
+
+def worker_of(session):
+    return session._engine.worker
+
+
+def grown_to_the_worker(session):
+    """An agent that has played until the worker was started, and the rest of its history."""
+    agent, history = Agent(session), make_session(300)
+    for index, message in enumerate(history):
+        if message["role"] == "assistant":
+            agent.call()
+            if worker_of(session).is_busy:
+                return agent, history[index:]
+        agent.messages.append(message)
+    raise AssertionError("no worker was started")
+
+
+def session_ahead(session_of, planner, clock, **wishes):
+    return session_of(planner=planner, settings=load_settings(background_debounce_seconds=5), **wishes)
+
+
+def test_a_plan_made_ahead_is_taken_up_without_asking_again(session_of, planner, clock):
+    session = session_ahead(session_of, planner, clock)
+    agent, rest = grown_to_the_worker(session)
+    assert session.state.compactions == 0, "nothing waits for the worker"
+    planner.go.set()
+    worker_of(session).wait()
+    while session.state.compactions == 0:
+        agent.messages.append(rest.pop(0))
+        if agent.messages[-1]["role"] == "user":
+            clock.pass_(6)
+            agent.call()
+            worker_of(session).wait()
+    assert set(planner.threads) == {"compactor-plan"}
+    event = next(event for event in session.log() if event.kind == "post_compact")
+    assert "by slow" in event.message
+    assert agent.sent[-1][-1]["content"][0] == agent.messages[-1]["content"][0]
+
+
+def test_a_failure_in_the_worker_changes_nothing_but_the_breaker(session_of, planner, clock):
+    session = session_ahead(session_of, planner, clock)
+    agent, rest = grown_to_the_worker(session)
+    before = agent.sent[-1]
+    planner.fails = True
+    planner.go.set()
+    worker_of(session).wait()
+    agent.messages.append(rest.pop(0))
+    agent.messages.append(rest.pop(0))
+    assert agent.call()[: len(before)] == before
+    assert [event.kind for event in session.log() if event.kind == "tier_failed"] == ["tier_failed"]
+
+
+def test_a_plan_for_a_history_that_has_changed_is_thrown_away(session_of, planner, clock):
+    session = session_ahead(session_of, planner, clock)
+    grown_to_the_worker(session)
+    planner.go.set()
+    worker_of(session).wait()
+    other = [{"role": "user", "content": "another task altogether"}, *make_session(200)[1:]]
+    sent = session.prepare(other)
+    assert "another task altogether" in str(sent)
+    assert all("by slow" not in event.message or event.details for event in session.log()) or len(planner.threads) > 1
+
+
+def test_the_worker_is_debounced_and_does_one_job_at_a_time():
+    worker, release = Worker(5.0), threading.Event()
+    assert worker.start(lambda: release.wait(30) and 1, now=100.0)
+    assert not worker.start(lambda: 2, now=200.0), "one is running"
+    release.set()
+    worker.wait()
+    assert worker.take().value == 1
+    assert worker.take() is None
+    assert not worker.start(lambda: 3, now=104.9), "too soon"
+    assert worker.start(lambda: 1 / 0, now=105.0)
+    worker.wait()
+    assert isinstance(worker.take().error, ZeroDivisionError)
+
+
+def test_a_long_session_has_its_facts_stored(session_of, store, clock):
+    session = session_of(settings=load_settings(background=True), window_tokens=1_000_000)
+    agent = Agent(session).play(make_session(12))
+    clock.pass_(1_801)
+    agent.play(make_session(14)[23:25])
+    worker_of(session).wait()
+    agent.play(make_session(16)[27:29])
+    assert [event.kind for event in session.log()] == ["facts_saved"]
+    key = store.histories()[-1].key
+    assert any(fact.type == "error" for fact in store.facts(key))
+    assert session.state.compactions == 0

@@ -1,0 +1,225 @@
+"""compact, dry run, recover, undo, restore, search, subagents, requests: what callers ask for by name."""
+
+import pytest
+
+from applier.session import PRESETS, Session
+from applier.session.length_errors import TooLong, read_too_long
+from planner import ReferenceNotFound, SettingsError
+from planner.validity import check_messages
+from tests.session.agent import Agent
+from tests.strategies import make_session
+
+ROOMY = 200_000
+
+
+def test_a_dry_run_shows_what_compact_does_and_writes_nothing(session_of, store):
+    session, history = session_of(window_tokens=60_000), make_session(60)
+    session.prepare(history)
+    shown = session.compact(history, dry_run=True)
+    assert not shown.applied
+    assert (session.log(), store.histories(), store.events()) == ([], (), ())
+    assert session.prepare(history) == history
+    done = session.compact(history)
+    assert done.applied
+    assert done.messages == shown.messages
+    assert done.tokens_after == shown.tokens_after < done.tokens_before
+    assert 0 < done.payback_calls < 20
+    assert session.prepare(history) == done.messages
+    assert session.prepare(done.messages) == done.messages, "whether the caller replaces its list or not"
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_compacts_on_command(session_of, preset):
+    session, history = session_of(window_tokens=30_000, preset=preset), make_session(60)
+    done = session.compact(history)
+    assert done.applied
+    assert done.tokens_after < done.tokens_before / 1.5
+    assert not [violation for violation in check_messages(done.messages) if violation.refused]
+
+
+def test_nothing_worth_compacting_is_a_result(session_of):
+    done = session_of(window_tokens=ROOMY).compact([{"role": "user", "content": "Please, do it."}])
+    assert not done.applied
+    assert "not shrink" in done.reason
+
+
+def test_the_models_own_tool_asks_for_a_compaction(session_of):
+    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    call = {"type": "tool_use", "id": "toolu_c", "name": "compact", "input": {"focus": "ticket-4703"}}
+    answer = {"type": "tool_result", "tool_use_id": "toolu_c", "content": "It will be done."}
+    session.prepare(history)
+    session.prepare([*history, {"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}])
+    assert session.log()[-1].trigger == "tool"
+    assert session.state.compactions == 1
+
+
+def test_a_request_is_served_at_the_next_call(session_of):
+    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session.prepare(history)
+    session.request_compaction()
+    assert len(session.prepare(history)) < len(history)
+
+
+def test_undo_goes_back_and_waits(session_of):
+    session, history = session_of(window_tokens=60_000), make_session(60)
+    session.prepare(history)
+    session.compact(history)
+    assert session.undo()
+    assert session.prepare(history) == history
+    assert not session.undo()
+    assert [event.kind for event in session.log()] == ["pre_compact", "post_compact", "undone"]
+
+
+def test_restore_and_search_reach_everything(session_of):
+    session, history = session_of(), make_session(60)
+    Agent(session).play(history)
+    assert list(session.restore("t2").messages) == history[1:3]
+    assert list(session.restore("t60").messages) == history[-2:]
+    assert session.restore("t2", lines=(1, 1)).text == "Step 1: read for ticket-4701."
+    assert "value7 " in session.restore("t2", search="value7 ").text
+    assert session.search("ticket-4703")[0][:2] == ("t4", 1)
+    assert len(session.search("refresh", limit=5)) == 5
+    with pytest.raises(ReferenceNotFound):
+        session.restore("t600")
+
+
+TOO_LONG = "prompt is too long: 90000 tokens > 40000 maximum"
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_prompt_too_long_gets_one_shorter_list(session_of, preset):
+    session, history = session_of(window_tokens=ROOMY, preset=preset), make_session(60)
+    sent = session.prepare(history)
+    shorter = session.recover(history, TOO_LONG)
+    assert len(str(shorter)) < len(str(sent)) / 2
+    assert not [violation for violation in check_messages(shorter) if violation.refused]
+    assert session.state.tokens < session.state.limit_tokens <= 40_000, "the provider's own numbers are believed"
+    assert session.recover(history, TOO_LONG) is None, "once"
+    assert session.prepare(history) == shorter
+
+
+def test_another_error_is_not_ours(session_of):
+    session = session_of()
+    session.prepare(make_session(60))
+    assert session.recover(make_session(60), "overloaded_error") is None
+
+
+def test_recovery_without_a_store_gives_up(session_of, store, clock):
+    from tests.session.agent import FailingStore
+
+    failing = FailingStore(store)
+    failing.broken = True
+    session, history = session_of(store=failing, window_tokens=ROOMY), make_session(60)
+    session.prepare(history)
+    assert session.recover(history, TOO_LONG) is None
+    assert session.prepare(history) == history
+
+
+class RefusedError(Exception):
+    def __init__(self, text, status_code):
+        super().__init__(text)
+        self.status_code = status_code
+
+
+@pytest.mark.parametrize(
+    ("error", "read"),
+    [
+        (TOO_LONG, TooLong(90_000, 40_000)),
+        ("prompt is too long: 214,001 tokens > 200,000 maximum", TooLong(214_001, 200_000)),
+        (RefusedError("Error code: 400 - prompt is too long", 400), TooLong()),
+        (RefusedError("request body", 413), TooLong()),
+        ("This model's maximum context length is 8192 tokens", TooLong()),
+        ({"stop_reason": "model_context_window_exceeded", "content": []}, TooLong()),
+        ({"stop_reason": "end_turn", "content": "the prompt is too long"}, None),
+        (RefusedError("invalid api key", 401), None),
+        (None, None),
+    ],
+)
+def test_which_errors_mean_too_long(error, read):
+    assert read_too_long(error) == read
+
+
+def test_usage_calibrates_the_counter(session_of):
+    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session.prepare(history)
+    counted = session.state.tokens
+    usage = {"input_tokens": 10, "cache_read_input_tokens": counted // 2, "cache_creation_input_tokens": 0}
+    session.observe({"usage": usage})
+    assert session.state.tokens == pytest.approx(counted // 2 + 10, abs=1)
+    session.observe({"usage": {"input_tokens": 3}})
+    assert session.state.tokens == pytest.approx(counted // 2 + 10, abs=1), "that was about another prompt"
+    session.observe("what is this")
+
+
+def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of):
+    from anthropic.types import Message
+
+    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session.prepare(history)
+    session.observe(Message.model_construct(stop_reason="model_context_window_exceeded", usage=None))
+    assert len(session.prepare(history)) < len(history)
+
+
+def test_system_and_tools_that_leave_no_room_are_an_error_not_a_loop(session_of):
+    tools = [{"name": f"tool_{number}", "input_schema": {"description": "x y z " * 50}} for number in range(100)]
+    with pytest.raises(SettingsError, match="raise window_tokens"):
+        session_of(tools=tools)
+    session, history = session_of(), make_session(60)
+    session.set_request(tools=tools)
+    assert session.prepare(history) == history
+    session.set_request(tools=tools)
+    session.prepare(history)
+    assert [event.kind for event in session.log()] == ["fixed_parts_too_large"]
+    session.set_request()
+    assert len(session.prepare(history)) < len(history)
+
+
+def test_an_unknown_preset_is_named(session_of):
+    with pytest.raises(SettingsError, match="three-layer"):
+        session_of(preset="layers")
+
+
+def test_claude_auto_compact_off_leaves_only_what_is_asked_for(session_of, monkeypatch):
+    monkeypatch.setenv("CLAUDE_AUTO_COMPACT", "false")
+    session, history = session_of(), make_session(60)
+    assert session.prepare(history) == history
+    assert session.compact(history).applied
+
+
+def test_children_have_their_own_budget_and_the_same_store(session_of, store):
+    with session_of(session_id="root", window_tokens=ROOMY) as parent:
+        child = parent.child("look for the test", window_tokens=8_000)
+        assert (child.session_id, child.state.window_tokens) == ("root.1", 8_000)
+        assert parent.child("another").session_id == "root.2"
+        Agent(child).play(make_session(60))
+        assert child.state.compactions >= 1
+        assert parent.state.compactions == 0
+        child.close()
+        assert list(parent.restore(f"{child.state.history_key}:t2").messages) == make_session(60)[1:3]
+    assert {event["session"] for event in store.events()} == {"root.1"}
+
+
+def test_a_session_opens_its_store_only_when_it_must(tmp_path, clock):
+    with Session("x", store=tmp_path / "deep" / "store.db", clock=clock, planner="rules") as session:
+        session.prepare(make_session(5))
+    assert not (tmp_path / "deep").exists()
+
+
+def test_cache_marks_of_a_compacted_region_are_left_out(session_of):
+    history = make_session(60)
+    for message in history:
+        if isinstance(message["content"], list):
+            message["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    session = session_of(window_tokens=60_000)
+    done = session.compact(history)
+    assert str(done.messages).count("cache_control") <= 4
+
+
+def test_idle_time_makes_a_compaction_free(session_of, clock):
+    history = make_session(60)
+    session = session_of(window_tokens=60_000)
+    session.prepare(history[:-2])
+    assert session.log() == []
+    clock.pass_(301)
+    session.prepare(history)
+    assert session.log()[-1].trigger == "idle"

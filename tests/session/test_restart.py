@@ -1,0 +1,85 @@
+"""A process that dies and is started again goes on with the same list, byte for byte."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from applier.session import Session
+from applier.store import open_store
+from planner import StoreDamaged, StoreError
+from planner.validity import check_messages
+from tests.session.agent import Agent, Clock
+from tests.strategies import make_session
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def run_until(folder, style, stop):
+    command = [sys.executable, "-m", "tests.session.crashing_agent", folder / "s.db", folder / "log", style, str(stop)]
+    assert subprocess.run([str(part) for part in command], cwd=ROOT, check=False).returncode == 9
+    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("style", ["grow", "replace"])
+def test_killed_and_restarted_is_as_if_never_killed(tmp_path, style):
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "whole").mkdir()
+    for stop in (40, 60):
+        killed = run_until(tmp_path / "killed", style, stop)
+    whole = run_until(tmp_path / "whole", style, 60)
+    assert len(whole) == len(killed) == 60
+    assert killed[:40] == whole[:40]
+    assert killed[40][: len(killed[39])] == killed[39], "the first list after a restart goes on with the last before it"
+    assert "<compacted" in str(killed[39])
+    assert all(not [v for v in check_messages(sent) if v.refused] for sent in killed)
+    with open_store(tmp_path / "killed" / "s.db") as store:
+        assert store.verify() == []
+        history = make_session(80)
+        for stored in store.histories():
+            assert list(store.load_history(stored.key).messages) == history[: stored.messages]
+
+
+def opened(path, **wishes):
+    return Session("fix it", store=path, session_id="s", planner="rules", window_tokens=60_000, clock=Clock(), **wishes)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_session_id_continues_with_view_log_and_undo(tmp_path, replaces):
+    path, history = tmp_path / "store.db", make_session(40)
+    with opened(path) as session:
+        agent = Agent(session, replaces=replaces).play(history[:-4])
+        view = session.compact(agent.messages).messages
+        agent.messages = view if replaces else agent.messages
+        agent.play(history[-4:])
+        events, state = session.log(), session.state
+        assert state.compactions == 1
+    with opened(path) as again:
+        assert again.log()[:-1] == events
+        assert again.log()[-1].kind == "resumed"
+        assert (again.state.compactions, again.state.reclaimed_tokens) == (state.compactions, state.reclaimed_tokens)
+        assert again.prepare(agent.messages) == agent.sent[-1]
+        assert list(again.restore("t2").messages) == history[1:3]
+        assert again.undo()
+        assert again.prepare(agent.messages) == history
+
+
+def test_another_session_id_begins_anew(tmp_path):
+    path = tmp_path / "store.db"
+    with opened(path) as session:
+        Agent(session).play(make_session(60))
+    with Session("fix it", store=path, session_id="other", planner="rules", clock=Clock()) as other:
+        assert other.log() == []
+        assert other.prepare(make_session(5)) == make_session(5)
+
+
+def test_a_state_that_cannot_be_read_is_said_at_once(tmp_path):
+    path = tmp_path / "store.db"
+    with open_store(path) as store:
+        store.set_state("session:s", {"version": 1, "frame": "?"})
+    with pytest.raises(StoreDamaged, match="session s"):
+        opened(path)
+    with pytest.raises(StoreError):
+        opened(tmp_path)
