@@ -77,7 +77,7 @@ def plan_compaction(
     counter = TokenCounter.for_model(settings.target_model)
     evidence = gather_evidence(history, counter)
     fixed = counter.request((), system, tools)
-    target = _target(evidence.tokens - _marks(history), fixed, target_tokens, target_ratio, settings)
+    target = _target(evidence.tokens, _marks(history), fixed, target_tokens, target_ratio, settings)
     request = PlanRequest(
         history, evidence, task, focus or "", target, counter, settings, time.time() if now is None else now
     )
@@ -113,7 +113,12 @@ def _marks(history: History) -> int:
 
 
 def _target(
-    tokens: int, fixed_tokens: int, target_tokens: int | None, ratio: float | None, settings: PlanSettings
+    tokens: int,
+    marks_tokens: int,
+    fixed_tokens: int,
+    target_tokens: int | None,
+    ratio: float | None,
+    settings: PlanSettings,
 ) -> int:
     if target_tokens is not None and ratio is not None:
         raise SettingsError("give target_tokens or target_ratio, not both")
@@ -124,7 +129,7 @@ def _target(
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
-    return int(tokens * share)
+    return tokens if share == 1 else int((tokens - marks_tokens) * share)
 
 
 def _planner(choice: PlannerChoice, model: str | None, client: Any, prompts_dir: str | Path | None) -> Planner:

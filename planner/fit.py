@@ -43,6 +43,8 @@ class Ground:
     factor: Factor
     gists: Mapping[str, str] = field(default_factory=dict)
     """What the planner says of a turn in its own words, by turn id."""
+    by_name: bool = True
+    """Whether a specific may also stand by its bare name, without its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ def _candidates(ground: Ground) -> Iterator[Pick]:
                 for steps in {use.neighbours for use in worth.uses if use.neighbours}:
                     yield Pick(turn_id, tuple(sorted(line.number + step for step in (0, *steps))))
 
-    yield from _mentions(ground)
+    if ground.by_name:
+        yield from _mentions(ground)
     yield from (Pick(turn_id, (), gist=True) for turn_id in ground.gists if turn_id not in ground.whole)
 
 

@@ -129,6 +129,7 @@ def _take_worth(choice: _Choice, evidence: Evidence, worth: Worth, among: set[st
         whole=frozenset(turn_id for turn_id, turn in evidence.turns.items() if turn.turn.live),
         standing={turn_id: frozenset(numbers) for turn_id, numbers in choice.shown.items()},
         factor=lambda _turn_id, _number: 1.0,
+        by_name=False,
     )
     picks = picks_in_order(ground, max(0, limit - choice.spent))
     for pick in picks:

@@ -123,6 +123,11 @@ def test_a_plan_that_saves_too_little_keeps_everything():
     assert all(a is b for a, b in zip(preview(plan).messages, messages, strict=True))
 
 
+def test_a_ratio_of_one_keeps_everything():
+    messages = make_session(3)
+    assert all(a is b for a, b in zip(preview(planned(messages, target_ratio=1)).messages, messages, strict=True))
+
+
 def test_facts_carry_the_time_that_was_given_and_the_clocks_without():
     messages = make_session(12)
     assert {fact.timestamp for fact in planned(messages, now=5.0).extracted_facts} == {5.0}
