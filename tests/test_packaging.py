@@ -48,7 +48,7 @@ def test_command_is_installed():
 
 @pytest.mark.parametrize("name", ["anthropic", "instructor", "pydantic"])
 def test_libraries_we_lean_on_have_a_lower_and_an_upper_bound(name):
-    (found,) = [need for need in PROJECT["dependencies"] if re.match(rf"{name}\b", need)]
+    (found,) = [need for need in PROJECT["dependencies"] if re.match(rf"{name}(?![\w-])", need)]
     assert ">=" in found
     assert ",<" in found
 
