@@ -1,5 +1,7 @@
 """A real store and a clock for every test."""
 
+from pathlib import Path
+
 import pytest
 
 from applier.session import Session
@@ -27,3 +29,12 @@ def session_of(store, clock):
         return Session(task, **given)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def shared_folder():
+    """The folder of real transcripts beside this repository; skips where there is none."""
+    folder = Path(__file__).resolve().parents[3] / "shared" / "transcripts"
+    if not folder.is_dir():
+        pytest.skip("no shared transcripts beside this repository")
+    return folder
