@@ -105,6 +105,7 @@ class Engine:
             addition = restored_text(run.ledger, at_once, len(run.ledger) - 1)
             if pipeline.add(addition, f"{at_once.turn_id} is back: the agent named {at_once.name}"):
                 del run.wanted[at_once.turn_id]
+                run.recall.brought_back(at_once.turn_id)
         for item in named:
             if item.turn_id in run.wanted:
                 reason = f"the agent named {item.name}: {item.turn_id} comes back with the next plan"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from applier.session.edits import Addition
 from applier.session.frame import Frame
 from applier.session.ledger import Ledger
+from planner.evidence.roots import common_root, without_root
 from planner.history import History
 from planner.lines import call_text, join_lines, turn_lines
 from planner.messages import Message, blocks, plain_message, result_text
@@ -40,6 +41,8 @@ class Recall:
 
     removed: list[tuple[str, str]] = field(default_factory=list)
     """Turn id and text of each removed turn, oldest first."""
+    root: str = ""
+    """The folder that a plan's notes leave out of paths."""
     _standing: list[str] = field(default_factory=list)
 
     @classmethod
@@ -49,10 +52,9 @@ class Recall:
             return cls()
         history = ledger.history
         gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in history.by_id]
-        found = cls(
-            [(turn_id, turn_text(history, turn_id)) for turn_id in gone],
-            [_said(plain_message(message)) for message in frame.head],
-        )
+        removed = [(turn_id, turn_text(history, turn_id)) for turn_id in gone]
+        root = common_root(line for _, text in removed for line in text.splitlines())
+        found = cls(removed, root, [_said(plain_message(message)) for message in frame.head])
         found._standing += [_said(message) for message in ledger.plain[frame.start :]]
         return found
 
@@ -62,7 +64,7 @@ class Recall:
             return []
         new = list(new)
         self._standing += [_said(message, own=False) for message in new]
-        names = [name for name in _named(new) if not any(name in text for text in self._standing)]
+        names = [name for name in _named(new) if not self._stands(name)]
         self._standing += [_said(message) for message in new]
         found: dict[str, Named] = {}
         for name in names:
@@ -70,6 +72,14 @@ class Recall:
             if holder is not None and holder[0] not in found:
                 found[holder[0]] = Named(name, holder[0], ledger.counter.text(holder[1]))
         return list(found.values())
+
+    def brought_back(self, turn_id: str) -> None:
+        """That turn stands again."""
+        self.removed = [item for item in self.removed if item[0] != turn_id]
+
+    def _stands(self, name: str) -> bool:
+        short = without_root(name, self.root)
+        return any(name in text or short in text for text in self._standing)
 
 
 def restored_text(ledger: Ledger, named: Named, message: int) -> Addition:

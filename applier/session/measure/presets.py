@@ -16,7 +16,7 @@ from applier.store import open_store
 from applier.transcripts import read_transcript
 from planner.economics import CACHE_READ_PRICES
 
-__all__ = ["Job", "Row", "Total", "measure_presets", "totals"]
+__all__ = ["Job", "Row", "Total", "measure_presets", "run", "totals"]
 
 
 @dataclass(frozen=True, slots=True)

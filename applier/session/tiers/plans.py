@@ -18,8 +18,9 @@ from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, Tur
 
 __all__ = ["PlanTurns", "RetreatHead", "SnipMiddle", "changed_decisions"]
 
-MOST_LEFT_SHARE = 0.5
-"""A plan leaves at most half of what there is: compact rarely and deeply, also when asked to in a roomy window."""
+WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
+"""Where the goal would leave more than the first share of what there is, the second is the goal: someone has asked
+for a compaction in a roomy window."""
 FLOOR_SHARE = 0.4
 KEPT_SHARE = 0.25
 """Of a small window, the newest messages may keep this share whatever a preset's constant says."""
@@ -63,7 +64,9 @@ class PlanTurns:
 
     def target_tokens_for(self, situation: Situation) -> int:
         """What the planner is asked for, by the counter: the goal without what stands beside its plan."""
-        goal = min(self.goal_tokens(situation.limit_tokens), int(situation.tokens * MOST_LEFT_SHARE))
+        goal = self.goal_tokens(situation.limit_tokens)
+        if goal > situation.tokens * WORTH_SHARE:
+            goal = int(situation.tokens * ASKED_SHARE)
         if self.max_freed_tokens:
             goal = max(goal, situation.tokens - self.max_freed_tokens)
         ledger = situation.ledger
