@@ -126,4 +126,5 @@ def resume(engine: Engine, store: Store) -> None:
     run.undoable = [previous] if previous is not None else []
     run.compactions, run.reclaimed_tokens = saved.compactions, saved.reclaimed_tokens
     run.kept_tokens = run.tokens
+    run.called_with = len(run.ledger)
     engine.pipeline.speak("resumed", f"{len(run.ledger)} messages, {run.compactions} compactions")

@@ -48,6 +48,7 @@ class Engine:
     clock: Callable[[], float]
     is_blocked: bool = False
     """System and tools alone leave no room: nothing automatic is done."""
+    _is_too_large: bool = field(default=False, repr=False)
     _saved: Committed | None = field(default=None, repr=False)
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
@@ -69,28 +70,38 @@ class Engine:
             pipeline.speak("history_changed", f"messages from {arrival.start} on are not those known before")
         if self.is_blocked:
             return
-        self._hear(arrival)
-        pipeline.arrive(arrival.start)
-        named = run.recall.hear(run.ledger.plain[arrival.start :], run.ledger)
+        unsent = min(arrival.start, run.called_with)
+        self._hear(unsent)
+        pipeline.arrive(unsent)
+        named = run.recall.hear(run.ledger.plain[unsent:], run.ledger)
         run.wanted.update((item.turn_id, item) for item in named)
         self._collect()
         pipeline.step_through()
         run.requested = run.focus = ""
+        self._warn()
         self._bring_back([item for item in named if item.turn_id in run.wanted])
         self._plan_ahead()
         self.save()
 
-    def _hear(self, arrival: Arrival) -> None:
+    def _hear(self, start: int) -> None:
         """Note the files that were touched, and whether the model asked for a compaction."""
         ledger = self.pipeline.run.ledger
-        new = [result for result in ledger.results if result.message >= arrival.start]
-        self.pipeline.marks.touch(new)
-        for block in (
-            block for message in ledger.plain[max(arrival.start, len(ledger) - 2) :] for block in blocks(message)
-        ):
+        self.pipeline.marks.touch(ledger.results_from(start))
+        newest = ledger.plain[max(start, len(ledger) - 2) :]
+        for block in (block for message in newest for block in blocks(message)):
             if block["type"] == "tool_use" and block.get("name") == self.compact_tool:
                 given = block.get("input")
                 self.request("tool", str(given.get("focus", "")) if isinstance(given, dict) else "")
+
+    def _warn(self) -> None:
+        """Say once that even the last resort was not enough: the provider will refuse the prompt."""
+        run = self.pipeline.run
+        was, self._is_too_large = self._is_too_large, run.tokens > run.limit_tokens
+        if self._is_too_large and not was and self.pipeline.preset.steps:
+            reason = (
+                f"{run.tokens} tokens of at most {run.limit_tokens}: what is not answered yet is larger than the window"
+            )
+            self.pipeline.speak("still_too_large", reason)
 
     def request(self, trigger: str, focus: str = "") -> None:
         """Compact at the next call."""

@@ -30,6 +30,7 @@ EventKind = Literal[
     "resumed",
     "facts_saved",
     "fixed_parts_too_large",
+    "still_too_large",
     "store_failed",
     "prepare_failed",
 ]

@@ -28,6 +28,8 @@ __all__ = ["Pipeline"]
 
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """After a step has run or was refused, the prompt grows by this share of the limit before it is tried again."""
+LEAST_SAVINGS_SHARE = 0.4
+"""In a small window, saving this share of the limit is enough whatever a preset's constant says."""
 WANTED_SHARE = 0.05
 """Turns that the agent has named come back whole up to this share of the limit."""
 STORE_REST_SECONDS = 30.0
@@ -62,7 +64,8 @@ class Pipeline:
             forced = reading.level in ("critical", "exhausted")
             bounds = Bounds(may_veto=not forced)
             if not forced and not reading.requested:
-                bounds = Bounds(step.min_savings_tokens, step.max_payback_calls)
+                least = min(step.min_savings_tokens, int(reading.limit_tokens * LEAST_SAVINGS_SHARE))
+                bounds = Bounds(least, step.max_payback_calls)
             trigger = reading.requested or (reading.level if forced else fired.name)
             done = self.attempt(step.tier, trigger, bounds)
             if done.tier and not _is_unconditional(step):

@@ -223,3 +223,20 @@ def test_idle_time_makes_a_compaction_free(session_of, clock):
     clock.pass_(301)
     session.prepare(history)
     assert session.log()[-1].trigger == "idle"
+
+
+def test_what_a_dry_run_has_seen_is_still_new_to_the_tiers(session_of):
+    history = make_session(4)
+    history[-1]["content"][0]["content"] = "\n".join(f"row {number} of a long listing" for number in range(5_000))
+    session = session_of(window_tokens=30_000)
+    session.compact(history, dry_run=True)
+    assert len(str(session.prepare(history))) < len(str(history)) / 3
+    assert session.log()[-1].trigger == "arrival"
+
+
+def test_words_larger_than_the_window_are_said_to_be_once(session_of):
+    history = [{"role": "user", "content": "word " * 40_000}]
+    session = session_of()
+    assert session.prepare(history) == history
+    session.prepare(history)
+    assert [event.kind for event in session.log()].count("still_too_large") == 1
