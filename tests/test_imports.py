@@ -24,7 +24,7 @@ ONLY_IN = {
     "headroom": ("applier.evaluation.peers",),
     "opentelemetry": ("applier.session.telemetry",),
     "psycopg": ("applier.store",),
-    "rich": ("applier.cli", "applier.evaluation"),
+    "rich": ("applier.cli", "applier.evaluation", "applier.session.measure"),
     "click": ("applier.cli",),
     "tiktoken": ("planner.tokens", "planner.vocabulary"),
 }
