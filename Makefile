@@ -13,7 +13,7 @@ demo: $(VENV)/.dev
 	$(VENV)/bin/compactor demo
 
 test: $(VENV)/.dev
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n auto
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

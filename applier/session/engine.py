@@ -99,7 +99,7 @@ class Engine:
         was, self._is_too_large = self._is_too_large, run.tokens > run.limit_tokens
         if self._is_too_large and not was and self.pipeline.preset.steps:
             reason = (
-                f"{run.tokens} tokens of at most {run.limit_tokens}: what is not answered yet is larger than the window"
+                f"{run.tokens} tokens of at most {run.limit_tokens}: no step could make it smaller"
             )
             self.pipeline.speak("still_too_large", reason)
 

@@ -90,7 +90,7 @@ def test_a_prompt_that_is_too_long_is_sent_once_more_and_shorter(new_session, co
     assert len(server.refused) == 1
     assert first == conversation[:45]
     assert len(second) < 45
-    assert second[-1]["content"][-1]["tool_use_id"] == conversation[44]["content"][-1]["tool_use_id"]
+    assert second[-1]["content"][0] == conversation[44]["content"][0]
     assert [event.kind for event in session.log()].count("recovered") == 1
 
 

@@ -107,7 +107,8 @@ def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of, clock):
     failing.broken = True
     broken = Agent(session).play(history).sent[-1]
     assert all(a is b for a, b in zip(broken, history, strict=True))
-    assert [event.kind for event in session.log()] == ["pre_compact", "store_failed"], "and it is left alone a while"
+    spoken = [event.kind for event in session.log()]
+    assert spoken == ["pre_compact", "store_failed", "still_too_large"], "it is said, once, and left alone a while"
     failing.broken = False
     clock.pass_(31)
     more = [*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -29,11 +30,10 @@ def test_a_full_disk_leaves_what_was_there(sqlite_path):
     run(sqlite_path, "full")
 
 
-def test_what_may_not_be_written_is_told(tmp_path):
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    run(tmp_path / "folder" / "store.db", "read_only")
+def test_what_may_not_be_written_is_told():
+    with TemporaryDirectory() as all_may_enter:
+        Path(all_may_enter).chmod(0o755)
+        run(Path(all_may_enter) / "folder" / "store.db", "read_only")
 
 
 def test_a_store_that_another_process_holds_is_told_and_works_again(store_url):
