@@ -98,9 +98,7 @@ class Engine:
         run = self.pipeline.run
         was, self._is_too_large = self._is_too_large, run.tokens > run.limit_tokens
         if self._is_too_large and not was and self.pipeline.preset.steps:
-            reason = (
-                f"{run.tokens} tokens of at most {run.limit_tokens}: no step could make it smaller"
-            )
+            reason = f"{run.tokens} tokens of at most {run.limit_tokens}: no step could make it smaller"
             self.pipeline.speak("still_too_large", reason)
 
     def request(self, trigger: str, focus: str = "") -> None:
