@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import applier.example
 from applier.example.agent import SYSTEM, run_agent
 from applier.example.workspace import TOOLS, Workspace
 from planner.messages import plain_message
@@ -21,7 +22,7 @@ __all__ = ["HERE", "RECORDINGS", "played", "record", "seeded"]
 
 HERE = Path(__file__).parent
 RECORDINGS = {
-    HERE.parents[1] / "applier/example/transcript.json": (HERE / "story", 2),
+    Path(applier.example.__file__).with_name("transcript.json"): (HERE / "story", 2),
     HERE / "failing.json": (HERE / "failing", 0),
     HERE / "service.json": (HERE / "service", 0),
 }

@@ -12,14 +12,10 @@ from planner.errors import PlannerUnavailable
 from planner.model.recorded import RecordedPlanner, rendered_prompts
 from planner.rules import RulesPlanner
 from planner.validity import check_messages
+from tests.example.record import RECORDINGS
 from tests.model.sample import SAMPLE, answer, plan_request
 
-ROOT = Path(__file__).parents[2]
-PLACES = {
-    "transcript": ROOT / "applier/example/transcript.json",
-    "failing": ROOT / "tests/example/failing.json",
-    "service": ROOT / "tests/example/service.json",
-}
+PLACES = {path.stem: path for path in RECORDINGS}
 RECORDED = sorted(Path(__file__).parent.glob("recorded/*.answer.txt"), key=lambda path: path.name)
 
 
