@@ -11,13 +11,14 @@ from itertools import takewhile
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.fit import Factor, Ground, Pick, picks_in_order
-from planner.guards import guard_decisions, guard_facts, may_demote, preview_lines
+from planner.guards import guard_decisions, guard_facts, may_demote
 from planner.history import History
 from planner.outline import Kept, Outline, draw_outline
 from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.soundness import sound_proposal
 from planner.stand_ins import ranges_of
+from planner.standing import standing_lines
 from planner.thinking import thinking_policy
 from planner.tokens import TokenCounter
 
@@ -115,11 +116,7 @@ def _draft(
     whole = frozenset(
         turn_id for turn_id, turn in evidence.turns.items() if turn_id in broken or _stands_whole(turn, demote)
     )
-    standing = {
-        turn_id: turn.obligations | (preview_lines(turn) if turn.turn.live else frozenset())
-        for turn_id, turn in evidence.turns.items()
-        if turn_id not in whole and (turn.turn.live or turn.obligations)
-    }
+    standing = standing_lines(request, whole)
     gists = {turn_id: view.summary for turn_id, view in proposal.turns.items() if view.summary and turn_id not in whole}
     ground = Ground(evidence, request.worth, request.counter, whole, standing, _factor(proposal), gists)
     return _Draft(request, proposal, ground, _facts_in_view(facts, request))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.evidence import Evidence
+from planner.lines import Line, dense
 from planner.tokens import TokenCounter
 from planner.worth import ConceptUse, LineWorth, Worth
 
@@ -20,8 +21,8 @@ __all__ = ["Factor", "Ground", "Pick", "picks_in_order"]
 
 PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
 """How much of a specific's worth is its bare name, and how much that it stands among its words."""
-GAP_TOKENS, HEAD_TOKENS, MENTION_TOKENS = 2, 12, 2
-"""Raw tokens of a line break with its mark, of a turn's id with the head of one call, and of what parts names."""
+GAP_TOKENS, HEAD_TOKENS, MENTION_TOKENS = 1, 10, 2
+"""Raw tokens of a line break, of a turn's id with the head of one call, and of what parts names."""
 GIST_WORTH = 0.15
 """What a planner's own sentence on a turn is worth: as much as a name that is likely needed again."""
 
@@ -93,8 +94,9 @@ def _add(ground: Ground, state: _State, pick: Pick) -> None:
     if pick.gist:
         state.standing.setdefault(pick.turn_id, set())
     if pick.mention >= 0:
-        state.named[pick.mention] = 1
-        state.understood[pick.mention] |= ground.worth.bare[pick.mention]
+        for concept in ground.worth.holds[pick.mention]:
+            state.named[concept] = 1
+            state.understood[concept] |= ground.worth.bare[concept]
         state.standing.setdefault(pick.turn_id, set())
 
 
@@ -159,17 +161,23 @@ def _cost(ground: Ground, state: _State, pick: Pick) -> float:
         name = ground.evidence.shown(ground.worth.names[pick.mention])
         return ground.counter.raw(name) + MENTION_TOKENS + head
     lines = ground.evidence.turns[pick.turn_id].lines
-    added = [lines[number - 1].text for number in pick.numbers if number not in (standing or ())]
+    added = [lines[number - 1] for number in pick.numbers if number not in (standing or ())]
     if not added:
         return 0.0
-    return sum(ground.counter.raw(ground.evidence.shown(text)) + GAP_TOKENS for text in added) + head
+    return sum(ground.counter.raw(_shown(ground, line)) + GAP_TOKENS for line in added) + head
+
+
+def _shown(ground: Ground, line: Line) -> str:
+    text = ground.evidence.shown(line.text)
+    return dense([text])[0] if line.part in ("call", "result") else text
 
 
 def _gain(ground: Ground, state: _State, pick: Pick) -> float:
     if pick.gist:
         return GIST_WORTH * ground.factor(pick.turn_id, 0)
     if pick.mention >= 0:
-        return _mention_share(ground, state, pick.mention) * ground.factor(pick.turn_id, 0)
+        shares = (_mention_share(ground, state, concept) for concept in ground.worth.holds[pick.mention])
+        return sum(shares) * ground.factor(pick.turn_id, 0)
     standing = state.standing.get(pick.turn_id, set())
     lines = ground.worth.lines[pick.turn_id]
     there = standing.union(pick.numbers)

@@ -209,7 +209,7 @@ def _failed(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
     """A failed approach stays with the lines that show it; one only the planner knows of, with its opening."""
     if decision.strategy == "keep" or not decision.failed_approach:
         return None
-    lines = frozenset(turn.failure_lines)
+    lines = frozenset(turn.decisive_lines)
     if not lines and decision.strategy in ("drop", "reference") and not turn.failed:
         lines = _opening(turn)
     if lines <= _standing(decision):
@@ -220,7 +220,7 @@ def _failed(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
 
 
 def _users_words(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    lines = frozenset(turn.constraint_lines)
+    lines = frozenset(turn.demand_lines)
     if decision.strategy == "keep" or lines <= _standing(decision):
         return None
     return _with_lines(decision, lines), _finding(

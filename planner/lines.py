@@ -2,27 +2,32 @@
 
 Line numbers count from 1 within the turn. A long physical line is wrapped into pieces, each a line of its
 own, so that one entry of a 100,000-character JSON line can be pointed at. Changes no byte: joining the
-pieces gives the text back.
+pieces gives the text back. What a long line says is judged by its statements, which are longer than pieces.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.history import History, Turn
 from planner.messages import Block, readable_text, result_text
 
-__all__ = ["WRAP_CHARACTERS", "Line", "Part", "join_lines", "turn_lines"]
+__all__ = ["WRAP_CHARACTERS", "Line", "Part", "Statement", "dense", "join_lines", "statements", "turn_lines"]
 
 Part = Literal["user", "assistant", "call", "result"]
 
-WRAP_CHARACTERS = 160
-"""A physical line longer than this is cut at the last space or separator before it. About 40 tokens."""
+WRAP_CHARACTERS = 80
+"""A physical line longer than this is cut at the last space or separator before it. About 20 tokens."""
+STATEMENT_CHARACTERS = 160
+"""Pieces of one physical line are read together up to this length."""
 
+_GUTTER = re.compile(r"^\s*(\d+)(?:→|\t| \| )")
+"""The line number that tools print in front of a line of a file."""
 _BREAK = re.compile(r"[\s,;{}()\[\]|]")
 
 
@@ -37,6 +42,29 @@ class Line:
     """Which block of the turn it belongs to, counted over all its messages from 0."""
     continues: bool
     """True if it goes on with the physical line before it (no line break between them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Pieces of one physical line that are read together."""
+
+    lines: tuple[Line, ...]
+    text: str
+
+    @property
+    def part(self) -> Part:
+        """Who says it."""
+        return self.lines[0].part
+
+    @property
+    def block(self) -> int:
+        """The block of its lines."""
+        return self.lines[0].block
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of its lines."""
+        return tuple(line.number for line in self.lines)
 
 
 def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
@@ -57,6 +85,29 @@ def join_lines(lines: Sequence[Line]) -> str:
             parts.append("\n")
         parts.append(line.text)
     return "".join(parts)
+
+
+def statements(lines: Iterable[Line]) -> Iterator[Statement]:
+    """`lines` in order, pieces of one physical line together."""
+    held: list[Line] = []
+    for line in lines:
+        goes_on = bool(held) and line.continues and line.number == held[-1].number + 1
+        if held and not (goes_on and sum(len(h.text) for h in held) + len(line.text) <= STATEMENT_CHARACTERS):
+            yield Statement(tuple(held), join_lines(held))
+            held = []
+        held.append(line)
+    if held:
+        yield Statement(tuple(held), join_lines(held))
+
+
+def dense(texts: Sequence[str]) -> list[str]:
+    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and of
+    the line numbers that a tool printed in front of them, only the first number stays."""
+    gutter = _GUTTER.match(texts[0]) if texts else None
+    bare = [_GUTTER.sub("", text) for text in texts] if gutter else list(texts)
+    bare = textwrap.dedent("\n".join(text.rstrip() for text in bare)).split("\n") if bare else []
+    bare[:1] = [text.lstrip() for text in bare[:1]]
+    return [f"{gutter.group(1)}→{bare[0]}", *bare[1:]] if gutter else bare
 
 
 def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:

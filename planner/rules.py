@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.evidence import TurnEvidence
+from planner.lines import statements
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.specifics import specifics_of
@@ -92,11 +93,10 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
     def fact(kind: FactType, content: str, quote: str = "") -> ExtractedFact:
         return ExtractedFact(type=kind, content=content, quote=quote, source=turn.turn.id, timestamp=now)
 
-    for number in turn.constraint_lines:
-        words = turn.lines[number - 1].text.strip()
-        yield fact("constraint", words, words)
-    for number in turn.failure_lines:
-        yield fact("error", turn.lines[number - 1].text.strip()[:FACT_CHARACTERS])
+    for said in statements(turn.lines[number - 1] for number in turn.constraint_lines):
+        yield fact("constraint", said.text.strip(), said.text.strip())
+    for said in statements(turn.lines[number - 1] for number in turn.failure_lines):
+        yield fact("error", said.text.strip()[:FACT_CHARACTERS])
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
             yield fact("file_state", call.path)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-__all__ = ["Specific", "SpecificKind", "find_specifics", "specifics_of"]
+__all__ = ["Specific", "SpecificKind", "find_specifics", "parts_of", "specifics_of"]
 
 SpecificKind = Literal["url", "path", "identifier", "number"]
 
@@ -22,6 +23,9 @@ _TOKEN = re.compile(f"(?P<url>{_URL})|(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<wo
 
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _DIGITS = re.compile(r"\d{3}")
+_SEPARATORS = re.compile(r"[/\\.:-]+")
+MOST_COMPONENTS = 24
+"""A name with more components is no name; what is behind them is read as one."""
 _TRAILING = ".,:;!?-"
 
 
@@ -54,6 +58,15 @@ def specifics_of(text: str) -> dict[str, SpecificKind]:
     for specific in find_specifics(text):
         found.setdefault(specific.text, specific.kind)
     return found
+
+
+@lru_cache(maxsize=2**16)
+def parts_of(name: str) -> tuple[str, ...]:
+    """`name`, and what stands as a whole word wherever it stands: runs of its components, four characters or more."""
+    breaks = [match.span() for match in _SEPARATORS.finditer(name)][:MOST_COMPONENTS]
+    starts, stops = [0, *(stop for _, stop in breaks)], [*(start for start, _ in breaks), len(name)]
+    runs = (name[start:stop] for at, start in enumerate(starts) for stop in stops[at:])
+    return tuple(dict.fromkeys((name, *(run for run in runs if len(run) >= 4))))
 
 
 def _kind(group: str, text: str) -> SpecificKind | None:

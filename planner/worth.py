@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.lines import Line
-from planner.specifics import SpecificKind, find_specifics
+from planner.specifics import Specific, SpecificKind, find_specifics, parts_of
 
 __all__ = ["ConceptUse", "LineWorth", "Worth", "weigh_lines"]
 
@@ -36,6 +36,8 @@ class ConceptUse:
     concept: int
     neighbours: tuple[int, ...]
     """Steps to the lines (-1, 1) that must stand too, so that half of the words around the specific do."""
+    bare: bool
+    """True if no words stand around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Worth:
     """Per concept: the likelihood that the agent names it again."""
     bare: tuple[bool, ...]
     """Per concept: it once stood with no words around it, so that its name alone says as much."""
+    holds: tuple[tuple[int, ...], ...]
+    """Per concept: those that stand wherever it stands: itself, and the specifics that are parts of it."""
     lines: Mapping[str, tuple[LineWorth, ...]]
     """By turn id, in the order of the turn's lines."""
 
@@ -77,17 +81,20 @@ class _Sightings:
 
 def weigh_lines(evidence: Evidence) -> Worth:
     """The worth of every line of `evidence` for what the agent does next."""
-    numbers: dict[str, int] = {}
-    sightings: list[_Sightings] = []
+    found = {turn_id: _found(turn) for turn_id, turn in evidence.turns.items()}
+    kinds = {one.text: one.kind for lines in found.values() for line in lines for one in line}
+    numbers = {name: number for number, name in enumerate(kinds)}
+    holds = {name: tuple(numbers[part] for part in parts_of(name) if part in numbers) for name in kinds}
+    sightings = [_Sightings(name, kind) for name, kind in kinds.items()]
     uses: dict[str, list[tuple[ConceptUse, ...]]] = {}
     offset = 0
     for turn_id, turn in evidence.turns.items():
         uses[turn_id] = []
-        unread = _unread(turn)
-        for line in turn.lines:
+        for line, specifics in zip(turn.lines, found[turn_id], strict=True):
             offset += len(line.text)
-            read = line.number not in unread
-            uses[turn_id].append(tuple(_uses(turn, line, offset, numbers, sightings)) if read else ())
+            uses[turn_id].append(tuple(_uses(turn, line, specifics, holds)))
+            for use in uses[turn_id][-1]:
+                _record(sightings[use.concept], use, turn.turn.number, line, offset)
     total = len(evidence.turns)
     weights = tuple(_likelihood(seen, total, offset) for seen in sightings)
     lines = {
@@ -96,7 +103,13 @@ def weigh_lines(evidence: Evidence) -> Worth:
         )
         for turn_id, turn in evidence.turns.items()
     }
-    return Worth(tuple(numbers), weights, tuple(seen.bare for seen in sightings), lines)
+    return Worth(tuple(numbers), weights, tuple(seen.bare for seen in sightings), tuple(holds.values()), lines)
+
+
+def _found(turn: TurnEvidence) -> list[tuple[Specific, ...]]:
+    """The specifics of each line that is weighed."""
+    unread = _unread(turn)
+    return [() if line.number in unread else tuple(find_specifics(line.text)) for line in turn.lines]
 
 
 def _unread(turn: TurnEvidence) -> set[int]:
@@ -111,19 +124,16 @@ def _unread(turn: TurnEvidence) -> set[int]:
 
 
 def _uses(
-    turn: TurnEvidence, line: Line, offset: int, numbers: dict[str, int], sightings: list[_Sightings]
-) -> Iterable[ConceptUse]:
-    for specific in find_specifics(line.text):
-        number = numbers.setdefault(specific.text, len(numbers))
-        if number == len(sightings):
-            sightings.append(_Sightings(specific.text, specific.kind))
-        _record(sightings[number], turn.turn.number, line, offset)
+    turn: TurnEvidence, line: Line, specifics: Iterable[Specific], holds: Mapping[str, Iterable[int]]
+) -> Iterator[ConceptUse]:
+    for specific in specifics:
         neighbours, bare = _context(turn, line, specific.start, specific.stop)
-        sightings[number].bare |= bare
-        yield ConceptUse(number, neighbours)
+        for concept in holds[specific.text]:
+            yield ConceptUse(concept, neighbours, bare)
 
 
-def _record(seen: _Sightings, turn: int, line: Line, offset: int) -> None:
+def _record(seen: _Sightings, use: ConceptUse, turn: int, line: Line, offset: int) -> None:
+    seen.bare = seen.bare or use.bare
     seen.count += 1
     seen.turns += seen.last_turn != turn
     seen.last_turn, seen.last_offset = turn, offset

@@ -1,9 +1,12 @@
 """Lines: one numbering over a turn that loses no character and cuts what is too long to point at."""
 
+import re
+
 from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.history import read_history
-from planner.lines import WRAP_CHARACTERS, call_text, join_lines, turn_lines
+from planner.lines import WRAP_CHARACTERS, call_text, dense, join_lines, statements, turn_lines
 from planner.messages import result_text
 from tests.strategies import histories, text, texts
 
@@ -60,16 +63,16 @@ def test_a_call_shows_every_string_it_was_given(messages):
 
 
 def test_a_long_line_is_cut_behind_a_separator():
-    first, second = lines_of("x" * 100 + ", " + "y" * 100)
-    assert (first.text, first.continues) == ("x" * 100 + ", ", False)
-    assert (second.text, second.continues) == ("y" * 100, True)
+    first, second = lines_of("x" * 50 + ", " + "y" * 50)
+    assert (first.text, first.continues) == ("x" * 50 + ", ", False)
+    assert (second.text, second.continues) == ("y" * 50, True)
 
 
 def test_a_range_inside_a_wrapped_line_keeps_its_bytes():
     words = "\n".join(["first", "z" * 500, "last"])
     lines = lines_of(words)
     assert join_lines(lines[1:-1]) == "z" * 500
-    assert join_lines(lines[2:4]) == "z" * 320
+    assert join_lines(lines[2:4]) == "z" * 2 * WRAP_CHARACTERS
 
 
 def test_what_servers_and_documents_say_has_lines():
@@ -89,3 +92,24 @@ def test_what_servers_and_documents_say_has_lines():
         ("result", "T"),
         ("result", "https://x.org"),
     ]
+
+
+@given(st.lists(st.text(alphabet="ab1→ \t|", max_size=12).map(lambda text: text.replace("\n", "")), min_size=1))
+def test_dense_lines_lose_no_word_but_the_numbers_of_lines(texts):
+    shown = dense(texts)
+    assert len(shown) == len(texts)
+    for before, after in zip(texts, shown, strict=True):
+        assert before.strip().endswith(after.strip()) or after.strip().partition("→")[2] in before
+        assert set(re.findall(r"[ab]+", before)) == set(re.findall(r"[ab]+", after))
+
+
+def test_dense_lines_keep_how_they_are_indented_against_each_other():
+    assert dense(["    12→\tif x:", "    13→\t\treturn 1"]) == ["12→if x:", "\treturn 1"]
+    assert dense(["      if x:", "        return 1"]) == ["if x:", "  return 1"]
+
+
+def test_pieces_of_a_line_are_read_together_and_lines_are_not():
+    found = list(statements(lines_of("Never " + "x" * 120 + "\nsecond " + "word " * 60)))
+    assert found[0].text == "Never " + "x" * 120
+    assert max(len(said.text) for said in found) <= 160
+    assert [number for said in found for number in said.numbers] == list(range(1, found[-1].numbers[-1] + 1))

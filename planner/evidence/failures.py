@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from planner.evidence.calls import Call
-from planner.lines import Line
+from planner.lines import Line, Statement, statements
 
-__all__ = ["failure_lines", "setback_lines"]
+__all__ = ["Failures", "failures_of", "setback_lines"]
 
 REPORT_LINES = 3
-"""At most this many lines of one failed result are obligations: the decisive ones."""
+"""At most this many statements of one failed result are obligations: the decisive ones."""
 SHORT_RESULT_LINES = 3
 """What a call read is looked through for signs of failure only when it is this short."""
 
@@ -95,57 +96,63 @@ _HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
 
 
-def failure_lines(lines: Sequence[Line], calls: Iterable[Call]) -> tuple[int, ...]:
-    """Numbers of the lines of one turn that show its failure, with the call that failed; empty if none did."""
-    found: set[int] = set()
-    for call in calls:
-        found |= _failed_call(lines, call)
-    found |= {line.number for line in lines if _agent_admits(line)}
-    found |= set(_told_before(lines))
-    return tuple(sorted(found))
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Line numbers of one turn that show its failures, ascending; empty when nothing failed."""
+
+    lines: tuple[int, ...]
+    """All that tell of them."""
+    decisive: tuple[int, ...]
+    """Of each failure the statement that says most."""
 
 
-def _told_before(lines: Sequence[Line]) -> Iterator[int]:
+def failures_of(lines: Sequence[Line], calls: Iterable[Call]) -> Failures:
+    """What of one turn shows failures: reports in results, the agent's own admissions."""
+    said = tuple(statements(lines))
+    reports = [report for call in calls if (report := _report(said, call))]
+    admitted = {n for statement in said if _agent_admits(statement) for n in statement.numbers} | set(
+        _told_before(said)
+    )
+    decisive = {number for report in reports for number in report[0].numbers}
+    told = {number for report in reports for statement in report for number in statement.numbers}
+    return Failures(tuple(sorted(told | admitted)), tuple(sorted(decisive | admitted)))
+
+
+def _told_before(said: Iterable[Statement]) -> Iterator[int]:
     """Lines under a heading of errors in a summary that an earlier compaction left in the user's message."""
     inside = False
-    for line in lines:
-        if line.part == "user" and _HEADING.match(line.text):
-            inside = bool(_ERRORS_HEADING.search(line.text))
-        elif inside and line.part == "user" and line.text.lstrip().startswith(("-", "*")):
-            yield line.number
+    for statement in said:
+        if statement.part == "user" and _HEADING.match(statement.text):
+            inside = bool(_ERRORS_HEADING.search(statement.text))
+        elif inside and statement.part == "user" and statement.text.lstrip().startswith(("-", "*")):
+            yield from statement.numbers
 
 
-def _agent_admits(line: Line) -> bool:
-    return line.part == "assistant" and bool(_ADMITTED.search(line.text)) and not _NO_FAILURE.search(line.text)
+def _agent_admits(said: Statement) -> bool:
+    return said.part == "assistant" and bool(_ADMITTED.search(said.text)) and not _NO_FAILURE.search(said.text)
 
 
 def setback_lines(lines: Sequence[Line]) -> tuple[int, ...]:
     """Numbers of the lines in which the agent says that something is not as it was hoped."""
-    return tuple(
-        line.number
-        for line in lines
-        if line.part == "assistant" and _SETBACK.search(line.text) and not _NO_FAILURE.search(line.text)
+    told = (
+        said.numbers
+        for said in statements(lines)
+        if said.part == "assistant" and _SETBACK.search(said.text) and not _NO_FAILURE.search(said.text)
     )
+    return tuple(number for numbers in told for number in numbers)
 
 
-def _failed_call(lines: Sequence[Line], call: Call) -> set[int]:
-    if call.result is None:
-        return set()
-    result = [line for line in lines if line.block == call.result_block]
-    return {line.number for line in _decisive(result, call)}
-
-
-def _decisive(result: Sequence[Line], call: Call) -> Iterator[Line]:
-    """The lines of a failed result that say how it failed; nothing if it did not fail."""
-    if not _has_failed(result, call):
-        return
-    ranked = sorted((rank, line.number, line) for line in result if (rank := _rank(line.text)) is not None)
-    distinct = {line.text.strip(): line for _, _, line in reversed(ranked)}
-    chosen = [line for _, _, line in ranked if distinct[line.text.strip()] is line][:REPORT_LINES]
-    if not chosen:
-        filled = [line for line in result if line.text.strip()]
-        chosen = filled[:1] + filled[-1:]
-    yield from chosen
+def _report(said: Iterable[Statement], call: Call) -> list[Statement]:
+    """The statements of a failed result that say how it failed, the most telling first; none if it did not fail."""
+    result = [statement for statement in said if statement.block == call.result_block]
+    if call.result is None or not _has_failed(result, call):
+        return []
+    ranks = [(rank, at) for at, statement in enumerate(result) if (rank := _rank(statement.text)) is not None]
+    distinct: dict[str, Statement] = {}
+    for _, at in sorted(ranks):
+        distinct.setdefault(result[at].text.strip(), result[at])
+    filled = [statement for statement in result if statement.text.strip()]
+    return list(distinct.values())[:REPORT_LINES] or filled[:1] + filled[-1:]
 
 
 def _rank(text: str) -> int | None:
@@ -170,7 +177,7 @@ def _telling(text: str) -> bool:
     return bool((_REPORT.search(text) or _REJECTED.search(text)) and not _NO_FAILURE.search(text))
 
 
-def _has_failed(result: Sequence[Line], call: Call) -> bool:
+def _has_failed(result: Sequence[Statement], call: Call) -> bool:
     if call.is_error:
         return True
     head = "\n".join(line.text for line in result[:6])

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import failure_lines, setback_lines
+from planner.evidence.failures import failures_of, setback_lines
 from planner.evidence.outdated import outdated_turns
 from planner.evidence.roots import common_root, without_root
-from planner.evidence.user_words import binding_lines, own_words
+from planner.evidence.user_words import binding_lines, demand_lines, own_words
 from planner.history import History, Turn
 from planner.lines import Line, turn_lines
 from planner.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
 
-HEAD_CHARACTERS = 72
+HEAD_CHARACTERS = 40
 """How much of a call's subject stands in its one-line head."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
@@ -33,8 +33,12 @@ class TurnEvidence:
     """Of the whole turn, as it stands in the history."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
+    decisive_lines: tuple[int, ...]
+    """Of those, what says most of each failure."""
     constraint_lines: tuple[int, ...]
     """Numbers of the lines with words of the user that bind the agent; whoever's message carries them."""
+    demand_lines: tuple[int, ...]
+    """Of those, what says that it binds: must, never, only, instead."""
     setback_lines: tuple[int, ...]
     """Numbers of the lines in which the agent says that something is not as it was hoped."""
     superseded_by: str
@@ -57,8 +61,13 @@ class TurnEvidence:
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of the lines that stand before anything else is fitted in: failures, setbacks, words that bind."""
-        return frozenset(self.failure_lines) | frozenset(self.constraint_lines) | frozenset(self.setback_lines)
+        """Numbers of the lines that stand whatever the target: what decided failures, demands of the user."""
+        return frozenset(self.decisive_lines) | frozenset(self.demand_lines)
+
+    @property
+    def claims(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the lines that stand before others as far as the target allows, by kind, the foremost first."""
+        return self.constraint_lines, self.failure_lines, self.setback_lines
 
 
 @dataclass(frozen=True)
@@ -103,13 +112,16 @@ def _turn_evidence(
     history: History, turn: Turn, calls: tuple[Call, ...], superseded_by: str, counter: TokenCounter
 ) -> TurnEvidence:
     lines = turn_lines(history, turn)
+    failures = failures_of(lines, calls)
     return TurnEvidence(
         turn,
         lines,
         calls,
         counter.messages(history.messages_of(turn)),
-        failure_lines(lines, calls),
+        failures.lines,
+        failures.decisive,
         binding_lines(lines),
+        demand_lines(lines),
         setback_lines(lines),
         superseded_by,
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from planner.lines import Line
+from planner.lines import Line, statements
 
-__all__ = ["binding_lines", "is_machine_text", "own_words"]
+__all__ = ["binding_lines", "demand_lines", "is_machine_text", "own_words"]
 
 _MACHINE_TAGS = (
     "system-reminder|system_reminder|local-command-caveat|local-command-stdout|local-command-stderr|command-name|"
@@ -52,7 +52,7 @@ PROJECT_RULES = 16
 SHORT_MESSAGE_CHARACTERS = 1_500
 """Own words up to this length bind in full; of longer ones only the sentences that say so."""
 LONG_MESSAGE_LINES = 24
-"""Of a pasted document at most this many binding lines are obligations: a document is not a demand."""
+"""Of a pasted document at most this many binding statements are obligations: a document is not a demand."""
 
 
 def is_machine_text(text: str) -> bool:
@@ -66,20 +66,20 @@ def own_words(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def _own(lines: Iterable[Line]) -> Iterator[Line]:
-    block, tag, said, summary = -1, "", False, False
-    for line in lines:
-        if line.block != block:
-            block, tag, said, summary = line.block, "", False, bool(_SUMMARY.match(line.text))
-        if line.part == "user":
-            tag, machine = _within(line.text, tag)
-            if machine or (summary and not _QUOTED.match(line.text)):
+    block, tag, heard, summary = -1, "", False, False
+    for said in statements(lines):
+        if said.block != block:
+            block, tag, heard, summary = said.block, "", False, bool(_SUMMARY.match(said.text))
+        if said.part == "user":
+            tag, machine = _within(said.text, tag)
+            if machine or (summary and not _QUOTED.match(said.text)):
                 continue
-            if line.text.strip():
-                yield line
-        elif line.part == "result":
-            said = said or bool(_SAID.search(line.text))
-            if said and line.text.strip():
-                yield line
+            if said.text.strip():
+                yield from said.lines
+        elif said.part == "result":
+            heard = heard or bool(_SAID.search(said.text))
+            if heard and said.text.strip():
+                yield from said.lines
 
 
 def _within(text: str, tag: str) -> tuple[str, bool]:
@@ -92,9 +92,17 @@ def _within(text: str, tag: str) -> tuple[str, bool]:
 
 
 def binding_lines(lines: Sequence[Line]) -> tuple[int, ...]:
-    """Numbers of the lines whose words bind the agent and must survive verbatim."""
+    """Numbers of the lines whose words bind the agent: those of the user, and rules of the project."""
     words = own_words(lines)
     return tuple(sorted({*_bound_by(words), *_project_rules(lines, words)}))
+
+
+def demand_lines(lines: Sequence[Line]) -> tuple[int, ...]:
+    """Of the binding lines those that say so: what must, may not, is preferred, or was answered to a question."""
+    words = own_words(lines)
+    bound = set(_bound_by(words))
+    demands = (said.numbers for said in statements(words) if _BINDING.search(said.text) or _QUOTED.match(said.text))
+    return tuple(sorted(bound & {number for numbers in demands for number in numbers}))
 
 
 def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> list[int]:
@@ -104,10 +112,12 @@ def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> list[int]:
     return rules[:PROJECT_RULES]
 
 
-def _bound_by(words: Sequence[Line]) -> tuple[int, ...]:
+def _bound_by(words: Sequence[Line]) -> Iterator[int]:
     if sum(len(line.text) for line in words) <= SHORT_MESSAGE_CHARACTERS:
-        return tuple(line.number for line in words)
-    binding = [line.number for line in words if _BINDING.search(line.text)]
-    quoted = [line.number for line in words if _QUOTED.match(line.text)]
-    first = [line.number for line in words[:2]]
-    return tuple(sorted({*first, *quoted, *binding[:LONG_MESSAGE_LINES]}))
+        yield from (line.number for line in words)
+        return
+    said = tuple(statements(words))
+    binding = [statement for statement in said if _BINDING.search(statement.text)]
+    quoted = [statement for statement in said if _QUOTED.match(statement.text)]
+    for statement in (*said[:2], *quoted, *binding[:LONG_MESSAGE_LINES]):
+        yield from statement.numbers

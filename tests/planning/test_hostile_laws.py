@@ -76,10 +76,10 @@ def test_failures_and_the_users_words_stand(attack):
     for turn_id, turn in evidence.turns.items():
         if shown.plan.decisions[turn_id].strategy == "keep":
             continue
-        for number in turn.failure_lines:
-            line = turn.lines[number - 1].text
+        for number in turn.decisive_lines:
+            line = turn.lines[number - 1].text.strip()
             assert clean(evidence.shown(line)) in text or clean(line) in text
-        for number in turn.constraint_lines:
+        for number in turn.demand_lines:
             assert clean(turn.lines[number - 1].text) in text
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from applier.store.excerpt import matching_lines, numbered, range_of
 from planner.errors import ReferenceNotFound, StoreError
 from planner.history import read_history
-from planner.lines import join_lines, turn_lines
+from planner.lines import WRAP_CHARACTERS, join_lines, turn_lines
 from tests.strategies import histories, make_session
 
 SAME_START = ("n21757", "n33560")
@@ -47,7 +47,7 @@ def test_a_search_gives_numbered_lines_with_two_around_each(store):
 
 
 def test_a_search_finds_what_wrapping_or_a_line_break_cuts(store):
-    key = store.save_history(read_history([user("x" * 157 + "needle in hay\nlast")]))
+    key = store.save_history(read_history([user("x" * (WRAP_CHARACTERS - 3) + "needle in hay\nlast")]))
     assert store.restore(f"{key}:t1", search="needle in").matches == (1, 2)
     assert store.restore(f"{key}:t1", search="hay\nla").matches == (2, 3)
 
@@ -86,7 +86,7 @@ def test_what_stands_in_a_turn_is_found_there(messages, data):
     start = data.draw(st.integers(0, len(text) - 1))
     part = text[start : start + data.draw(st.integers(1, 200))]
     hits = matching_lines(lines, part)
-    assert part.lower() in join_lines(range_of(lines, (hits[0], hits[-1]), "t1")).lower()
+    assert part.lower().rstrip("\n") in join_lines(range_of(lines, (hits[0], hits[-1]), "t1")).lower()
     assert f"{hits[0]}: {lines[hits[0] - 1].text}" in numbered(lines, hits)
 
 

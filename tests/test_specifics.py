@@ -1,0 +1,33 @@
+"""Specifics: what an agent cannot guess again, and what stands wherever it stands."""
+
+from hypothesis import given
+
+from planner.specifics import find_specifics, parts_of, specifics_of
+from tests.strategies import texts
+
+
+def test_what_a_dictionary_does_not_hold_is_found_and_plain_words_are_not():
+    words = "Please run src/app/main.py:42 against https://ci.example.com/run/7 as user_id 1500, then stop."
+    assert list(specifics_of(words)) == ["src/app/main.py", "https://ci.example.com/run/7", "user_id", "1500"]
+
+
+@given(texts())
+def test_specifics_stand_where_they_say(words):
+    for specific in find_specifics(words):
+        assert words[specific.start : specific.stop] == specific.text
+
+
+@given(texts())
+def test_parts_stand_in_the_name_at_its_separators(words):
+    for name in specifics_of(words):
+        parts = parts_of(name)
+        assert parts[0] == name
+        for part in parts:
+            before, _, after = name.partition(part)
+            assert not (before and before[-1].isalnum() and part[0].isalnum()) or name.count(part) > 1
+            assert not (after and after[0].isalnum() and part[-1].isalnum()) or name.count(part) > 1
+
+
+def test_a_path_holds_its_file_and_its_folders():
+    folders_and_files = {"src/app", "src/app/main", "app/main.py", "app/main", "main.py", "main"}
+    assert set(parts_of("src/app/main.py")) == {"src/app/main.py", *folders_and_files}
