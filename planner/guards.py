@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.grounding import invented
+from planner.lines import join_lines
 from planner.plan import ExtractedFact, Finding, TurnDecision
 from planner.stand_ins import excerpt_numbers, ranges_of
 
@@ -180,7 +181,7 @@ def _true_summary(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
 
 
 def _text(turn: TurnEvidence) -> str:
-    return "\n".join(line.text for line in turn.lines)
+    return join_lines(turn.lines)
 
 
 def _true_mentions(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
@@ -271,5 +272,5 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 
 
 def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
-    said = "\n".join(line.text for line in turn.user_lines)
+    said = join_lines(turn.user_lines)
     return bool(quote.strip()) and " ".join(quote.split()) in " ".join(said.split())

@@ -22,7 +22,8 @@ __all__ = ["WRAP_CHARACTERS", "Line", "Part", "Statement", "dense", "join_lines"
 Part = Literal["user", "assistant", "call", "result"]
 
 WRAP_CHARACTERS = 80
-"""A physical line longer than this is cut at the last space or separator before it. About 20 tokens."""
+"""A physical line longer than this is cut at the last space or separator before it; one without any there, at the
+next one if that is half as far again. About 20 tokens."""
 STATEMENT_CHARACTERS = 160
 """Pieces of one physical line are read together up to this length."""
 
@@ -153,9 +154,8 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _cut(line: str, start: int) -> int:
-    """Where to wrap: behind the last separator in the second half of the window, else at its end."""
-    end = start + WRAP_CHARACTERS
-    for at in range(end - 1, start + WRAP_CHARACTERS // 2, -1):
-        if _BREAK.match(line, at):
-            return at + 1
-    return end
+    """Where to wrap: behind the last separator in the second half of the window, else, so that no name is cut, behind
+    the next one if it is near, else at the end of the window."""
+    end, half = start + WRAP_CHARACTERS, WRAP_CHARACTERS // 2
+    places = (*range(end - 1, start + half, -1), *range(end, end + half))
+    return next((at + 1 for at in places if _BREAK.match(line, at)), end)

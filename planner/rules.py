@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.evidence import TurnEvidence
-from planner.lines import statements
+from planner.lines import join_lines, statements
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.specifics import specifics_of
@@ -86,7 +86,7 @@ def _reason(turn: TurnEvidence, rank: float) -> str:
 
 
 def _text(turn: TurnEvidence) -> str:
-    return "\n".join(line.text for line in turn.lines)
+    return join_lines(turn.lines)
 
 
 def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.evidence.calls import Call, calls_of
@@ -11,7 +11,7 @@ from planner.evidence.outdated import outdated_turns
 from planner.evidence.roots import common_root, without_root
 from planner.evidence.user_words import binding_lines, demand_lines, own_words
 from planner.history import History, Turn
-from planner.lines import Line, turn_lines
+from planner.lines import Line, statements, turn_lines
 from planner.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
@@ -105,7 +105,24 @@ def gather_evidence(history: History, counter: TokenCounter) -> Evidence:
         turn.id: _turn_evidence(history, turn, calls[turn.id], outdated.get(turn.id, ""), counter)
         for turn in history.turns
     }
+    turns = _said_once(turns)
     return Evidence(turns, common_root(line.text for turn in turns.values() for line in turn.lines))
+
+
+def _said_once(turns: dict[str, TurnEvidence]) -> dict[str, TurnEvidence]:
+    """`turns` in which words of the user that are said again later, to the letter, bind there alone."""
+    later: set[str] = set()
+    once: dict[str, TurnEvidence] = {}
+    for turn_id, turn in reversed(turns.items()):
+        said = [one for one in statements(turn.lines) if one.numbers[0] in turn.constraint_lines]
+        again = {number for one in said if one.text in later for number in one.numbers}
+        later.update(one.text for one in said)
+        once[turn_id] = replace(
+            turn,
+            constraint_lines=tuple(number for number in turn.constraint_lines if number not in again),
+            demand_lines=tuple(number for number in turn.demand_lines if number not in again),
+        )
+    return dict(reversed(once.items()))
 
 
 def _turn_evidence(

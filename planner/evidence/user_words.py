@@ -38,8 +38,9 @@ _QUOTED = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*[\"“].{4,}[\"”](?:\s*\([^)]*\)?
 
 _BINDING = re.compile(
     r"\b(?:must|never|always|don'?t|do not|doesn'?t|only|without|should(?:n'?t)?|make sure|ensure|avoid|instead|"
-    r"prefer|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|want|exactly|at least|at most|unless|"
-    r"important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly|no)\b",
+    r"prefers?|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|wants?|exactly|at least|at most|"
+    r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly|no)\b"
+    r"|^\s*(?-i:[A-Z][A-Z _-]{2,30}):\s",
     re.I,
 )
 _RULE = re.compile(

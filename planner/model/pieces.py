@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
-from planner.lines import join_lines
+from planner.lines import join_lines, statements
 from planner.model.cards import Card, turn_cards
 from planner.model.scope import Scope
 from planner.model.untrusted import one_line, safe_text
@@ -92,14 +92,14 @@ def _heads(turns: Iterable[TurnEvidence]) -> str:
 
 
 def _words(turns: Sequence[TurnEvidence]) -> str:
-    """Lines that bind the agent, then what else users said, newest first, as far as they fit."""
-    binding = [(t, line) for t in turns for line in t.lines if line.number in t.constraint_lines]
-    others = [(t, line) for t in reversed(turns) for line in t.user_lines]
+    """What binds the agent, then what else users said, newest first, as far as they fit."""
+    binding = [(t, said) for t in turns for said in statements(t.lines) if said.numbers[0] in t.constraint_lines]
+    others = [(t, said) for t in reversed(turns) for said in statements(t.user_lines)]
     found: dict[tuple[int, int], str] = {}
     room = WORDS_CHARACTERS
-    for turn, line in (*binding, *others):
-        place, text = (turn.turn.number, line.number), f"{turn.turn.id}: {one_line(line.text, 200)}"
-        if place not in found and line.text.strip() and len(text) < room:
+    for turn, said in (*binding, *others):
+        place, text = (turn.turn.number, said.numbers[0]), f"{turn.turn.id}: {one_line(said.text, 200)}"
+        if place not in found and said.text.strip() and len(text) < room:
             room -= len(text) + 1
             found[place] = text
     return "\n".join(found[place] for place in sorted(found))
