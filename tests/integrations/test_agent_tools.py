@@ -45,12 +45,13 @@ def test_a_turn_comes_back_whole_by_either_form_of_its_id(session, conversation)
 
 
 def test_lines_and_matches_of_a_turn(session, conversation):
-    whole = text_of(read_history(conversation[:61]), "t3").split("\n")
+    history = read_history(conversation[:61])
+    lines = turn_lines(history, history.by_id["t3"])
     part = answer_call(session, "restore_context", {"reference": "t3", "first_line": 2, "last_line": 3})
-    assert part.split("\n")[1:] == whole[1:3]
+    assert part.split("\n", 1)[1] == join_lines(lines[1:3])
     found = answer_call(session, "restore_context", {"reference": "t3", "search": "okhttp"})
     assert "okhttp" in found
-    assert len(found) < len("\n".join(whole))
+    assert len(found) < len(join_lines(lines))
 
 
 def test_search_names_turn_and_line(session, conversation):
