@@ -33,10 +33,10 @@ def test_a_recorded_answer_makes_a_sound_plan(path):
     request = plan_request(messages, task)
     proposal = planner.propose(request)
     asked = {turn.id for turn in request.history.turns if not turn.live}
-    unusable = [re.search(r"(\d+) of (\d+) entries", note).groups() for note in proposal.provenance.notes]
-    assert all(int(few) <= 0.1 * int(all_) for few, all_ in unusable)
+    unusable = sum(int(re.search(r"(\d+) of \d+ entries", note)[1]) for note in proposal.provenance.notes)
+    assert unusable <= 1, "a model may name what a turn does not hold; the rules judge that turn"
     ruled = RulesPlanner().propose(request).turns
-    assert all(turn != ruled[turn_id] for turn_id, turn in proposal.turns.items() if turn_id in asked)
+    assert sum(turn == ruled[turn_id] for turn_id, turn in proposal.turns.items() if turn_id in asked) <= unusable
     assert request.counter.text(path.read_text("utf-8")) <= max(800, 0.03 * request.evidence.tokens)
     for ratio in (0.5, 0.25):
         plan = plan_compaction(messages, task, target_ratio=ratio, planner=planner)
