@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from planner.evidence.calls import Call
 from planner.lines import Line, Statement, statements
 
 __all__ = ["Failures", "failures_of", "setback_lines"]
 
-REPORT_LINES = 3
+REPORT_LINES = 4
 """At most this many statements of one failed result are obligations: the decisive ones."""
 SHORT_RESULT_LINES = 3
 """What a call read is looked through for signs of failure only when it is this short."""
@@ -35,9 +36,10 @@ _REPORT = re.compile(
     r"--- FAIL|FAIL\b|FAILED\b|✗|✖|✘|×|❌|not ok\b|npm ERR!|E {3,}\S|"
     r"\d+ (?:failed|failing|errors?)\b|Tests?:.*\d+ failed|=+ .*\d+ failed)|"
     r":\d+:\d+: (?:fatal )?error|\berror TS\d+|\berror\[E\d+\]|"
-    r"command not found|No such file or directory|Permission denied|ModuleNotFoundError|cannot find|"
+    r"command not found|No such file or directory|Permission denied|ModuleNotFoundError|can(?:no|['’])t find|"
     r"Segmentation fault|timed out|Traceback \(most recent|syntax error|merge conflict|CONFLICT \(|"
-    r"is not recognized|does not exist|unknown (?:option|flag|command)|Connection refused|"
+    r"(?<=[)\s])(?:error|fatal): \w|is not recognized|does not exist|unknown (?:option|flag|command)|"
+    r"Connection refused|"
     r"^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
     re.I | re.M,
 )
@@ -143,16 +145,21 @@ def setback_lines(lines: Sequence[Line]) -> tuple[int, ...]:
 
 
 def _report(said: Iterable[Statement], call: Call) -> list[Statement]:
-    """The statements of a failed result that say how it failed, the most telling first; none if it did not fail."""
+    """The statements of a failed result that say how it failed, the most telling first; none if it did not fail.
+
+    What was raised or complained of comes first, then which test failed, then more of both.
+    """
     result = [statement for statement in said if statement.block == call.result_block]
     if call.result is None or not _has_failed(result, call):
         return []
-    ranks = [(rank, at) for at, statement in enumerate(result) if (rank := _rank(statement.text)) is not None]
-    distinct: dict[str, Statement] = {}
-    for _, at in sorted(ranks):
-        distinct.setdefault(result[at].text.strip(), result[at])
+    found: dict[str, tuple[int, Statement]] = {}
+    for statement in result:
+        if (rank := _rank(statement.text)) is not None:
+            found.setdefault(statement.text.strip(), (rank, statement))
+    of_rank = [[statement for rank, statement in found.values() if rank == wanted] for wanted in range(len(_RANKS))]
+    ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
     filled = [statement for statement in result if statement.text.strip()]
-    return list(distinct.values())[:REPORT_LINES] or filled[:1] + filled[-1:]
+    return ranked[:REPORT_LINES] or filled[:1] + filled[-1:]
 
 
 def _rank(text: str) -> int | None:
