@@ -31,6 +31,9 @@ class CompactionMiddleware(anthropic.Middleware):
 
         client = anthropic.Anthropic(middleware=[CompactionMiddleware(session)])
 
+    An answer that the window cut off is asked for again with a shorter prompt. A streamed one is not, its beginning
+    is with the caller already: the next request is compacted instead.
+
     The session's planner may use the same client: its requests leave this middleware out.
     """
 

@@ -1,4 +1,4 @@
-"""The SDK's stream classes, made to tell what ``message_start`` says of the prompt's size as it passes by.
+"""The SDK's stream classes, made to tell the prompt's size and why the answer ended, as the events pass by.
 
 Changes no event and reads nothing ahead.
 """
@@ -15,7 +15,7 @@ __all__ = ["listening"]
 
 
 def listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
-    """`stream_class` (``Stream[…]`` or ``AsyncStream[…]``), calling `hear` with the message that starts."""
+    """`stream_class` (``Stream[…]`` or ``AsyncStream[…]``), calling `hear` with the message that starts and its end."""
     plain = get_origin(stream_class) or stream_class
 
     def events(stream: Any) -> Iterator[Any]:
@@ -35,5 +35,8 @@ def listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[A
 
 
 def _tell(event: Any, hear: Callable[[object], None]) -> None:
-    if getattr(event, "type", "") == "message_start":
+    kind = getattr(event, "type", "")
+    if kind == "message_start":
         hear(event.message)
+    elif kind == "message_delta":
+        hear(event.delta)

@@ -31,6 +31,7 @@ from planner.api import PlannerChoice
 from planner.economics import cache_prices
 from planner.errors import SettingsError
 from planner.messages import Block
+from planner.proposal import Planner
 from planner.tokens import TokenCounter
 
 __all__ = ["Wishes", "assemble_engine", "resume"]
@@ -60,8 +61,12 @@ def assemble_engine(
     """A new engine.
 
     Raises:
-        SettingsError: an unknown preset, or no room beside system and tools.
+        SettingsError: an unknown preset or planner, or no room beside system and tools.
     """
+    if wishes.planner not in ("auto", "model", "rules") and not isinstance(wishes.planner, Planner):
+        raise SettingsError(
+            f"planner must be 'auto', 'model', 'rules' or have a propose method, found {wishes.planner!r}"
+        )
     settings, clock = wishes.settings, wishes.clock
     preset = wishes.preset if isinstance(wishes.preset, Preset) else preset_named(wishes.preset)
     preset = preset if settings.auto_compact else preset.without_automatics()

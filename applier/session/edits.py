@@ -39,3 +39,6 @@ class Edits:
     plan: CompactionPlan | None = None
     stand_ins: tuple[StandIn, ...] = ()
     additions: tuple[Addition, ...] = ()
+    unweighed_from: int | None = None
+    """Messages of the history from here on stay by their place, not by what is in them: results that were shortened
+    stay so. None: the plan has weighed all but the live tail, so what it keeps comes back whole."""

@@ -16,7 +16,7 @@ from applier.session.ledger import Arrival
 from applier.session.length_errors import TooLong
 from applier.session.outgoing import Outgoing
 from applier.session.persistence import save_session
-from applier.session.pipeline import Pipeline
+from applier.session.pipeline import REARM_SHARE, Pipeline
 from applier.session.recall import Named, restored_text
 from applier.session.tiers import PlanTurns
 from applier.session.triggers import level_after
@@ -213,6 +213,7 @@ class Engine:
                 pipeline.attempt(tier, "prompt_too_long", Bounds(may_veto=False))
         if run.tokens == before:
             return None
+        run.requested = run.focus = ""
         pipeline.speak("recovered", "a shorter list goes out", tokens_before=before, tokens_after=run.tokens)
         self.save()
         return run.hand_out(self.clock())
@@ -223,8 +224,9 @@ class Engine:
         if refused.maximum_tokens:
             run.maximum_tokens = refused.maximum_tokens
             run.limit_tokens = min(run.limit_tokens, run.maximum_tokens)
-        actual = refused.actual_tokens or max(run.tokens, run.limit_tokens + 1)
-        run.meter = run.meter.corrected(run.outgoing.total, actual)
+        counted, actual = run.outgoing.total, refused.actual_tokens
+        told = actual > 0
+        run.meter = run.meter.corrected(counted, actual) if told else run.meter.doubted(counted, run.limit_tokens)
 
     def undo(self) -> bool:
         """Back to the frame before the last compaction."""
@@ -235,8 +237,7 @@ class Engine:
         frame = run.undoable.pop().frame
         run.take_into_force(replace(run.committed, frame=frame), Outgoing.of(frame, run.ledger))
         run.sent = 0
-        wait = min(run.tokens + int(run.limit_tokens * 0.05), run.limit_tokens)
-        run.rearm = dict.fromkeys((pipeline.name_of(step.tier) for step in pipeline.preset.steps), wait)
+        run.held_below = min(run.tokens + int(run.limit_tokens * REARM_SHARE), run.limit_tokens)
         pipeline.speak("undone", "the last compaction was taken back", tokens_before=before, tokens_after=run.tokens)
         self.save()
         return True

@@ -63,7 +63,7 @@ def draft(frame: Frame, edits: Edits, ledger: Ledger, key: str, thinking: Thinki
     `key` names the history under which the originals will be stored.
     """
     if edits.plan is not None:
-        frame = _planned(frame, edits.plan, ledger)
+        frame = _planned(frame, edits.plan, ledger, edits.unweighed_from)
     stand_ins = {
         (made.message, made.block): f"{made.text}\n{_cure(ledger, made, key)}"
         for made in edits.stand_ins
@@ -81,22 +81,23 @@ def draft(frame: Frame, edits: Edits, ledger: Ledger, key: str, thinking: Thinki
     )
 
 
-def _planned(frame: Frame, plan: CompactionPlan, ledger: Ledger) -> Frame:
-    """The frame of `plan`; what was done to messages that its view still holds as they are goes on."""
+def _planned(frame: Frame, plan: CompactionPlan, ledger: Ledger, unweighed_from: int | None) -> Frame:
+    """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on."""
     known = plan.history.messages
     rendered = preview(plan, ledger.originals[:known]).messages
     same = 0
     while same < min(len(rendered), known) and rendered[-1 - same] is ledger.originals[known - 1 - same]:
         same += 1
     start = known - same
-    live = max(start, _live_start(ledger, known))
+    live = _live_start(ledger, known)
+    goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
         tuple(unmarked(message) for message in rendered[: len(rendered) - same]),
         start,
-        MappingProxyType({at: text for at, text in frame.stand_ins.items() if at[0] >= live}),
+        MappingProxyType({at: text for at, text in frame.stand_ins.items() if at[0] >= goes_on}),
         MappingProxyType({at: text for at, text in frame.additions.items() if at >= known}),
-        frozenset(at for at in frame.unthinking if at >= live),
+        frozenset(at for at in frame.unthinking if at >= goes_on),
     )
 
 

@@ -44,6 +44,14 @@ class Meter:
         """This meter after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
         return replace(self, ratio=max(self.ratio, actual_tokens / max(1, self.fixed_tokens + counted_tokens)))
 
+    def doubted(self, counted_tokens: int, limit_tokens: int) -> Meter:
+        """This meter after a prompt was refused that should have been within `limit_tokens`, without numbers.
+
+        Not doubted more than a tokenizer can be off: perhaps it was the bytes, or the window is smaller.
+        """
+        counted = max(1, self.fixed_tokens + counted_tokens)
+        return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, (limit_tokens + 1) / counted)))
+
 
 def used_input_tokens(response: object) -> int:
     """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing."""

@@ -24,10 +24,13 @@ from applier.settings import SessionSettings
 from applier.store.protocol import Store
 from planner.errors import StoreError
 
-__all__ = ["Pipeline"]
+__all__ = ["REARM_SHARE", "Pipeline"]
 
+FORCED = Bounds(may_veto=False)
+"""Of a step that the window forces."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""After a step has run or was refused, the prompt grows by this share of the limit before it is tried again."""
+"""After a step has run or was refused, the prompt grows by this share of the limit, or by what was missing, before
+it is tried again."""
 LEAST_SAVINGS_SHARE = 0.4
 """In a small window, saving this share of the limit is enough whatever a preset's constant says."""
 WANTED_SHARE = 0.05
@@ -56,31 +59,38 @@ class Pipeline:
 
     def step_through(self) -> None:
         """The tiers whose triggers fire, cheapest first."""
-        for step in self.preset.steps if self._may_store() else ():
+        for step in self.preset.steps:
+            if not self._may_store():
+                return
             reading = self.run.reading(self.clock())
             fired = next((when for when in step.when if when.fires(reading)), None)
-            if fired is None or self._rests(step):
+            if fired is None:
                 continue
             forced = reading.level in ("critical", "exhausted")
-            bounds = Bounds(may_veto=not forced)
+            bounds = FORCED if forced else Bounds()
             if not forced and not reading.requested:
                 least = min(step.min_savings_tokens, int(reading.limit_tokens * LEAST_SAVINGS_SHARE))
                 bounds = Bounds(least, step.max_payback_calls)
+            if not reading.requested and self._rests(step.tier, bounds):
+                continue
             trigger = reading.requested or (reading.level if forced else fired.name)
             done = self.attempt(step.tier, trigger, bounds)
-            if done.tier and not _is_unconditional(step):
-                self._rearm(step, forced)
+            if done.applied and not _is_unconditional(step):
+                self._rest(step.tier, bounds)
+                self._rest(step.tier, FORCED)
 
     def _may_store(self) -> bool:
         """False for a while after the store has failed: a plan would be made in vain at every call."""
         return self.clock() >= self.run.store_rests_until
 
-    def _rests(self, step: Step) -> bool:
-        return self.run.tokens < self.run.rearm.get(self.name_of(step.tier), 0) and not self.run.requested
+    def _rests(self, tier: Tier, bounds: Bounds) -> bool:
+        run = self.run
+        return run.tokens < max(run.held_below, run.rearm.get((self.name_of(tier), bounds), 0))
 
-    def _rearm(self, step: Step, forced: bool) -> None:
-        share = FORCED_REARM_SHARE if forced else REARM_SHARE
-        self.run.rearm[self.name_of(step.tier)] = self.run.tokens + int(self.run.limit_tokens * share)
+    def _rest(self, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> None:
+        share = FORCED_REARM_SHARE if bounds == FORCED else REARM_SHARE
+        wait = max(missing_tokens, int(self.run.limit_tokens * share))
+        self.run.rearm[self.name_of(tier), bounds] = self.run.tokens + wait
 
     def attempt(
         self,
@@ -100,16 +110,21 @@ class Pipeline:
                 drafted = self._drafted(edits) if edits is not None else None
             except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
                 self.speak("tier_failed", f"{type(error).__name__}: {error}", trigger=trigger, tier=name)
+                self._rest(tier, bounds)
                 return self._nothing(name, f"{type(error).__name__}: {error}")
             if drafted is None:
                 return self._nothing("", "nothing to do")
             problem = objection(self.run, drafted, bounds, self._model)
             if dry_run:
-                return self._result(name, problem or drafted.edits.reason, drafted)
-            if problem:
-                self.speak("not_worth_it", problem, trigger=trigger, tier=name, **drafted.numbers)
-                return self._nothing(name, problem)
-            return self._take(drafted, name, trigger, bounds)
+                return self._result(name, problem.reason if problem else drafted.edits.reason, drafted)
+            if problem is not None:
+                self.speak("not_worth_it", problem.reason, trigger=trigger, tier=name, **drafted.numbers)
+                self._rest(tier, bounds, problem.missing_tokens)
+                return self._nothing(name, problem.reason)
+            done = self._take(drafted, name, trigger, bounds)
+            if not done.applied:
+                self._rest(tier, bounds)
+            return done
 
     def situation(self, new_from: int | None = None, focus: str = "") -> Situation:
         """The session as a tier sees it."""

@@ -6,7 +6,7 @@ Simulates calls, prices and the clock; calls no model. Checks every list that it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from applier.session.events import Event
@@ -42,11 +42,15 @@ class Call:
     invalidated_tokens: int
     """Tokens of the call before that were sent again differently, or not at all."""
     limit_tokens: int
+    unanswered_tokens: int
+    """Of system and newest message alone: nothing that a session may do makes it less."""
     level: Level
     violations: tuple[str, ...]
     """Rules of the API that the sent list breaks and the history does not."""
     events: tuple[Event, ...]
     """What happened in this call."""
+    sent: Sequence[object] = field(repr=False)
+    """The list; messages that are not touched are the transcript's own objects."""
 
     def cost(self, read_price: float, write_price: float = WRITE_5_MINUTES) -> float:
         """Input cost in units of one uncached input token."""
@@ -87,6 +91,11 @@ class Replay:
     def exceeded(self) -> int:
         """Calls whose prompt was over what a prompt may have."""
         return sum(call.sent_tokens > call.limit_tokens for call in self.calls)
+
+    @property
+    def unavoidable(self) -> int:
+        """How many of these had one newest message that is larger alone."""
+        return sum(call.sent_tokens > call.limit_tokens < call.unanswered_tokens for call in self.calls)
 
     @property
     def violations(self) -> list[str]:
@@ -197,9 +206,11 @@ class _Watch:
             cached_tokens=(self._fixed if self._before else 0) + sum(counted[:same]),
             invalidated_tokens=sum(self._counted[same:]),
             limit_tokens=state.limit_tokens,
+            unanswered_tokens=self._fixed + sum(counted[-1:]),
             level=state.level,
             violations=tuple(self._broken(history, sent)),
             events=tuple(events[self._said :]),
+            sent=sent,
         )
         self._before, self._counted, self._said = sent, counted, len(events)
         return made

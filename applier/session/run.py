@@ -6,7 +6,7 @@ Decides nothing: `pipeline` does, and only there is a frame taken into force.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from applier.session.commit import Committed
@@ -52,8 +52,10 @@ class Run:
     facts_at: float | None = None
     kept_tokens: int = 0
     """Of the prompt right after the last compaction."""
-    rearm: dict[str, int] = field(default_factory=dict)
-    """Below so many tokens a step, by the name of its tier, is not tried again."""
+    rearm: dict[tuple[str, Hashable], int] = field(default_factory=dict)
+    """Below so many tokens a tier, by its name and the bounds it ran in, is not tried again."""
+    held_below: int = 0
+    """Below so many tokens no step is tried again: a compaction was taken back."""
     store_rests_until: float = 0.0
     """The store has failed: nothing is tried that would need it before this time."""
     undoable: list[Committed] = field(default_factory=list)

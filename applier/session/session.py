@@ -19,7 +19,7 @@ from applier.session.assembly import Wishes, assemble_engine, resume
 from applier.session.compaction import Compaction, SessionState
 from applier.session.events import Event, Hooks
 from applier.session.lazy_store import LazyStore
-from applier.session.length_errors import WINDOW_EXCEEDED, read_too_long
+from applier.session.length_errors import WINDOW_EXCEEDED, read_too_long, stop_reason_of
 from applier.session.meter import used_input_tokens
 from applier.session.presets import Preset
 from applier.session.triggers import prompt_limit_tokens
@@ -27,6 +27,7 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, Store
 from planner.api import PlannerChoice
+from planner.errors import ReferenceNotFound
 from planner.lines import turn_lines
 from planner.messages import Block
 
@@ -76,7 +77,7 @@ class Session:
         default file, opened when first needed. `hooks` maps event kinds (``"*"`` for all) to callables.
 
         Raises:
-            SettingsError: an unknown preset, or system and tools alone leave no room in the window.
+            SettingsError: an unknown preset or planner, or system and tools alone leave no room in the window.
             StoreError: `session_id` was given and the store cannot be read.
         """
         given = settings or load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
@@ -116,12 +117,13 @@ class Session:
     def observe(self, response: object) -> None:
         """Take the provider's answer to the list last prepared: its ``usage`` calibrates the counter.
 
-        `response` is an SDK message, a dict, or the usage itself; anything else is ignored.
+        `response` is an SDK message, a dict, or the usage itself; anything else is ignored. An answer that the
+        window cut off has the next `prepare` compact.
         """
         with self._lock:
             run = self._engine.pipeline.run
             run.meter = run.meter.calibrated(run.sent_counted, used_input_tokens(response))
-            if getattr(response, "stop_reason", None) == WINDOW_EXCEEDED:
+            if stop_reason_of(response) == WINDOW_EXCEEDED:
                 self._engine.request("window_exceeded")
 
     def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:
@@ -158,7 +160,8 @@ class Session:
     def restore(self, reference: str, *, lines: tuple[int, int] | None = None, search: str | None = None) -> Restored:
         """The stored original behind `reference` (``h1a2b3c4d:t12``, or ``t12`` of this session).
 
-        Whole, the lines first to last (from 1, included), or those that match `search`.
+        Whole, the lines first to last (from 1, included), or those that match `search`. After a restart the turns
+        behind the last compaction are known again from the first `prepare` on; all that was removed always is.
 
         Raises:
             ReferenceNotFound: nothing in this store has that name.
@@ -167,7 +170,12 @@ class Session:
             store, run = self._store(), self._engine.pipeline.run
             if ":" not in reference and len(run.ledger):
                 reference = f"{store.save_history(run.ledger.history)}:{reference.strip()}"
-            return store.restore(reference, lines=lines, search=search)
+            try:
+                return store.restore(reference, lines=lines, search=search)
+            except ReferenceNotFound as error:
+                if run.last_call_at is not None or not len(run.ledger):
+                    raise
+                raise ReferenceNotFound(f"{error}; later turns are known once `prepare` was called") from None
 
     def search(self, text: str, limit: int = 20) -> list[tuple[str, int, str]]:
         """Where `text` (any case; else as a pattern) stands in the whole history: turn, line number, line."""

@@ -16,7 +16,7 @@ from planner.economics import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.thinking import thinking_policy
 from planner.validity import check_messages
 
-__all__ = ["Bounds", "Drafted", "measure", "objection"]
+__all__ = ["Bounds", "Drafted", "Objection", "measure", "objection"]
 
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
@@ -86,16 +86,28 @@ def _payback(run: Run, after: int, unchanged: int, edits: Edits, now: float) -> 
     return payback_calls(before, before - after, unchanged, run.prices.write, run.prices.read, planning)
 
 
-def objection(run: Run, drafted: Drafted, bounds: Bounds, model: str) -> str:
-    """Why the change is not to be made; empty if it may be."""
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a change is not to be made."""
+
+    reason: str
+    missing_tokens: int = 0
+    """So much more must be there before the same change can be worth it: what a plan leaves does not shrink."""
+
+
+def objection(run: Run, drafted: Drafted, bounds: Bounds, model: str) -> Objection | None:
+    """What speaks against the change; None if it may be made."""
     saved = drafted.tokens_before - drafted.tokens_after
+    missing = bounds.min_savings_tokens - saved
     if saved <= 0:
-        return f"it would not shrink: {drafted.tokens_before} to {drafted.tokens_after} tokens"
-    if saved < bounds.min_savings_tokens:
-        return f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}"
+        return Objection(f"it would not shrink: {drafted.tokens_before} to {drafted.tokens_after} tokens", missing)
+    if missing > 0:
+        return Objection(f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}", missing)
     if drafted.payback > bounds.max_payback_calls:
-        return f"it would pay back after {drafted.payback:.0f} calls, more than {bounds.max_payback_calls:.0f}"
-    return _broken_rule(run, drafted, model)
+        calls, most = drafted.payback, bounds.max_payback_calls
+        return Objection(f"it would pay back after {calls:.0f} calls, more than {most:.0f}")
+    broken = _broken_rule(run, drafted, model)
+    return Objection(broken) if broken else None
 
 
 def _broken_rule(run: Run, drafted: Drafted, model: str) -> str:

@@ -139,9 +139,22 @@ def test_other_errors_and_retries_are_the_sdks(new_session, conversation):
 
 def test_an_answer_that_the_window_cut_off_is_asked_for_again(new_session, conversation):
     session = new_session(window_tokens=60_000)
-    with Loopback([say("half an ans", "model_context_window_exceeded"), "whole"]) as server:
+    with Loopback([say("half an ans", "model_context_window_exceeded"), "whole", "ok"]) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         assert create(client, conversation[:45]) == "whole"
+        assert create(client, conversation[:45]) == "ok"
+    first, second, third = bodies(server)
+    assert len(second) < len(first)
+    assert third == second, "it was compacted for that already"
+
+
+@pytest.mark.parametrize("ask", [stream, raw_events, asynchronous_stream])
+def test_after_a_stream_that_the_window_cut_off_the_next_request_is_shorter(new_session, conversation, ask):
+    session = new_session(window_tokens=60_000)
+    with Loopback([say("half an ans", "model_context_window_exceeded"), "whole"]) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        assert ask(client, conversation[:45]) == "half an ans"
+        assert ask(client, conversation[:45]) == "whole"
     first, second = bodies(server)
     assert len(second) < len(first)
 

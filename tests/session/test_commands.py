@@ -1,6 +1,7 @@
 """compact, dry run, recover, undo, restore, search, subagents, requests: what callers ask for by name."""
 
 import pytest
+from anthropic.types import Message
 
 from applier.session import PRESETS, Session
 from applier.session.length_errors import TooLong, read_too_long
@@ -98,6 +99,15 @@ def test_prompt_too_long_gets_one_shorter_list(session_of, preset):
     assert session.prepare(history) == shorter
 
 
+def test_a_refusal_without_numbers_is_not_the_end_of_the_session(session_of):
+    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    before = session.prepare(history)
+    shorter = session.recover(history, RefusedError("request body", 413))
+    assert len(str(shorter)) < len(str(before)) / 2
+    grown = [*history, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "And the other?"}]
+    assert session.prepare(grown)[: len(shorter)] == shorter, "one refusal must not make every later prompt too long"
+
+
 def test_another_error_is_not_ours(session_of):
     session = session_of()
     session.prepare(make_session(60))
@@ -128,7 +138,12 @@ class RefusedError(Exception):
         ("prompt is too long: 214,001 tokens > 200,000 maximum", TooLong(214_001, 200_000)),
         (RefusedError("Error code: 400 - prompt is too long", 400), TooLong()),
         (RefusedError("request body", 413), TooLong()),
-        ("This model's maximum context length is 8192 tokens", TooLong()),
+        ("This model's maximum context length is 8192 tokens", TooLong(0, 8_192)),
+        (
+            "maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens",
+            TooLong(9_001, 8_192),
+        ),
+        ("`max_tokens` exceed context limit: 199211 + 20000 > 200000, decrease", TooLong(199_211, 180_000)),
         ({"stop_reason": "model_context_window_exceeded", "content": []}, TooLong()),
         ({"stop_reason": "end_turn", "content": "the prompt is too long"}, None),
         (RefusedError("invalid api key", 401), None),
@@ -151,12 +166,14 @@ def test_usage_calibrates_the_counter(session_of):
     session.observe("what is this")
 
 
-def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of):
-    from anthropic.types import Message
+CUT_OFF = {"stop_reason": "model_context_window_exceeded", "usage": None}
 
+
+@pytest.mark.parametrize("answer", [CUT_OFF, Message.model_construct(**CUT_OFF)])
+def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of, answer):
     session, history = session_of(window_tokens=ROOMY), make_session(60)
     session.prepare(history)
-    session.observe(Message.model_construct(stop_reason="model_context_window_exceeded", usage=None))
+    session.observe(answer)
     assert len(session.prepare(history)) < len(history)
 
 
@@ -177,6 +194,12 @@ def test_system_and_tools_that_leave_no_room_are_an_error_not_a_loop(session_of)
 def test_an_unknown_preset_is_named(session_of):
     with pytest.raises(SettingsError, match="three-layer"):
         session_of(preset="layers")
+
+
+@pytest.mark.parametrize("planner", ["gpt-5", None, object()])
+def test_an_unknown_planner_is_said_at_once(tmp_path, planner):
+    with pytest.raises(SettingsError, match="have a propose method"):
+        Session(store=tmp_path / "store.db", planner=planner or 5)
 
 
 def test_claude_auto_compact_off_leaves_only_what_is_asked_for(session_of, monkeypatch):

@@ -80,8 +80,8 @@ def test_hooks_hear_everything_may_veto_and_cannot_break(session_of):
     def broken(event):
         raise RuntimeError("a hook's own trouble")
 
-    session = session_of(hooks={"*": [heard.append, broken], "pre_compact": veto}, window_tokens=8_000)
-    Agent(session).play(make_session(50))
+    session = session_of(hooks={"*": [heard.append, broken], "pre_compact": veto}, window_tokens=24_000)
+    Agent(session).play(make_session(200))
     assert heard == session.log()
     assert "vetoed" in kinds(session)
     done = [event for event in session.log() if event.kind == "post_compact" and event.trigger != "arrival"]

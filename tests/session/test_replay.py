@@ -1,8 +1,11 @@
 """A transcript through a session, call by call: the numbers add up, and real ones never go wrong."""
 
+from dataclasses import fields, replace
+
 import pytest
 
 from applier.session import PRESETS
+from applier.session.measure.needs import count_needs
 from applier.session.measure.presets import Job, Row, run, totals
 from applier.session.replay import replay
 from applier.store import open_store
@@ -52,8 +55,10 @@ def test_the_system_prompt_counts_and_is_cached(replayed):
 
 
 def test_totals_are_by_window_and_cost():
+    zeros = {field.name: 0 for field in fields(Row)}
+
     def row(preset, window, cost):
-        return Row("t", preset, window, 1, 0, 10, 0, 10, 0, 0, 0, (cost, cost, cost))
+        return Row(**zeros | {"preset": preset, "window_tokens": window, "costs": (cost, cost, cost)})
 
     found = totals([row("a", 32, 3.0), row("b", 32, 1.0), row("a", 32, 3.0), row("a", 200, 9.0)])
     assert [(total.preset, total.window_tokens, total.costs[0]) for total in found] == [
@@ -61,6 +66,19 @@ def test_totals_are_by_window_and_cost():
         ("a", 32, 6.0),
         ("a", 200, 9.0),
     ]
+
+
+def test_names_that_were_removed_and_are_needed_again_are_missed(replayed):
+    """The agent reads a file, much else, and then names what stood in the file alone."""
+    messages = make_session(40)
+    messages[2]["content"][0]["content"] = "the port is in wobble_port_setting"
+    messages += [{"role": "assistant", "content": "Now wobble_port_setting is next."}]
+    whole = replayed(messages, "off", 10**6)
+    needed, met = count_needs(whole.calls, messages)
+    assert needed == met > 0
+    cut = [replace(call, sent=call.sent[3:]) for call in whole.calls]
+    needed_still, met = count_needs(cut, messages)
+    assert needed_still == needed > met
 
 
 SMALL = 60_000

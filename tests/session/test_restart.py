@@ -9,7 +9,7 @@ import pytest
 
 from applier.session import Session
 from applier.store import open_store
-from planner import StoreDamaged, StoreError
+from planner import ReferenceNotFound, StoreDamaged, StoreError
 from planner.validity import check_messages
 from tests.session.agent import Agent, Clock
 from tests.strategies import make_session
@@ -64,6 +64,19 @@ def test_a_session_id_continues_with_view_log_and_undo(tmp_path, replaces):
         assert list(again.restore("t2").messages) == history[1:3]
         assert again.undo()
         assert again.prepare(agent.messages) == history
+
+
+def test_turns_behind_the_last_compaction_are_known_from_the_first_call_on(tmp_path):
+    path, history = tmp_path / "store.db", make_session(40)
+    session = opened(path)
+    assert session.compact(history[:-4]).applied
+    session.prepare(history)
+    again = opened(path)
+    newest = f"t{len(history) // 2}"
+    with pytest.raises(ReferenceNotFound, match="once `prepare` was called"):
+        again.restore(newest)
+    again.prepare(history)
+    assert list(again.restore(newest).messages) == history[-4:-2]
 
 
 def test_another_session_id_begins_anew(tmp_path):

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
+from applier.session.measure.needs import count_needs
 from applier.session.replay import Replay, replay
 from applier.store import open_store
 from applier.transcripts import read_transcript
@@ -43,8 +44,14 @@ class Row:
     peak_tokens: int
     exceeded: int
     """Calls whose prompt was over what it may have."""
+    unavoidable: int
+    """How many of these had one newest message that is larger alone."""
     violations: int
     unrestorable: int
+    needed: int
+    """Names that the agent's messages take from before them."""
+    met: int
+    """How many of these stood in what was sent."""
     costs: tuple[float, ...]
     """At each of `CACHE_READ_PRICES`, in uncached input tokens."""
 
@@ -60,6 +67,12 @@ class Total:
     def sum(self, name: str) -> int:
         """Over all transcripts."""
         return sum(getattr(row, name) for row in self.rows)
+
+    @property
+    def exceeded_transcripts(self) -> tuple[int, int]:
+        """Transcripts in which a prompt was too long, and how many of them had one that could have been shorter."""
+        over = [row for row in self.rows if row.exceeded]
+        return len(over), sum(row.exceeded > row.unavoidable for row in over)
 
     @property
     def costs(self) -> tuple[float, ...]:
@@ -80,10 +93,10 @@ def run(job: Job) -> Row:
             system=transcript.system,
             replace=job.replace,
         )
-    return _row(job, done)
+    return _row(job, done, *count_needs(done.calls, transcript.messages))
 
 
-def _row(job: Job, done: Replay) -> Row:
+def _row(job: Job, done: Replay, needed: int, met: int) -> Row:
     return Row(
         transcript=job.path.stem,
         preset=job.preset,
@@ -94,8 +107,11 @@ def _row(job: Job, done: Replay) -> Row:
         invalidated_tokens=done.invalidated_tokens,
         peak_tokens=done.peak_tokens,
         exceeded=done.exceeded,
+        unavoidable=done.unavoidable,
         violations=len(done.violations),
         unrestorable=len(done.unrestorable),
+        needed=needed,
+        met=met,
         costs=tuple(done.cost(price) for price in CACHE_READ_PRICES),
     )
 

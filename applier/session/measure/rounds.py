@@ -6,7 +6,7 @@ Counts lines that may never be lost, word for word; calls no model.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,24 +59,29 @@ def _round(
 ) -> Round:
     sent = session.compact(messages).messages
     text = _plain_text(sent)
-    constraints, failures = ((sum(line in text for line in lines), len(lines)) for lines in early)
+    evidence = gather_evidence(read_history(messages), counter)
+    constraints, failures = ((sum(line in text for line in lines), len(lines)) for lines in _shown(evidence, early))
     tokens = counter.messages(map(plain_message, messages)), counter.messages(map(plain_message, sent))
     return Round(*tokens, constraints, failures)
 
 
 def _early_lines(messages: Sequence[object], counter: TokenCounter) -> tuple[list[str], list[str]]:
-    """Binding words and failure lines of the early turns, as they stand in a view."""
-    evidence = gather_evidence(read_history(messages), counter)
-    turns = list(evidence.turns.values())
+    """Binding words and failure lines of the early turns."""
+    turns = list(gather_evidence(read_history(messages), counter).turns.values())
     early = turns[: int(len(turns) * EARLIEST_SHARE)]
     constraints = [turn.lines[number - 1] for turn in early for number in turn.constraint_lines]
     failures = [turn.lines[number - 1] for turn in early for number in turn.failure_lines]
-    return _shown(evidence, constraints), _shown(evidence, failures)
+    return _texts(constraints), _texts(failures)
 
 
-def _shown(evidence: Evidence, lines: Sequence[Line]) -> list[str]:
-    texts = (" ".join(evidence.shown(clean(line.text)).split()) for line in lines)
-    return [text for text in texts if text]
+def _texts(lines: Sequence[Line]) -> list[str]:
+    return [line.text for line in lines if line.text.strip()]
+
+
+def _shown(evidence: Evidence, parts: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """The lines as a view says them, which leaves the root of the history out of paths."""
+    for texts in parts:
+        yield [" ".join(evidence.shown(clean(text)).split()) for text in texts]
 
 
 def _plain_text(messages: Sequence[object]) -> str:

@@ -60,7 +60,8 @@ class PlanTurns:
         target = self.target_tokens_for(situation)
         plan = situation.make_plan(history, target, situation.focus, rules_only=self.rules_only)
         plan = changed_decisions(plan, plan.bound_history or history, dict.fromkeys(kept, "keep"))
-        return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan)
+        unweighed_from = len(situation.ledger) - self.keep_last_messages if self.keep_last_messages else None
+        return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan, unweighed_from=unweighed_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
         """What the planner is asked for, by the counter: the goal without what stands beside its plan."""
@@ -107,7 +108,7 @@ class SnipMiddle:
             return None
         last = len(situation.ledger)
         plan = _positional_plan(situation, self.name, partial(self._strategy, last, situation.wanted))
-        return Edits(f"{_counts(plan)}, by place", plan=plan)
+        return Edits(f"{_counts(plan)}, by place", plan=plan, unweighed_from=0)
 
     def _strategy(self, last: int, wanted: Collection[str], turn: Turn) -> Strategy:
         ends = turn.start < self.keep_first or turn.stop > last - self.keep_last
@@ -133,7 +134,7 @@ class RetreatHead:
         if border == 0:
             return None
         plan = _positional_plan(situation, self.name, lambda turn: "drop" if turn.start < border else "keep")
-        return Edits(f"{_counts(plan)}, oldest first", plan=plan)
+        return Edits(f"{_counts(plan)}, oldest first", plan=plan, unweighed_from=0)
 
 
 def changed_decisions(plan: CompactionPlan, history: History, strategies: dict[str, Strategy]) -> CompactionPlan:

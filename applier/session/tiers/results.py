@@ -19,6 +19,8 @@ __all__ = ["BudgetResults", "ClearResults", "DemoteLarge", "StubRereads"]
 
 CURE_CHARACTERS = 70
 """About as long is the line on how to restore a result; what is not longer with it gains nothing."""
+PREVIEW_SHARE = 0.08
+"""A preview has at most so many characters for each token of the limit: in a small window less is shown."""
 TAIL_SHARE = 0.25
 """How much of a preview shows the end of a result: an error mostly stands there."""
 
@@ -38,7 +40,7 @@ class DemoteLarge:
         """Demote what has just arrived."""
         most = min(self.over_tokens, situation.limit_tokens * self.window_share)
         large = [result for result in situation.new_results() if situation.meter.prompt(result.tokens) > most]
-        return _previews(situation.ledger, large, self.preview_characters, "large output")
+        return _previews(situation, large, self.preview_characters, "large output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class BudgetResults:
             if self._fits(situation, [r for r in results if r not in chosen]):
                 break
             chosen.append(result)
-        return _previews(situation.ledger, chosen, self.preview_characters, "results of one message over budget")
+        return _previews(situation, chosen, self.preview_characters, "results of one message over budget")
 
     def _fits(self, situation: Situation, results: Sequence[Result]) -> bool:
         tokens = situation.meter.prompt(sum(result.tokens for result in results))
@@ -151,8 +153,9 @@ class StubRereads:
         return Edits(f"{len(stubbed)} unchanged re-reads", stand_ins=tuple(stubbed.values()))
 
 
-def _previews(ledger: Ledger, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
-    made = ((result, _preview(ledger, result, characters)) for result in results)
+def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
+    most = min(characters, int(situation.limit_tokens * PREVIEW_SHARE))
+    made = ((result, _preview(situation.ledger, result, most)) for result in results)
     shorter = tuple(p for result, p in made if len(p.text) + CURE_CHARACTERS < len(result.text))
     return Edits(f"{len(shorter)} results: {reason}", stand_ins=shorter) if shorter else None
 
