@@ -35,12 +35,14 @@ def key_for(edits: Edits, ledger: Ledger, before: Committed) -> str:
 
 
 def commit(frame: Frame, key: str, ledger: Ledger, store: Store, before: Committed) -> Committed:
-    """Store the history (unless `key` is stored already), the plan and its facts; then `frame` may be sent.
+    """Store the history (unless `key` holds all that `frame` changes), the plan and its facts; then it may be sent.
+
+    A stand-in reaches further than its own message: thinking behind it goes, too.
 
     Raises:
         StoreError: nothing may be sent that was not before.
     """
-    if key != before.key:
+    if key != before.key or any(message >= before.messages for message in frame.edited):
         before = replace(before, key=store.save_history(ledger.history), messages=len(ledger))
     plan_id = before.plan_id
     if frame.plan is not None and frame.plan is not before.frame.plan:

@@ -59,6 +59,20 @@ def everything_is_somewhere(history, sent, store):
     return all(message in sent or any(message in messages for messages in stored) for message in history)
 
 
+def test_thinking_that_goes_with_an_older_result_is_stored_first(session_of, store):
+    history = make_session(12)
+    for message in history[1::2]:
+        message["content"].insert(0, {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"})
+    for message in history[2::2]:
+        message["content"][0]["content"] = "a line of some result\n" * 30
+    agent = Agent(session_of(preset="s06", window_tokens=200_000))
+    for message in history:
+        if message["role"] == "assistant":
+            assert everything_is_somewhere(agent.messages, agent.call(), store)
+        agent.messages.append(message)
+    assert str(agent.sent[-1]).count("Let me see.") < len(agent.sent[-1]) // 2
+
+
 @pytest.mark.parametrize("replaces", [False, True])
 def test_nothing_to_do_means_the_same_objects(session_of, replaces):
     session = session_of(window_tokens=1_000_000)
