@@ -84,8 +84,8 @@ FILES = Allowance(files=5, tokens_each=5_000, tokens_in_all=50_000)
 """Three-layer pipeline: at most 5 files, 5,000 tokens each, 50,000 in all."""
 
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""The less is kept, the less every call costs and the more the agent misses. Measured on 51 sessions at 200k tokens:
-a fifth of the limit costs half as much again as a tenth, for three hundredths more of the names that it needs."""
+"""The less is kept, the less every call costs and the more the agent misses. On three long sessions at 200,000 tokens,
+from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
 RELEVANCE = Preset(
     "relevance",
     arrival=(StubRereads(), DemoteLarge(10_000, 8_000), SAFE_ARRIVAL),

@@ -19,7 +19,7 @@ from applier.store.protocol import Store
 from planner.api import PlannerChoice
 from planner.economics import WRITE_5_MINUTES
 from planner.errors import StoreError
-from planner.messages import plain_message
+from planner.messages import blocks, plain_message
 from planner.tokens import TokenCounter
 from planner.validity import check_messages
 
@@ -43,7 +43,7 @@ class Call:
     """Tokens of the call before that were sent again differently, or not at all."""
     limit_tokens: int
     unanswered_tokens: int
-    """Of system and newest message alone: nothing that a session may do makes it less."""
+    """Of system, newest message and the call it answers alone: nothing that a session may do makes it less."""
     level: Level
     violations: tuple[str, ...]
     """Rules of the API that the sent list breaks and the history does not."""
@@ -94,7 +94,7 @@ class Replay:
 
     @property
     def unavoidable(self) -> int:
-        """How many of these had one newest message that is larger alone."""
+        """How many of these were as long by system and unanswered messages alone."""
         return sum(call.sent_tokens > call.limit_tokens < call.unanswered_tokens for call in self.calls)
 
     @property
@@ -206,7 +206,7 @@ class _Watch:
             cached_tokens=(self._fixed if self._before else 0) + sum(counted[:same]),
             invalidated_tokens=sum(self._counted[same:]),
             limit_tokens=state.limit_tokens,
-            unanswered_tokens=self._fixed + sum(counted[-1:]),
+            unanswered_tokens=self._fixed + sum(counted[-2 if _answers_a_call(sent) else -1 :]),
             level=state.level,
             violations=tuple(self._broken(history, sent)),
             events=tuple(events[self._said :]),
@@ -243,6 +243,10 @@ def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
             continue
         if held != plain[: len(held)]:
             yield f"{stored.key} is not the transcript as it was"
+
+
+def _answers_a_call(sent: Sequence[object]) -> bool:
+    return any(block["type"] == "tool_result" for block in blocks(plain_message(sent[-1])))
 
 
 def _is_compaction(event: Event) -> bool:

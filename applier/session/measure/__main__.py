@@ -67,7 +67,7 @@ def _preset_table(rows: Iterable[Row]) -> Table:
     table = Table(
         title="Input cost in millions of uncached input tokens, at three cache-read prices",
         caption="names: of those the agent's messages take from before them, how many stood in what was sent; "
-        "too long: transcripts with a prompt over the window (and those where not one message alone was)",
+        "too long: transcripts with a prompt over the window (where system and unanswered messages alone were not)",
     )
     table.add_column("window")
     table.add_column("preset")

@@ -45,7 +45,7 @@ class Row:
     exceeded: int
     """Calls whose prompt was over what it may have."""
     unavoidable: int
-    """How many of these had one newest message that is larger alone."""
+    """How many of these were too long by system and unanswered messages alone."""
     violations: int
     unrestorable: int
     needed: int
