@@ -13,6 +13,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+import anthropic
 import pytest
 
 from applier.settings import SessionSettings
@@ -51,6 +52,8 @@ def test_python_runs(tmp_path, monkeypatch):
     assert names["messages"][-1]["content"][0].text == "Done."
     assert names["result"]["type"] == "tool_result"
     names["session"].close()
+    for client in [value for value in names.values() if isinstance(value, anthropic.Anthropic)]:
+        client.close()
 
 
 def run(command: str, folder: Path) -> str:
