@@ -66,6 +66,8 @@ class _State:
     named: bytearray
     understood: bytearray
     standing: dict[str, set[int]] = field(default_factory=dict)
+    line_costs: dict[Line, int] = field(default_factory=dict)
+    """Of the lines that were asked for."""
 
 
 def picks_in_order(ground: Ground, budget_tokens: float) -> list[Pick]:
@@ -164,12 +166,17 @@ def _cost(ground: Ground, state: _State, pick: Pick) -> float:
     added = [lines[number - 1] for number in pick.numbers if number not in (standing or ())]
     if not added:
         return 0.0
-    return sum(ground.counter.raw(_shown(ground, line)) + GAP_TOKENS for line in added) + head
+    return sum(_line_cost(ground, state, line) for line in added) + head
 
 
-def _shown(ground: Ground, line: Line) -> str:
-    text = ground.evidence.shown(line.text)
-    return dense([text])[0] if line.part in ("call", "result") else text
+def _line_cost(ground: Ground, state: _State, line: Line) -> int:
+    """Raw tokens of a line as it will be shown; a line comes up in many picks and is counted once."""
+    cost = state.line_costs.get(line)
+    if cost is None:
+        text = ground.evidence.shown(line.text)
+        shown = dense([text])[0] if line.part in ("call", "result") else text
+        cost = state.line_costs[line] = ground.counter.raw(shown) + GAP_TOKENS
+    return cost
 
 
 def _gain(ground: Ground, state: _State, pick: Pick) -> float:

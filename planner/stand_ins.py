@@ -141,12 +141,14 @@ class _Entry:
     def excerpt(self, lines: Sequence[Line], follows: bool) -> str:
         """Lines of a tool; `follows` says that the first follows directly what stands above."""
         parts: list[str] = []
+        above = 0
         for run in _neighbours(lines, self.binds):
+            follows = run[0].number == above + 1 if parts else follows
             texts = self.text(run).split("\n")
             texts = texts if self.binds(run[0]) else dense(texts)
             cut = run[0].continues or (not follows and _OPENING.match(texts[0]))
             parts.append(("…" if cut else " " * follows) + "\n ".join(texts))
-            follows = any(line.number == run[-1].number + 1 for line in lines)
+            above = run[-1].number
         return "\n".join(parts)
 
     def binds(self, line: Line) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from planner.evidence import TurnEvidence
 from planner.guards import preview_lines
@@ -15,24 +15,25 @@ CLAIMS_SHARE = 0.2
 
 
 def standing_lines(request: PlanRequest, whole: frozenset[str]) -> Mapping[str, frozenset[int]]:
-    """Line numbers by id of each turn that does not stand `whole`; turns of which none must stand are left out."""
+    """Line numbers by id of each turn that does not stand `whole`."""
     turns = {turn_id: turn for turn_id, turn in request.evidence.turns.items() if turn_id not in whole}
     standing = {
         turn_id: set(turn.obligations | (preview_lines(turn) if turn.turn.live else frozenset()))
         for turn_id, turn in turns.items()
     }
     left = request.target_tokens * CLAIMS_SHARE
-    for turn, number in _claims(turns):
+    for turn, number in _claims(turns.values()):
         if number not in standing[turn.turn.id]:
             left -= request.counter.text(turn.lines[number - 1].text)
             if left < 0:
                 break
             standing[turn.turn.id].add(number)
-    return {turn_id: frozenset(numbers) for turn_id, numbers in standing.items() if numbers or turns[turn_id].turn.live}
+    return {turn_id: frozenset(numbers) for turn_id, numbers in standing.items()}
 
 
-def _claims(turns: Mapping[str, TurnEvidence]) -> Iterator[tuple[TurnEvidence, int]]:
+def _claims(turns: Iterable[TurnEvidence]) -> Iterator[tuple[TurnEvidence, int]]:
     """Each claim, kind by kind, of each kind the newest first."""
-    for kind in range(3):
-        for turn in reversed(list(turns.values())):
-            yield from ((turn, number) for number in turn.claims[kind])
+    newest_first = list(turns)[::-1]
+    for of_kind in zip(*(turn.claims for turn in newest_first), strict=True):
+        for turn, numbers in zip(newest_first, of_kind, strict=True):
+            yield from ((turn, number) for number in numbers)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anthropic
 
 from applier.integrations.stream_usage import listening
-from applier.session.length_errors import WINDOW_EXCEEDED
+from applier.session.length_errors import WINDOW_EXCEEDED, stop_reason_of
 
 if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
@@ -47,7 +47,7 @@ class Exchange:
         if not response.http_response.is_success:
             http = response.http_response
             too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
-        elif getattr(self.answer, "stop_reason", None) == WINDOW_EXCEEDED:
+        elif stop_reason_of(self.answer) == WINDOW_EXCEEDED:
             too_long = self.answer
         shorter = None if too_long is None else self.session.recover(self.body["messages"], too_long)
         return None if shorter is None else self._with(shorter)

@@ -13,10 +13,10 @@ from itertools import chain
 from planner.evidence.calls import Call
 from planner.lines import Line, Statement, statements
 
-__all__ = ["Failures", "failures_of", "setback_lines"]
+__all__ = ["Failures", "failures_of"]
 
 REPORT_LINES = 4
-"""At most this many statements of one failed result are obligations: the decisive ones."""
+"""At most this many statements of one failed result are told; the first of them is decisive."""
 SHORT_RESULT_LINES = 3
 """What a call read is looked through for signs of failure only when it is this short."""
 
@@ -100,48 +100,44 @@ _ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Line numbers of one turn that show its failures, ascending; empty when nothing failed."""
+    """Line numbers of one turn that tell of failures and setbacks, ascending; empty when there were none."""
 
     lines: tuple[int, ...]
-    """All that tell of them."""
+    """All that tell of failures."""
     decisive: tuple[int, ...]
     """Of each failure the statement that says most."""
+    setbacks: tuple[int, ...]
+    """In which the agent says that something is not as it was hoped."""
 
 
 def failures_of(lines: Sequence[Line], calls: Iterable[Call]) -> Failures:
-    """What of one turn shows failures: reports in results, the agent's own admissions."""
+    """What of one turn shows failures: reports in results, the agent's own admissions; and its setbacks."""
     said = tuple(statements(lines))
     reports = [report for call in calls if (report := _report(said, call))]
-    admitted = {n for statement in said if _agent_admits(statement) for n in statement.numbers} | set(
-        _told_before(said)
+    admitted = [statement for statement in said if _agent_says(_ADMITTED, statement)] + list(_told_before(said))
+    return Failures(
+        lines=_numbers(chain(admitted, *reports)),
+        decisive=_numbers(chain(admitted, (report[0] for report in reports))),
+        setbacks=_numbers(statement for statement in said if _agent_says(_SETBACK, statement)),
     )
-    decisive = {number for report in reports for number in report[0].numbers}
-    told = {number for report in reports for statement in report for number in statement.numbers}
-    return Failures(tuple(sorted(told | admitted)), tuple(sorted(decisive | admitted)))
 
 
-def _told_before(said: Iterable[Statement]) -> Iterator[int]:
-    """Lines under a heading of errors in a summary that an earlier compaction left in the user's message."""
+def _numbers(said: Iterable[Statement]) -> tuple[int, ...]:
+    return tuple(sorted({number for statement in said for number in statement.numbers}))
+
+
+def _told_before(said: Iterable[Statement]) -> Iterator[Statement]:
+    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message."""
     inside = False
     for statement in said:
         if statement.part == "user" and _HEADING.match(statement.text):
             inside = bool(_ERRORS_HEADING.search(statement.text))
         elif inside and statement.part == "user" and statement.text.lstrip().startswith(("-", "*")):
-            yield from statement.numbers
+            yield statement
 
 
-def _agent_admits(said: Statement) -> bool:
-    return said.part == "assistant" and bool(_ADMITTED.search(said.text)) and not _NO_FAILURE.search(said.text)
-
-
-def setback_lines(lines: Sequence[Line]) -> tuple[int, ...]:
-    """Numbers of the lines in which the agent says that something is not as it was hoped."""
-    told = (
-        said.numbers
-        for said in statements(lines)
-        if said.part == "assistant" and _SETBACK.search(said.text) and not _NO_FAILURE.search(said.text)
-    )
-    return tuple(number for numbers in told for number in numbers)
+def _agent_says(pattern: re.Pattern[str], said: Statement) -> bool:
+    return said.part == "assistant" and bool(pattern.search(said.text)) and not _NO_FAILURE.search(said.text)
 
 
 def _report(said: Iterable[Statement], call: Call) -> list[Statement]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import failures_of, setback_lines
+from planner.evidence.failures import failures_of
 from planner.evidence.outdated import outdated_turns
 from planner.evidence.roots import common_root, without_root
-from planner.evidence.user_words import binding_lines, demand_lines, own_words
+from planner.evidence.user_words import bonds_of, own_words
 from planner.history import History, Turn
 from planner.lines import Line, statements, turn_lines
 from planner.tokens import TokenCounter
@@ -129,7 +129,7 @@ def _turn_evidence(
     history: History, turn: Turn, calls: tuple[Call, ...], superseded_by: str, counter: TokenCounter
 ) -> TurnEvidence:
     lines = turn_lines(history, turn)
-    failures = failures_of(lines, calls)
+    failures, bonds = failures_of(lines, calls), bonds_of(lines)
     return TurnEvidence(
         turn,
         lines,
@@ -137,8 +137,8 @@ def _turn_evidence(
         counter.messages(history.messages_of(turn)),
         failures.lines,
         failures.decisive,
-        binding_lines(lines),
-        demand_lines(lines),
-        setback_lines(lines),
+        bonds.lines,
+        bonds.demands,
+        failures.setbacks,
         superseded_by,
     )

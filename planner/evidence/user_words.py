@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from planner.lines import Line, statements
 
-__all__ = ["binding_lines", "demand_lines", "is_machine_text", "own_words"]
+__all__ = ["Bonds", "bonds_of", "is_machine_text", "own_words"]
 
 _MACHINE_TAGS = (
     "system-reminder|system_reminder|local-command-caveat|local-command-stdout|local-command-stderr|command-name|"
@@ -92,18 +93,25 @@ def _within(text: str, tag: str) -> tuple[str, bool]:
     return ("" if closed and closed.group(1).lower() == tag else tag), machine
 
 
-def binding_lines(lines: Sequence[Line]) -> tuple[int, ...]:
-    """Numbers of the lines whose words bind the agent: those of the user, and rules of the project."""
-    words = own_words(lines)
-    return tuple(sorted({*_bound_by(words), *_project_rules(lines, words)}))
+@dataclass(frozen=True, slots=True)
+class Bonds:
+    """Line numbers of one turn whose words bind the agent, ascending."""
+
+    lines: tuple[int, ...]
+    """Words of the user, and rules of the project."""
+    demands: tuple[int, ...]
+    """Of the user's those that say so: what must, may not, is preferred, or was answered to a question."""
 
 
-def demand_lines(lines: Sequence[Line]) -> tuple[int, ...]:
-    """Of the binding lines those that say so: what must, may not, is preferred, or was answered to a question."""
+def bonds_of(lines: Sequence[Line]) -> Bonds:
+    """What of one turn binds the agent, whoever's message carries it."""
     words = own_words(lines)
     bound = set(_bound_by(words))
     demands = (said.numbers for said in statements(words) if _BINDING.search(said.text) or _QUOTED.match(said.text))
-    return tuple(sorted(bound & {number for numbers in demands for number in numbers}))
+    return Bonds(
+        lines=tuple(sorted({*bound, *_project_rules(lines, words)})),
+        demands=tuple(sorted(bound & {number for numbers in demands for number in numbers})),
+    )
 
 
 def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> list[int]:
