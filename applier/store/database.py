@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -103,31 +104,29 @@ class Transaction:
 
 
 class Database:
-    """A connection that threads share, one transaction at a time; a forked process makes its own."""
+    """A connection that threads share, one transaction at a time.
+
+    Closed while the process forks: neither SQLite nor PostgreSQL has connections that survive it ("How To
+    Corrupt An SQLite Database File", 2.6).
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         """Connect at the first transaction."""
         self.dialect = dialect
         self.users = 0
         """How many stores share it."""
-        self._inherited: list[Any] = []
-        self._reset()
-
-    def _reset(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._connection: Any = None
+        with _databases_lock:
+            _databases.add(self)
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[Transaction]:
-        """All or nothing; what was written is on disk when the block ends. Not to be nested.
+        """All or nothing; what was written is on disk when the block ends. Not to be nested, and not to fork in.
 
         Raises:
             StoreError: the database could not do it; nothing was written.
         """
-        if self._process != os.getpid():
-            self._inherited.append(self._connection)  # closing it here would harm the parent's
-            self._reset()
         with self._lock, self._explained():
             connection = self._connected()
             try:
@@ -146,10 +145,23 @@ class Database:
 
     def close(self) -> None:
         """Close the connection; a later transaction opens a new one."""
-        if self._process == os.getpid() and self._connection is not None:
-            with self._lock:
-                self._connection.close()
-                self._connection = None
+        with self._lock:
+            self._disconnect()
+
+    def pause(self) -> None:
+        """Close the connection, and let no transaction begin until `resume`."""
+        self._lock.acquire()
+        with suppress(*self.dialect.errors):
+            self._disconnect()
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _connected(self) -> Any:
         if self._connection is None or getattr(self._connection, "closed", False):
@@ -163,3 +175,25 @@ class Database:
             yield
         except self.dialect.errors as error:
             raise self.dialect.explain(error) from error
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_databases_lock = threading.Lock()
+_paused: list[Database] = []
+
+
+def _before_fork() -> None:
+    _databases_lock.acquire()
+    for database in list(_databases):
+        database.pause()
+        _paused.append(database)
+
+
+def _after_fork() -> None:
+    while _paused:
+        _paused.pop().resume()
+    _databases_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -120,8 +120,12 @@ def _has_schema(connection: sqlite3.Connection) -> bool:
     return connection.execute(_SCHEMA).fetchone() is not None
 
 
-_shared: dict[tuple[int, int, int], Database] = {}
+_shared: dict[tuple[int, int], Database] = {}
 _shared_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a forked process must not find it held by a thread it does not have
+    os.register_at_fork(
+        before=_shared_lock.acquire, after_in_parent=_shared_lock.release, after_in_child=_shared_lock.release
+    )
 
 
 def shared_sqlite(path: Path, busy_timeout_seconds: float) -> Database:
@@ -129,9 +133,9 @@ def shared_sqlite(path: Path, busy_timeout_seconds: float) -> Database:
 
     SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once.
     """
-    _make_file(path)
-    with _shared_lock:
-        key = os.getpid(), *_inode(path)
+    with _shared_lock:  # around the making, too: see `_make_file`
+        _make_file(path)
+        key = _inode(path)
         database = _shared.get(key)
         if database is None:
             database = _shared[key] = Database(SqliteDialect(path, busy_timeout_seconds))
@@ -150,10 +154,15 @@ def release_sqlite(database: Database) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """An empty file that only its owner reads: transcripts hold secrets. One that is there keeps its mode."""
+    """An empty file that only its owner reads: transcripts hold secrets. One that is there keeps its mode.
+
+    It is opened only when it is new: closing a file takes every lock from it that the process holds, those of
+    other connections too (POSIX; "How To Corrupt An SQLite Database File", 2.2).
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise StoreError(f"{path}: the store cannot be made here: {error.strerror}") from error
 

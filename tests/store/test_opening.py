@@ -81,7 +81,7 @@ def test_a_file_that_is_no_database_is_refused_and_not_touched(sqlite_path):
 
 
 def test_a_folder_is_no_store(tmp_path):
-    with pytest.raises(StoreError, match="the store cannot be made here: Is a directory"):
+    with pytest.raises(StoreError, match="it cannot be opened; check that it is a file and may be written"):
         open_store(tmp_path)
 
 

@@ -26,6 +26,10 @@ def test_processes_share_a_store_and_one_that_is_killed_harms_nothing(store_url)
     run(store_url, "together", "fork", "kill")
 
 
+def test_a_store_opened_twice_in_one_process_loses_nothing_to_another(sqlite_path):
+    run(sqlite_path, "opened_again")
+
+
 def test_a_full_disk_leaves_what_was_there(sqlite_path):
     run(sqlite_path, "full")
 

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -99,21 +100,48 @@ def together(name):
         assert len(store.histories()) == 3 * 2 * len(grown("x")) == len(store.events())
 
 
-def fork(name):
-    """A store that was open before a fork works on both sides of it."""
+def opened_again(name):
+    """A store stays whole that is opened twice here, then opened and closed by another process."""
     with open_store(name) as store:
-        before = store.save_history(read_history([user("before")]))
+        store.save_history(read_history([user("before")]))
+        open_store(name).close()
+        subprocess.run([sys.executable, __file__, name, "look"], check=True)
+        key = store.save_history(read_history([user("after")]))
+        subprocess.run([sys.executable, __file__, name, "look"], check=True)
+        assert saved_in_another_process(name, key)
 
-        def in_child():
-            store.save_history(read_history([user("child")]))
-            assert store.load_history(before).messages == (user("before"),)
-            store.close()
 
-        child = spawn(in_child)
-        for history in grown("parent"):
-            store.save_history(history)
-        assert os.waitpid(child, 0)[1] == 0
+def look(name):
+    with open_store(name) as store:
+        assert store.verify() == []
+
+
+def saved_in_another_process(name, key):
+    program = "import sys; from applier.store import open_store; open_store(sys.argv[1]).load_history(sys.argv[2])"
+    return subprocess.run([sys.executable, "-c", program, name, key], check=False).returncode == 0
+
+
+def fork(name):
+    """A store that was open before a fork works on both sides of it, whoever closes it first."""
+    store = open_store(name)
+    before = store.save_history(read_history([user("before")]))
+    reading, writing = os.pipe()
+
+    def in_child():
+        assert store.load_history(before).messages == (user("before"),)
+        os.read(reading, 1)
+        store.save_history(read_history([user("child")]))
+        store.close()
+
+    child = spawn(in_child)
+    for history in grown("parent"):
+        store.save_history(history)
+    store.close()
+    os.write(writing, b".")
+    assert os.waitpid(child, 0)[1] == 0
+    with open_store(name) as store:
         assert store.load_history(read_history([user("child")]).digest).messages == (user("child"),)
+        assert store.load_history(grown("parent")[-1].digest)
         assert store.verify() == []
 
 
@@ -142,7 +170,10 @@ def read_only(name):
     with open_store(name) as store:
         key = store.save_history(read_history([user("first")]))
     os.chmod(name, 0o400)
-    refused(name, "the store cannot be made here: Permission denied")
+    with open_store(name) as store:
+        assert store.load_history(key).messages == (user("first"),)
+        with pytest.raises(StoreError, match=re.escape(f"{name}: it cannot be written; check its permissions")):
+            store.save_history(read_history([user("second")]))
     os.chmod(name, 0o600)
     refused(str(folder.parent / "elsewhere" / "store.db"), "the store cannot be made here: Permission denied")
     with open_store(name) as store:
@@ -155,6 +186,7 @@ def refused(name, text):
 
 
 if __name__ == "__main__":
-    actions = {action.__name__: action for action in (together, fork, kill, full, read_only)}
+    known = together, opened_again, look, fork, kill, full, read_only
+    actions = {action.__name__: action for action in known}
     for named in sys.argv[2:]:
         actions[named](sys.argv[1])
