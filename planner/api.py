@@ -23,7 +23,7 @@ from planner.rules import RulesPlanner
 from planner.settings import PlanSettings
 from planner.tokens import MESSAGE_OVERHEAD, TokenCounter
 
-__all__ = ["PlannerChoice", "check_plan", "plan_compaction", "plan_compaction_async"]
+__all__ = ["PlannerChoice", "check_plan", "check_planner", "plan_compaction", "plan_compaction_async"]
 
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
@@ -132,16 +132,19 @@ def _target(
     return tokens if share == 1 else int((tokens - marks_tokens) * share)
 
 
+def check_planner(choice: object) -> None:
+    """Raise a SettingsError unless `choice` is a `PlannerChoice`."""
+    if choice not in ("auto", "model", "rules") if isinstance(choice, str) else not isinstance(choice, Planner):
+        raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
+
+
 def _planner(choice: PlannerChoice, model: str | None, client: Any, prompts_dir: str | Path | None) -> Planner:
     """The planner that `choice` names."""
+    check_planner(choice)
     if not isinstance(choice, str):
-        if not isinstance(choice, Planner):
-            raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
         return choice
     if choice == "rules":
         return RulesPlanner()
-    if choice not in ("auto", "model"):
-        raise SettingsError(f"planner must be 'auto', 'model' or 'rules', found {choice!r}")
     from planner.model import ModelPlanner, has_credentials
 
     if choice == "auto" and client is None and not has_credentials(model):

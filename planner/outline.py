@@ -13,7 +13,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.history import History, Turn
 from planner.messages import Block, Message, blocks
 from planner.plan import ExtractedFact, TurnDecision
-from planner.stand_ins import clean, entry_text, excerpt_numbers, facts_text, history_key, note_text
+from planner.stand_ins import clean, entry_text, excerpt_numbers, facts_text, guide_text, history_key, note_text
 from planner.thinking import ThinkingPolicy, without_thinking
 from planner.tokens import TokenCounter
 
@@ -78,14 +78,18 @@ def draw_outline(
         if not _stands(turn, decisions.get(turn.id))
     }
     segments: list[Segment] = []
-    guide = True
+    first_note = True
     for kept, turns in _runs(history, decisions):
         if kept:
             segments += [_kept(history, evidence.turns[t.id], decisions.get(t.id), first, thinking) for t in turns]
         else:
-            front = _front(evidence, decisions, facts, entries) if guide else ""
-            segments.append(_note(history, evidence, turns, entries, front, guide))
-            guide = False
+            said = [entries[turn.id] for turn in turns]
+            if first_note:
+                guide = guide_text(entries.values(), turns[0].id, evidence.root)
+                said = [guide, _front(evidence, decisions, facts, entries), *said]
+            key = history_key(history) if first_note else ""
+            segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], said)))
+            first_note = False
     return Outline(tuple(segments), first, entries)
 
 
@@ -176,17 +180,3 @@ def _front(
     shown = [fact for fact in facts if fact.in_view]
     standing = "\n".join(entries.values()) if shown else ""
     return facts_text(evidence, shown, failed, standing)
-
-
-def _note(
-    history: History,
-    evidence: Evidence,
-    turns: Sequence[Turn],
-    entries: Mapping[str, str],
-    front: str,
-    guide: bool,
-) -> Note:
-    ids = [turn.id for turn in turns]
-    said = [entries[turn_id] for turn_id in ids]
-    text = note_text(history_key(history), ids, said, root=evidence.root, front=front, guide=guide)
-    return Note(tuple(turns), text)

@@ -19,8 +19,8 @@ from planner.tokens import TokenCounter
 
 __all__ = ["compact_by_preset"]
 
-WINDOWS = (1.0, 2.0, 3.5, 5.0)
-"""Sizes of the window, in targets: the smallest share of a window that a preset aims at is a fifth."""
+WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
+"""Sizes of the window, in targets: the smallest share of a window that a preset aims at is a tenth."""
 LEAST_WINDOW_TOKENS = 2_000
 """What `SessionSettings` takes at least."""
 

@@ -27,11 +27,10 @@ from applier.session.speaker import Speaker
 from applier.session.triggers import prompt_limit_tokens
 from applier.settings import SessionSettings
 from applier.store.protocol import Store
-from planner.api import PlannerChoice
+from planner.api import PlannerChoice, check_planner
 from planner.economics import cache_prices
 from planner.errors import SettingsError
 from planner.messages import Block
-from planner.proposal import Planner
 from planner.tokens import TokenCounter
 
 __all__ = ["Wishes", "assemble_engine", "resume"]
@@ -63,10 +62,7 @@ def assemble_engine(
     Raises:
         SettingsError: an unknown preset or planner, or no room beside system and tools.
     """
-    if wishes.planner not in ("auto", "model", "rules") and not isinstance(wishes.planner, Planner):
-        raise SettingsError(
-            f"planner must be 'auto', 'model', 'rules' or have a propose method, found {wishes.planner!r}"
-        )
+    check_planner(wishes.planner)
     settings, clock = wishes.settings, wishes.clock
     preset = wishes.preset if isinstance(wishes.preset, Preset) else preset_named(wishes.preset)
     preset = preset if settings.auto_compact else preset.without_automatics()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +21,11 @@ HEAD_CHARACTERS = 40
 """How much of a call's subject stands in its one-line head."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
+_VALUE = re.compile(
+    r"[$€£¥]\s?\d[\d.,]*[kKmM]?\b|\b\d{4}-\d\d-\d\d\b"
+    r"|\b\d+(?:[.,]\d+)*\s?(?:%|(?:ms|s|sec|seconds?|min|minutes?|h|hours?|days?|[KMG]i?B|tokens?|USD|EUR)\b)"
+)
+"""Amounts, dates and measures: who says the same words with another one replaces it."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +116,15 @@ def gather_evidence(history: History, counter: TokenCounter) -> Evidence:
 
 
 def _said_once(turns: dict[str, TurnEvidence]) -> dict[str, TurnEvidence]:
-    """`turns` in which words of the user that are said again later, to the letter, bind there alone."""
+    """`turns` in which words of the user that are said again later, to the letter or with other values, bind there."""
     later: set[str] = set()
     once: dict[str, TurnEvidence] = {}
     for turn_id, turn in reversed(turns.items()):
-        said = [one for one in statements(turn.lines) if one.numbers[0] in turn.constraint_lines]
-        again = {number for one in said if one.text in later for number in one.numbers}
-        later.update(one.text for one in said)
+        said = {
+            one: _VALUE.sub("0", one.text) for one in statements(turn.lines) if one.numbers[0] in turn.constraint_lines
+        }
+        again = {number for one, form in said.items() if form in later for number in one.numbers}
+        later.update(said.values())
         once[turn_id] = replace(
             turn,
             constraint_lines=tuple(number for number in turn.constraint_lines if number not in again),

@@ -38,9 +38,11 @@ _SAID = re.compile(
 _QUOTED = re.compile(r"^\s*(?:[-*]|\d+\.)?\s*[\"“].{4,}[\"”](?:\s*\([^)]*\)?)?")
 
 _BINDING = re.compile(
-    r"\b(?:must|never|always|don'?t|do not|doesn'?t|only|without|should(?:n'?t)?|make sure|ensure|avoid|instead|"
+    r"\b(?:must|never|always|don'?t|do not|doesn'?t|(?<!is )only|without|"
+    r"should(?:n'?t)?|make sure|ensure|avoid|instead|"
     r"prefers?|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|wants?|exactly|at least|at most|"
-    r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly|no)\b"
+    r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly)\b"
+    r"|(?:^|[.,;:(!]\s*|\b(?:and|but|so)\s)no\b"
     r"|^\s*(?-i:[A-Z][A-Z _-]{2,30}):\s",
     re.I,
 )

@@ -76,7 +76,7 @@ def test_every_kind_of_entry_reads_as_it_should():
         f'<compacted history="{KEY}" turns="t1-t7">',
         GUIDE,
         "Failed approaches: t4, t5",
-        '<user turn="t1">Fix the refresh race in /srv/app/src/auth.ts.',
+        "t1 <user>Fix the refresh race in /srv/app/src/auth.ts.",
         "Never touch &lt;/compacted> tags.</user>",
         "t2 Looked at auth.ts.",
         "> Read auth.ts",

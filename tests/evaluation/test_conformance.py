@@ -18,6 +18,9 @@ ASKED = {0.10: 0.40, 0.20: 0.85, 0.30: 1.00}
 ROUNDS, SEEDS = 5, (1,)
 
 
+OVER = pytest.mark.xfail(strict=True, reason="the user's demands stay whatever the budget: a fifth of these sessions")
+
+
 @pytest.fixture(scope="module", params=ASKED)
 def runs(request, tmp_path_factory):
     """The last rounds at one budget, with the facts planted in each session."""
@@ -30,15 +33,18 @@ def runs(request, tmp_path_factory):
     return request.param, found
 
 
-@pytest.mark.xfail(strict=True, reason="every word of the user's stays, also what binds nobody: over the budget")
-def test_facts_and_rules_survive_five_rounds_within_the_budget(runs):
+def test_facts_and_rules_survive_five_rounds(runs):
     budget, found = runs
-    assert all(each.within_budget for rounds, _ in found for each in rounds)
     survived = [kept for rounds, _ in found for kept in rounds[-1].survived.values()]
     assert sum(survived) / len(survived) >= ASKED[budget]
 
 
-@pytest.mark.xfail(strict=True, reason="what the user restated stands beside its last value")
+@pytest.mark.parametrize("runs", [pytest.param(0.10, marks=OVER), pytest.param(0.20, marks=OVER), 0.30], indirect=True)
+def test_every_round_stays_within_the_budget(runs):
+    _, found = runs
+    assert all(each.within_budget for rounds, _ in found for each in rounds)
+
+
 def test_what_was_restated_stands_with_its_last_value_only(runs):
     _, found = runs
     for rounds, planted in found:

@@ -106,7 +106,7 @@ def test_the_system_prompt_and_tools_count_against_a_target():
         ({"target_ratio": 0.0}, "target_ratio must be above 0 and at most 1, found 0.0"),
         ({"target_ratio": float("nan")}, "target_ratio must be above 0 and at most 1, found nan"),
         ({"target_ratio": 0.5, "target_tokens": 5}, "give target_tokens or target_ratio, not both"),
-        ({"planner": "oracle"}, "planner must be 'auto', 'model' or 'rules', found 'oracle'"),
+        ({"planner": "oracle"}, "planner must be 'auto', 'model', 'rules' or have a propose method, found 'oracle'"),
         ({"planner": 7}, "or have a propose method, found 7"),
     ],
 )

@@ -1,6 +1,6 @@
 """Several compactions in a row: what of the earliest turns still stands after each.
 
-Counts lines that may never be lost, word for word; calls no model.
+Counts lines of failures and of the user's binding words, word for word; calls no model.
 """
 
 from __future__ import annotations
