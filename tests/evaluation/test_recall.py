@@ -1,6 +1,6 @@
 """Future-use recall: what an agent needed next, and what of it a compacted list still holds."""
 
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.evaluation import cuts as cuts_module
@@ -29,9 +29,9 @@ def test_what_was_not_compacted_keeps_everything(messages, data):
 @given(histories(), st.data())
 def test_taking_away_never_raises_recall_and_nothing_keeps_nothing(messages, data):
     at = data.draw(st.integers(0, len(messages)))
-    before, needs = messages[:at], needs_of(messages[:at], messages[at:])
-    assume(needs)
-    fewer = before[data.draw(st.integers(0, at)) :]
+    before = [*messages[:at], *PAST]
+    needs = needs_of(before, [*FUTURE, *messages[at:]], TASK)
+    fewer = before[data.draw(st.integers(0, len(before))) :]
     recall = measure_recall(needs, fewer)
     assert recall.in_context <= recall.plain <= measure_recall(needs, before).plain
     assert measure_recall(needs, []).plain == 0
