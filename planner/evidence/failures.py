@@ -58,7 +58,7 @@ _ADMITTED = re.compile(
     r"(?:work|help|fix|solve|match|compile|pass|build|apply|resolve)|\bnot working\b|\bstill (?:fail|broken|not )|"
     r"\b(?:revert(?:ed|ing)?|rolled? back|undo(?:ing)?|dead end|unsuccessful|gave up|give up|abandon(?:ed|ing)?|"
     r"(?:different|another|wrong) (?:approach|way)|my (?:mistake|bad|error)|was (?:wrong|a mistake)|I was wrong|"
-    r"overcomplicat\w+|oops)\b",
+    r"overcomplicat\w+|oops|you['’]re (?:absolutely |quite )?right)\b",
     re.I,
 )
 """The agent says of its own attempt that it failed."""
@@ -78,16 +78,18 @@ _LOCATED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in 
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
 _TOOL_SAYS = re.compile(
     r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"
-    r"not a |HTTP [45]\d\d|failed)|^\s*(?:fatal|error|panic)\b.{3,}|^\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
+    r"not a |HTTP [45]\d\d|failed)|^\s*(?:fatal|error|panic)\b(?!: expect\(received\)).{3,}|"
+    r"^\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
 )
-_EXPECTED = re.compile(
-    r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Expected|Received|Actual|got|want)\b ?:", re.I
-)
+_EXPECTED = re.compile(r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Received|Actual|got)\b ?:", re.I)
+_WANTED = re.compile(r"^\s*(?:Expected|want)\b ?:", re.I)
 _NAMED_TEST = re.compile(
     r"^\s*(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|✗|✖|✘|×|not ok|test (?:result:|\S+ \.\.\.) FAILED)"
 )
 _DIAGNOSED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
 """``file.c:12:5: error``: a compiler gave up at that place."""
+_NEW_TEXT = re.compile(r"new_str(?:ing)?:")
+"""Opens the new text among the lines of a call that edits."""
 _NO_FAILURE = re.compile(
     r"\b(?:0 (?:failed|failures|errors?)|no (?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
     re.I,
@@ -113,11 +115,13 @@ class Failures:
 def failures_of(lines: Sequence[Line], calls: Iterable[Call]) -> Failures:
     """What of one turn shows failures: reports in results, the agent's own admissions; and its setbacks."""
     said = tuple(statements(lines))
-    reports = [report for call in calls if (report := _report(said, call))]
-    admitted = [statement for statement in said if _agent_says(_ADMITTED, statement)] + list(_told_before(said))
+    reports = [(call, report) for call in calls if (report := _report(said, call))]
+    told = [statement for statement in said if _agent_says(_ADMITTED, statement)] + list(_told_before(said))
+    for call, report in reports:
+        told += _refused_change(said, call) if _REJECTED.search(report[0].text) else []
     return Failures(
-        lines=_numbers(chain(admitted, *reports)),
-        decisive=_numbers(chain(admitted, (report[0] for report in reports))),
+        lines=_numbers(chain(told, *(report for _, report in reports))),
+        decisive=_numbers(chain(told, (report[0] for _, report in reports))),
         setbacks=_numbers(statement for statement in said if _agent_says(_SETBACK, statement)),
     )
 
@@ -158,6 +162,14 @@ def _report(said: Iterable[Statement], call: Call) -> list[Statement]:
     return ranked[:REPORT_LINES] or filled[:1] + filled[-1:]
 
 
+def _refused_change(said: Iterable[Statement], call: Call) -> list[Statement]:
+    """The first new line of an edit that the user refused: what was tried, of which the file's name says nothing."""
+    own = [statement for statement in said if statement.block == call.block]
+    texts = [statement.text.strip() for statement in own]
+    new = next((at for at, text in enumerate(texts) if _NEW_TEXT.fullmatch(text)), len(own))
+    return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
+
+
 def _rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
     if _NO_FAILURE.search(text):
@@ -171,7 +183,7 @@ def _rank(text: str) -> int | None:
 _RANKS = (
     (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED),
     (_NAMED_TEST,),
-    (_REPORT,),
+    (_WANTED, _REPORT),
     (_EXIT,),
 )
 
