@@ -3,6 +3,7 @@
 import pytest
 
 from planner.evidence import gather_evidence
+from planner.evidence.gather import call_head
 from planner.history import read_history
 from planner.tokens import TokenCounter
 from tests.strategies import text
@@ -36,9 +37,10 @@ def evidence_of(*messages):
 
 
 def failing(*messages):
-    """The lines of the turn of `messages` that show a failure."""
+    """The lines of the turn of `messages` that say most of a failure."""
     turn = evidence_of(*messages).turns["t2"]
-    return [turn.lines[number - 1].text for number in turn.failure_lines]
+    assert set(turn.decisive_lines) <= set(turn.failure_lines)
+    return [turn.lines[number - 1].text for number in turn.decisive_lines]
 
 
 FAILED = {
@@ -57,7 +59,14 @@ FAILED = {
         ),
         "auth_test.go:31: got 2, want 1",
     ),
-    "jest": (call("Bash", "  ✕ a\n  × refreshes once (5 ms)\nTests: 1 failed, 3 passed, 4 total"), "Tests: 1 failed"),
+    "jest": (
+        call("Bash", "  ✓ a (2 ms)\n  ✕ refreshes once (5 ms)\nTests: 1 failed, 3 passed, 4 total"),
+        "refreshes once",
+    ),
+    "bun": (
+        call("Bash", "error: expect(received).toBe(expected)\n\nExpected: 3\nReceived: undefined\n(fail) adds [2 ms]"),
+        "Received: undefined",
+    ),
     "cargo": (call("Bash", "running 2 tests\ntest a ... FAILED\ntest result: FAILED. 1 passed; 1 failed"), "FAILED"),
     "rustc": (call("Bash", "error[E0382]: borrow of moved value: `store`\n --> src/a.rs:3:9"), "E0382"),
     "tsc": (call("Bash", "src/auth.ts:3:7 - error TS2322: Type 'string' is not assignable"), "TS2322"),
@@ -77,6 +86,10 @@ FAILED = {
     "merge conflict": (call("Bash", "Auto-merging a.py\nCONFLICT (content): Merge conflict in a.py"), "CONFLICT"),
     "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
     "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
+    "the agent concedes": (
+        [{"role": "assistant", "content": "You're right, it takes a name."}],
+        "takes a name",
+    ),
     "the agent reverts": ([{"role": "assistant", "content": "I reverted the change to src/auth.ts."}], "reverted"),
 }
 
@@ -109,6 +122,51 @@ FINE = {
 @pytest.mark.parametrize("messages", FINE.values(), ids=FINE)
 def test_words_of_failure_in_what_was_read_are_none(messages):
     assert failing(*messages) == []
+
+
+TRIED = {
+    "edit": (
+        {
+            "file_path": "a.py",
+            "old_string": "def run():\n    return x",
+            "new_string": "def run():\n    return retry(x)",
+        },
+        "Edit a.py return retry(x)",
+    ),
+    "removal": ({"file_path": "a.py", "old_string": "import sys", "new_string": ""}, "Edit a.py import sys"),
+    "new file": ({"file_path": "a.py", "content": "\nimport sys\n"}, "Write a.py import sys"),
+    "search": ({"path": "src", "pattern": "parse_args"}, "Grep parse_args src"),
+    "command": ({"command": "git stash pop"}, "Bash git stash pop"),
+}
+
+
+@pytest.mark.parametrize(("tried", "head"), TRIED.values(), ids=TRIED)
+def test_a_failed_call_says_what_was_tried(tried, head):
+    messages = call(head.split()[0], "Error: refused", is_error=True, **tried)
+    (failed,) = evidence_of(*messages).turns["t2"].calls
+    assert call_head(failed, failed=True) == head
+
+
+RESTATED = {
+    "to the letter": ("Never push to main.", "Never push to main.", False),
+    "amount": ("The cap must stay below $201.", "The cap must stay below $1,500.50.", False),
+    "date": ("It must ship by 2027-08-09.", "It must ship by 2027-12-26.", False),
+    "measure": ("Time out after 30 seconds, always.", "Time out after 45 seconds, always.", False),
+    "another file": ("Never touch step1.py.", "Never touch step2.py.", True),
+    "another number": ("You must fix issue 12.", "You must fix issue 13.", True),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "stands"), RESTATED.values(), ids=RESTATED)
+def test_what_the_user_restates_binds_at_its_last_value(before, after, stands):
+    turns = evidence_of(
+        {"role": "assistant", "content": "What next?"},
+        {"role": "user", "content": before},
+        {"role": "assistant", "content": "Noted."},
+        {"role": "user", "content": after},
+    ).turns
+    assert bool(turns["t3"].constraint_lines and turns["t3"].demand_lines) == stands
+    assert turns["t5"].constraint_lines == turns["t5"].demand_lines == (1,)
 
 
 def own(content):
