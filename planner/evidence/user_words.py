@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from planner.lines import Line, statements
 
@@ -109,18 +110,23 @@ def bonds_of(lines: Sequence[Line]) -> Bonds:
     """What of one turn binds the agent, whoever's message carries it."""
     words = own_words(lines)
     bound = set(_bound_by(words))
-    demands = (said.numbers for said in statements(words) if _BINDING.search(said.text) or _QUOTED.match(said.text))
+    demands = (said.numbers for said in statements(words) if _demands(said.text))
     return Bonds(
         lines=tuple(sorted({*bound, *_project_rules(lines, words)})),
         demands=tuple(sorted(bound & {number for numbers in demands for number in numbers})),
     )
 
 
-def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> list[int]:
+def _demands(text: str) -> bool:
+    return bool(_BINDING.search(text) or _RULE.match(text) or _QUOTED.match(text))
+
+
+def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> Iterator[int]:
     """Rules of the project that the host put into the user's message (AGENTS.md and the like), the first ones."""
     own = {line.number for line in words}
-    rules = [line.number for line in lines if line.part == "user" and line.number not in own and _RULE.match(line.text)]
-    return rules[:PROJECT_RULES]
+    told = (said for said in statements(lines) if said.part == "user" and said.numbers[0] not in own)
+    for said in islice((said for said in told if _RULE.match(said.text)), PROJECT_RULES):
+        yield from said.numbers
 
 
 def _bound_by(words: Sequence[Line]) -> Iterator[int]:
@@ -128,7 +134,7 @@ def _bound_by(words: Sequence[Line]) -> Iterator[int]:
         yield from (line.number for line in words)
         return
     said = tuple(statements(words))
-    binding = [statement for statement in said if _BINDING.search(statement.text)]
+    binding = [statement for statement in said if _BINDING.search(statement.text) or _RULE.match(statement.text)]
     quoted = [statement for statement in said if _QUOTED.match(statement.text)]
     for statement in (*said[:2], *quoted, *binding[:LONG_MESSAGE_LINES]):
         yield from statement.numbers

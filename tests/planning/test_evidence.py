@@ -206,6 +206,13 @@ def test_of_short_words_all_binds_and_of_a_pasted_document_what_demands():
     binding = own("\n".join(["Here is my log.", *filler[:40], "You must support Node 18.", *filler[40:]]))[1]
     assert "You must support Node 18." in binding
     assert "Here is my log." in binding
+    assert "- Use `bun` for scripts." in own("\n".join([*filler, "- Use `bun` for scripts.", *filler]))[1]
+
+
+def test_rules_of_the_project_bind_whole():
+    rule = "The core should remain minimal: what only one customer of ours has asked for belongs in a plugin."
+    _, binding = own(f"<INSTRUCTIONS>\n# Layout\n{rule}\nSources are in src.\n</INSTRUCTIONS>\nGo on.")
+    assert "".join(binding) == f"{rule}Go on."
     assert len(binding) < 30
 
 
