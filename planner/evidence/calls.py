@@ -75,17 +75,12 @@ class Call:
 
     @property
     def attempt(self) -> str:
-        """`subject` with what was tried: of a search what for, of a change of a file its first new line."""
+        """`subject` with what was tried: of a search what for, of a change of a file where it begins."""
         if self.kind == "search" and self.path:
             return f"{self._first(_QUERY_KEYS)} {self.subject}".strip()
-        return f"{self.subject} {self._changed()}".strip() if self.kind == "write" else self.subject
-
-    def _changed(self) -> str:
-        old, new = (
-            [line.strip() for line in self._first(keys).splitlines() if len(line.strip()) > 3]
-            for keys in (("old_string", "old_str"), ("new_string", "new_str", "patch", "content"))
-        )
-        return next((line[:80] for line in new if line not in old), "".join(old[:1])[:80])
+        changed = self._first(("old_string", "old_str", "new_string", "new_str", "patch", "content"))
+        first = next((line.strip() for line in changed.splitlines() if line.strip()), "")
+        return f"{self.subject} {first[:80]}".strip() if self.kind == "write" else self.subject
 
     @property
     def text(self) -> str:

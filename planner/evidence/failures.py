@@ -88,6 +88,8 @@ _NAMED_TEST = re.compile(
 )
 _DIAGNOSED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
 """``file.c:12:5: error``: a compiler gave up at that place."""
+_NEW_TEXT = re.compile(r"new_str(?:ing)?:")
+"""Opens the new text among the lines of a call that edits."""
 _NO_FAILURE = re.compile(
     r"\b(?:0 (?:failed|failures|errors?)|no (?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
     re.I,
@@ -113,11 +115,13 @@ class Failures:
 def failures_of(lines: Sequence[Line], calls: Iterable[Call]) -> Failures:
     """What of one turn shows failures: reports in results, the agent's own admissions; and its setbacks."""
     said = tuple(statements(lines))
-    reports = [report for call in calls if (report := _report(said, call))]
+    reports = [(call, report) for call in calls if (report := _report(said, call))]
     told = [statement for statement in said if _agent_says(_ADMITTED, statement)] + list(_told_before(said))
+    for call, report in reports:
+        told += _refused_change(said, call) if _REJECTED.search(report[0].text) else []
     return Failures(
-        lines=_numbers(chain(told, *reports)),
-        decisive=_numbers(chain(told, (report[0] for report in reports))),
+        lines=_numbers(chain(told, *(report for _, report in reports))),
+        decisive=_numbers(chain(told, (report[0] for _, report in reports))),
         setbacks=_numbers(statement for statement in said if _agent_says(_SETBACK, statement)),
     )
 
@@ -156,6 +160,14 @@ def _report(said: Iterable[Statement], call: Call) -> list[Statement]:
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
     filled = [statement for statement in result if statement.text.strip()]
     return ranked[:REPORT_LINES] or filled[:1] + filled[-1:]
+
+
+def _refused_change(said: Iterable[Statement], call: Call) -> list[Statement]:
+    """The first new line of an edit that the user refused: what was tried, of which the file's name says nothing."""
+    own = [statement for statement in said if statement.block == call.block]
+    texts = [statement.text.strip() for statement in own]
+    new = next((at for at, text in enumerate(texts) if _NEW_TEXT.fullmatch(text)), len(own))
+    return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
 
 
 def _rank(text: str) -> int | None:

@@ -25,12 +25,14 @@ _OPEN = re.compile(rf"^\s*<({_MACHINE_TAGS})(?:\s[^>]*)?>", re.I)
 _CLOSE = re.compile(rf"</({_MACHINE_TAGS})>", re.I)
 _MACHINE_LINE = re.compile(
     r"^\s*(?:Caveat: The messages below|\[Request interrupted by user|# AGENTS\.md instructions for|"
-    r"Base directory for this skill|\[Image: |ARGUMENTS:\s*$)"
+    r"\[Image: |ARGUMENTS:\s*$|<command-args>\s*</command-args>\s*$)"
 )
 _SUMMARY = re.compile(
     r"^\s*(?:This session is being continued from a previous conversation|"
     r"Another language model started to solve this problem|<summary>|<compacted )"
 )
+_SKILL, _SKILL_ARGUMENTS = re.compile(r"^\s*Base directory for this skill"), re.compile(r"^ARGUMENTS:")
+"""A host quotes a skill in the user's message; what the user gave it stands at its end."""
 _SAID = re.compile(
     r"the user said:|user (?:has )?answered|user's (?:answer|response|feedback)|user (?:chose|selected|wrote|provided)|"
     r"the user provided the following|To tell you how to proceed",
@@ -62,7 +64,7 @@ LONG_MESSAGE_LINES = 24
 
 def is_machine_text(text: str) -> bool:
     """True if `text` as a whole was put into the user's message by the host."""
-    return bool(_OPEN.match(text) or _MACHINE_LINE.match(text) or _SUMMARY.match(text))
+    return any(pattern.match(text) for pattern in (_OPEN, _MACHINE_LINE, _SUMMARY, _SKILL))
 
 
 def own_words(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -71,13 +73,15 @@ def own_words(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def _own(lines: Iterable[Line]) -> Iterator[Line]:
-    block, tag, heard, summary = -1, "", False, False
+    block, tag, heard, summary, skill = -1, "", False, False, False
     for said in statements(lines):
         if said.block != block:
-            block, tag, heard, summary = said.block, "", False, bool(_SUMMARY.match(said.text))
+            block, tag, heard = said.block, "", False
+            summary, skill = bool(_SUMMARY.match(said.text)), bool(_SKILL.match(said.text))
         if said.part == "user":
             tag, machine = _within(said.text, tag)
-            if machine or (summary and not _QUOTED.match(said.text)):
+            skill = skill and not _SKILL_ARGUMENTS.match(said.text)
+            if machine or skill or (summary and not _QUOTED.match(said.text)):
                 continue
             if said.text.strip():
                 yield from said.lines

@@ -126,12 +126,8 @@ def test_words_of_failure_in_what_was_read_are_none(messages):
 
 TRIED = {
     "edit": (
-        {
-            "file_path": "a.py",
-            "old_string": "def run():\n    return x",
-            "new_string": "def run():\n    return retry(x)",
-        },
-        "Edit a.py return retry(x)",
+        {"file_path": "a.py", "old_string": "def run():\n  x()", "new_string": "def run():\n  retry(x)"},
+        "Edit a.py def run():",
     ),
     "removal": ({"file_path": "a.py", "old_string": "import sys", "new_string": ""}, "Edit a.py import sys"),
     "new file": ({"file_path": "a.py", "content": "\nimport sys\n"}, "Write a.py import sys"),
@@ -145,6 +141,12 @@ def test_a_failed_call_says_what_was_tried(tried, head):
     messages = call(head.split()[0], "Error: refused", is_error=True, **tried)
     (failed,) = evidence_of(*messages).turns["t2"].calls
     assert call_head(failed, failed=True) == head
+
+
+def test_of_an_edit_that_the_user_refused_the_new_line_is_told():
+    change = {"file_path": "a.py", "old_string": "def run():\n  x()", "new_string": "def run():\n  retry(x)"}
+    assert "  retry(x)" in failing(*call("Edit", "The tool use was rejected.", is_error=True, **change))
+    assert "  retry(x)" not in failing(*call("Edit", "Error: the file is locked", is_error=True, **change))
 
 
 RESTATED = {
@@ -182,6 +184,8 @@ WORDS = {
     "reminder in a line": ("<system-reminder>Today</system-reminder>", []),
     "interrupted": ("[Request interrupted by user for tool use]", []),
     "command": ("<command-name>/clear</command-name>", []),
+    "command without words": ("<command-name>/exit</command-name>\n  <command-args></command-args>", []),
+    "skill": ("Base directory for this skill: /s\n\n# Review\nNever skip tests.\nARGUMENTS: a.py", ["ARGUMENTS: a.py"]),
     "output": ("<local-command-stdout>Set model</local-command-stdout>", []),
     "earlier summary": (
         'This session is being continued from a previous conversation.\nThe agent read files.\n- "never touch main"',
