@@ -54,6 +54,8 @@ _RULE = re.compile(
     r"|^[^|`#]{0,60}\b(?:must|should|never|always)\b",
     re.I,
 )
+RULE_WORDS = 3
+"""A rule has at least so many; what is shorter is a heading."""
 PROJECT_RULES = 16
 """Of rules that the host quoted at most this many are obligations."""
 SHORT_MESSAGE_CHARACTERS = 1_500
@@ -129,7 +131,8 @@ def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> Iterator[int
     """Rules of the project that the host put into the user's message (AGENTS.md and the like), the first ones."""
     own = {line.number for line in words}
     told = (said for said in statements(lines) if said.part == "user" and said.numbers[0] not in own)
-    for said in islice((said for said in told if _RULE.match(said.text)), PROJECT_RULES):
+    rules = (said for said in told if _RULE.match(said.text) and len(said.text.split()) >= RULE_WORDS)
+    for said in islice(rules, PROJECT_RULES):
         yield from said.numbers
 
 

@@ -215,7 +215,7 @@ def test_of_short_words_all_binds_and_of_a_pasted_document_what_demands():
 
 def test_rules_of_the_project_bind_whole():
     rule = "The core should remain minimal: what only one customer of ours has asked for belongs in a plugin."
-    _, binding = own(f"<INSTRUCTIONS>\n# Layout\n{rule}\nSources are in src.\n</INSTRUCTIONS>\nGo on.")
+    _, binding = own(f"<INSTRUCTIONS>\n**Always:**\n{rule}\nSources are in src.\n</INSTRUCTIONS>\nGo on.")
     assert "".join(binding) == f"{rule}Go on."
     assert len(binding) < 30
 
