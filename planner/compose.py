@@ -18,14 +18,12 @@ from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, S
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.soundness import sound_proposal
 from planner.stand_ins import ranges_of
-from planner.standing import standing_lines
+from planner.standing import facts_in_view, standing_lines
 from planner.thinking import thinking_policy
 from planner.tokens import TokenCounter
 
 __all__ = ["check_plan", "compose_plan", "outline_of"]
 
-FACTS_SHARE = 0.03
-"""Facts at the front of the view take at most this share of the target."""
 SLACK = 1.15
 """Picks are made for a little more than the target; the exact count decides where they end."""
 EXCERPT_WEIGHT = 1.5
@@ -119,7 +117,7 @@ def _draft(
     standing = standing_lines(request, whole)
     gists = {turn_id: view.summary for turn_id, view in proposal.turns.items() if view.summary and turn_id not in whole}
     ground = Ground(evidence, request.worth, request.counter, whole, standing, _factor(proposal), gists)
-    return _Draft(request, proposal, ground, _facts_in_view(facts, request))
+    return _Draft(request, proposal, ground, facts_in_view(facts, request))
 
 
 def _stands_whole(turn: TurnEvidence, demote: bool) -> bool:
@@ -139,18 +137,6 @@ def _factor(proposal: Proposal) -> Factor:
         return weight * EXCERPT_WEIGHT if number in pointed.get(turn_id, ()) else weight
 
     return factor
-
-
-def _facts_in_view(facts: Sequence[ExtractedFact], request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """The facts, the newest of which are shown as far as their share of the target goes."""
-    left = request.target_tokens * FACTS_SHARE
-    shown: list[ExtractedFact] = []
-    for fact in reversed(facts):
-        cost = request.counter.text(request.evidence.shown(fact.quote or fact.content)) + 8
-        in_view = fact.in_view and fact.type not in ("constraint", "error") and cost <= left
-        left -= cost if in_view else 0
-        shown.append(fact.model_copy(update={"in_view": in_view}))
-    return tuple(reversed(shown))
 
 
 def _fitted(draft: _Draft) -> dict[str, TurnDecision]:

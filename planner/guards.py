@@ -168,7 +168,7 @@ def _excerpts_in_range(turn: TurnEvidence, decision: TurnDecision) -> Repair | N
 
 
 def _true_summary(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    named = invented(decision.summary, _text(turn)) if decision.summary else []
+    named = invented(decision.summary, turn.text) if decision.summary else []
     if decision.strategy != "summarize" or not named:
         return None
     changed = _with_lines(decision.model_copy(update={"summary": ""}), _opening(turn))
@@ -180,12 +180,8 @@ def _true_summary(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
     )
 
 
-def _text(turn: TurnEvidence) -> str:
-    return join_lines(turn.lines)
-
-
 def _true_mentions(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    text = _text(turn)
+    text = turn.text
     held = tuple(name for name in decision.mentions if name.strip() and name in text)
     if held == decision.mentions:
         return None
@@ -263,7 +259,7 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
-    named = invented(f"{fact.content}\n{fact.quote}", _text(turn))
+    named = invented(f"{fact.content}\n{fact.quote}", turn.text)
     if named:
         return f"the fact names {named[0]!r}, which {fact.source} does not hold"
     if fact.type == "constraint" and not _is_verbatim(fact.quote, turn):

@@ -17,7 +17,17 @@ from typing import Any, Literal
 from planner.history import History, Turn
 from planner.messages import Block, readable_text, result_text
 
-__all__ = ["WRAP_CHARACTERS", "Line", "Part", "Statement", "dense", "join_lines", "statements", "turn_lines"]
+__all__ = [
+    "WRAP_CHARACTERS",
+    "Line",
+    "Part",
+    "Statement",
+    "dense",
+    "join_lines",
+    "numbers_of",
+    "statements",
+    "turn_lines",
+]
 
 Part = Literal["user", "assistant", "call", "result"]
 
@@ -99,6 +109,11 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
         held.append(line)
     if held:
         yield Statement(tuple(held), join_lines(held))
+
+
+def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
+    """The numbers of all lines of some statements, ascending, each once."""
+    return tuple(sorted({number for statement in said for number in statement.numbers}))
 
 
 def dense(texts: Sequence[str]) -> list[str]:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.evidence import TurnEvidence
-from planner.lines import join_lines, statements
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.specifics import specifics_of
@@ -67,7 +66,7 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
     turn_id = turn.turn.id
     if turn.turn.live:
         return TurnProposal(turn_id, 1.0, "not answered yet")
-    shares = bool(request.focus) and bool(set(specifics_of(request.focus)) & set(specifics_of(_text(turn))))
+    shares = bool(request.focus) and bool(set(specifics_of(request.focus)) & set(specifics_of(turn.text)))
     if turn.failed:
         return TurnProposal(turn_id, max(rank, 0.6), "failed approach", failed_approach=True)
     if turn.constraint_lines:
@@ -85,17 +84,13 @@ def _reason(turn: TurnEvidence, rank: float) -> str:
     return f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed"
 
 
-def _text(turn: TurnEvidence) -> str:
-    return join_lines(turn.lines)
-
-
 def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
     def fact(kind: FactType, content: str, quote: str = "") -> ExtractedFact:
         return ExtractedFact(type=kind, content=content, quote=quote, source=turn.turn.id, timestamp=now)
 
-    for said in statements(turn.lines[number - 1] for number in turn.constraint_lines):
+    for said in turn.statements_of(turn.constraint_lines):
         yield fact("constraint", said.text.strip(), said.text.strip())
-    for said in statements(turn.lines[number - 1] for number in turn.failure_lines):
+    for said in turn.statements_of(turn.failure_lines):
         yield fact("error", said.text.strip()[:FACT_CHARACTERS])
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:

@@ -95,9 +95,7 @@ class _Entry:
     def head(self) -> str:
         """The calls of the turn, or its first words in at most 60 characters."""
         if self.turn.calls:
-            return "> " + "; ".join(
-                clean(call_head(call, self.evidence.root, self.failed(call))) for call in self.turn.calls
-            )
+            return "> " + "; ".join(map(self.called_as, self.turn.calls))
         words = next((line.text.strip() for line in self.turn.lines if line.text.strip()), "")
         return self.shown(f"{self.turn.turn.kind}: {words[:60]}{'…' * (len(words) > 60)}")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from planner.evidence.calls import Call
-from planner.lines import Line, Statement, statements
+from planner.lines import Statement, numbers_of
 
 __all__ = ["Failures", "failures_of"]
 
@@ -112,22 +112,20 @@ class Failures:
     """In which the agent says that something is not as it was hoped."""
 
 
-def failures_of(lines: Sequence[Line], calls: Iterable[Call]) -> Failures:
-    """What of one turn shows failures: reports in results, the agent's own admissions; and its setbacks."""
-    said = tuple(statements(lines))
+def failures_of(said: Sequence[Statement], calls: Iterable[Call]) -> Failures:
+    """What of one turn, of which `said` are all statements, shows failures and setbacks.
+
+    Failures are told by reports in results and by the agent's own admissions.
+    """
     reports = [(call, report) for call in calls if (report := _report(said, call))]
     told = [statement for statement in said if _agent_says(_ADMITTED, statement)] + list(_told_before(said))
     for call, report in reports:
         told += _refused_change(said, call) if _REJECTED.search(report[0].text) else []
     return Failures(
-        lines=_numbers(chain(told, *(report for _, report in reports))),
-        decisive=_numbers(chain(told, (report[0] for _, report in reports))),
-        setbacks=_numbers(statement for statement in said if _agent_says(_SETBACK, statement)),
+        lines=numbers_of(chain(told, *(report for _, report in reports))),
+        decisive=numbers_of(chain(told, (report[0] for _, report in reports))),
+        setbacks=numbers_of(statement for statement in said if _agent_says(_SETBACK, statement)),
     )
-
-
-def _numbers(said: Iterable[Statement]) -> tuple[int, ...]:
-    return tuple(sorted({number for statement in said for number in statement.numbers}))
 
 
 def _told_before(said: Iterable[Statement]) -> Iterator[Statement]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from planner.evidence.outdated import outdated_turns
 from planner.evidence.roots import common_root, without_root
 from planner.evidence.user_words import bonds_of, own_words
 from planner.history import History, Turn
-from planner.lines import Line, statements, turn_lines
+from planner.lines import Line, Statement, join_lines, statements, turn_lines
 from planner.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
@@ -59,6 +60,15 @@ class TurnEvidence:
     def head(self) -> str:
         """The turn in one line: its calls with their subjects, or who speaks."""
         return "; ".join(call_head(call) for call in self.calls) or self.turn.kind
+
+    @cached_property
+    def text(self) -> str:
+        """All its lines."""
+        return join_lines(self.lines)
+
+    def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
+        """The statements that the lines with these `numbers` make, in their order."""
+        return statements(self.lines[number - 1] for number in numbers)
 
     @cached_property
     def user_lines(self) -> tuple[Line, ...]:
@@ -120,9 +130,7 @@ def _said_once(turns: dict[str, TurnEvidence]) -> dict[str, TurnEvidence]:
     later: set[str] = set()
     once: dict[str, TurnEvidence] = {}
     for turn_id, turn in reversed(turns.items()):
-        said = {
-            one: _VALUE.sub("0", one.text) for one in statements(turn.lines) if one.numbers[0] in turn.constraint_lines
-        }
+        said = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
         again = {number for one, form in said.items() if form in later for number in one.numbers}
         later.update(said.values())
         once[turn_id] = replace(
@@ -137,7 +145,8 @@ def _turn_evidence(
     history: History, turn: Turn, calls: tuple[Call, ...], superseded_by: str, counter: TokenCounter
 ) -> TurnEvidence:
     lines = turn_lines(history, turn)
-    failures, bonds = failures_of(lines, calls), bonds_of(lines)
+    said = tuple(statements(lines))
+    failures, bonds = failures_of(said, calls), bonds_of(said)
     return TurnEvidence(
         turn,
         lines,

@@ -7,11 +7,11 @@ of the user (a rejected call, an answered question). Decides by the marks that h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from planner.lines import Line, statements
+from planner.lines import Line, Statement, numbers_of, statements
 
 __all__ = ["Bonds", "bonds_of", "is_machine_text", "own_words"]
 
@@ -71,12 +71,12 @@ def is_machine_text(text: str) -> bool:
 
 def own_words(lines: Iterable[Line]) -> tuple[Line, ...]:
     """The lines of `lines` that the user wrote."""
-    return tuple(_own(lines))
+    return tuple(line for said in _own(statements(lines)) for line in said.lines)
 
 
-def _own(lines: Iterable[Line]) -> Iterator[Line]:
+def _own(told: Iterable[Statement]) -> Iterator[Statement]:
     block, tag, heard, summary, skill = -1, "", False, False, False
-    for said in statements(lines):
+    for said in told:
         if said.block != block:
             block, tag, heard = said.block, "", False
             summary, skill = bool(_SUMMARY.match(said.text)), bool(_SKILL.match(said.text))
@@ -86,11 +86,11 @@ def _own(lines: Iterable[Line]) -> Iterator[Line]:
             if machine or skill or (summary and not _QUOTED.match(said.text)):
                 continue
             if said.text.strip():
-                yield from said.lines
+                yield said
         elif said.part == "result":
             heard = heard or bool(_SAID.search(said.text))
             if heard and said.text.strip():
-                yield from said.lines
+                yield said
 
 
 def _within(text: str, tag: str) -> tuple[str, bool]:
@@ -112,36 +112,28 @@ class Bonds:
     """Of the user's those that say so: what must, may not, is preferred, or was answered to a question."""
 
 
-def bonds_of(lines: Sequence[Line]) -> Bonds:
-    """What of one turn binds the agent, whoever's message carries it."""
-    words = own_words(lines)
-    bound = set(_bound_by(words))
-    demands = (said.numbers for said in statements(words) if _demands(said.text))
+def bonds_of(told: Sequence[Statement]) -> Bonds:
+    """What of one turn, of which `told` are all statements, binds the agent, whoever's message carries it."""
+    own = tuple(_own(told))
+    bound = set(_bound_by(own))
     return Bonds(
-        lines=tuple(sorted({*bound, *_project_rules(lines, words)})),
-        demands=tuple(sorted(bound & {number for numbers in demands for number in numbers})),
+        lines=numbers_of({*bound, *_project_rules(told, frozenset(own))}),
+        demands=numbers_of(said for said in bound if _says_so(said) or _QUOTED.match(said.text)),
     )
 
 
-def _demands(text: str) -> bool:
-    return bool(_BINDING.search(text) or _RULE.match(text) or _QUOTED.match(text))
+def _says_so(said: Statement) -> bool:
+    return bool(_BINDING.search(said.text) or _RULE.match(said.text))
 
 
-def _project_rules(lines: Iterable[Line], words: Iterable[Line]) -> Iterator[int]:
+def _project_rules(told: Iterable[Statement], own: Collection[Statement]) -> Iterator[Statement]:
     """Rules of the project that the host put into the user's message (AGENTS.md and the like), the first ones."""
-    own = {line.number for line in words}
-    told = (said for said in statements(lines) if said.part == "user" and said.numbers[0] not in own)
-    rules = (said for said in told if _RULE.match(said.text) and len(said.text.split()) >= RULE_WORDS)
-    for said in islice(rules, PROJECT_RULES):
-        yield from said.numbers
+    others = (said for said in told if said.part == "user" and said not in own)
+    return islice((s for s in others if _RULE.match(s.text) and len(s.text.split()) >= RULE_WORDS), PROJECT_RULES)
 
 
-def _bound_by(words: Sequence[Line]) -> Iterator[int]:
-    if sum(len(line.text) for line in words) <= SHORT_MESSAGE_CHARACTERS:
-        yield from (line.number for line in words)
-        return
-    said = tuple(statements(words))
-    binding = [statement for statement in said if _BINDING.search(statement.text) or _RULE.match(statement.text)]
-    quoted = [statement for statement in said if _QUOTED.match(statement.text)]
-    for statement in (*said[:2], *quoted, *binding[:LONG_MESSAGE_LINES]):
-        yield from statement.numbers
+def _bound_by(own: Sequence[Statement]) -> Iterable[Statement]:
+    if sum(len(said.text) for said in own) <= SHORT_MESSAGE_CHARACTERS:
+        return own
+    quoted = (said for said in own if _QUOTED.match(said.text))
+    return (*own[:2], *quoted, *islice(filter(_says_so, own), LONG_MESSAGE_LINES))

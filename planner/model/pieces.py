@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
-from planner.lines import join_lines, statements
+from planner.lines import statements
 from planner.model.cards import Card, turn_cards
 from planner.model.scope import Scope
 from planner.model.untrusted import one_line, safe_text
@@ -93,7 +93,7 @@ def _heads(turns: Iterable[TurnEvidence]) -> str:
 
 def _words(turns: Sequence[TurnEvidence]) -> str:
     """What binds the agent, then what else users said, newest first, as far as they fit."""
-    binding = [(t, said) for t in turns for said in statements(t.lines) if said.numbers[0] in t.constraint_lines]
+    binding = [(t, said) for t in turns for said in t.statements_of(t.constraint_lines)]
     others = [(t, said) for t in reversed(turns) for said in statements(t.user_lines)]
     found: dict[tuple[int, int], str] = {}
     room = WORDS_CHARACTERS
@@ -119,4 +119,4 @@ def _task(task: str, scope: Scope) -> str:
 
 
 def _joined(turn: TurnEvidence) -> str:
-    return " ".join(join_lines(turn.lines).split())
+    return " ".join(turn.text.split())

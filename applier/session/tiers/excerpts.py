@@ -11,7 +11,7 @@ from applier.session.ledger import Ledger, Result
 from planner.evidence.calls import calls_of
 from planner.evidence.failures import failures_of
 from planner.evidence.user_words import bonds_of
-from planner.lines import Line, turn_lines
+from planner.lines import Line, statements, turn_lines
 from planner.messages import blocks
 
 __all__ = ["ends_of", "obligations_of"]
@@ -39,7 +39,8 @@ def _lines(ledger: Ledger, result: Result) -> tuple[Lines, set[int]]:
     turn = history.by_id[ledger.turn_id(result.message)]
     before = sum(len(blocks(message)) for message in history.messages[turn.start : result.message])
     lines = turn_lines(history, turn)
-    bound = {*failures_of(lines, calls_of(history, turn)).lines, *bonds_of(lines).lines}
+    said = tuple(statements(lines))
+    bound = {*failures_of(said, calls_of(history, turn)).lines, *bonds_of(said).lines}
     own = [line for line in lines if line.block == before + result.block]
     return own, bound & {line.number for line in own}
 
