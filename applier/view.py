@@ -14,15 +14,15 @@ from applier.store import open_store
 from applier.store.protocol import Store
 from planner.broken import broken_turns
 from planner.compose import check_plan, outline_of
-from planner.economics import cache_prices, payback_calls
 from planner.errors import StalePlan
 from planner.evidence import gather_evidence
-from planner.history import History, read_history
-from planner.messages import Block, Message, blocks
-from planner.outline import Kept, Note, Outline
+from planner.layout.cache_cost import cache_prices, payback_calls
+from planner.layout.layout import Kept, Note, Outline
+from planner.layout.thinking import thinking_policy
 from planner.plan import CompactionPlan
-from planner.thinking import thinking_policy
-from planner.tokens import TokenCounter
+from planner.reading.history import History, read_history
+from planner.reading.messages import Block, Message, blocks
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["Preview", "apply", "preview"]
 

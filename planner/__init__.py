@@ -14,7 +14,6 @@ from planner.errors import (
     StoreError,
     TranscriptError,
 )
-from planner.history import History, Turn, read_history
 from planner.plan import (
     CompactionPlan,
     ExtractedFact,
@@ -25,8 +24,9 @@ from planner.plan import (
     Usage,
 )
 from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
+from planner.reading.history import History, Turn, read_history
+from planner.reading.tokens import TokenCounter, count_tokens_exactly
 from planner.settings import PlanSettings
-from planner.tokens import TokenCounter, count_tokens_exactly
 
 __all__ = [
     "ApplyError",

@@ -15,13 +15,13 @@ from planner.compose import check_plan as check_against
 from planner.compose import compose_plan
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.evidence import gather_evidence
-from planner.history import History, read_history
-from planner.messages import blocks
 from planner.plan import CompactionPlan
 from planner.proposal import Planner, PlanRequest, Proposal
+from planner.reading.history import History, read_history
+from planner.reading.messages import blocks
+from planner.reading.tokens import MESSAGE_OVERHEAD, TokenCounter
 from planner.rules import RulesPlanner
 from planner.settings import PlanSettings
-from planner.tokens import MESSAGE_OVERHEAD, TokenCounter
 
 __all__ = ["PlannerChoice", "check_plan", "check_planner", "plan_compaction", "plan_compaction_async"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from planner.history import History
+from planner.reading.history import History
 from planner.validity import check_messages
 
 __all__ = ["broken_turns"]

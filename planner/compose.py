@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.fit import Factor, Ground, Pick, picks_in_order
 from planner.guards import guard_decisions, guard_facts, may_demote
-from planner.history import History
-from planner.outline import Kept, Outline, draw_outline
+from planner.layout.layout import Kept, Outline, draw_outline
+from planner.layout.placeholders import ranges_of
+from planner.layout.thinking import thinking_policy
 from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.reading.history import History
+from planner.reading.tokens import TokenCounter
+from planner.relevance.pinned import facts_in_view, standing_lines
+from planner.relevance.selection import Factor, Ground, Pick, picks_in_order
 from planner.soundness import sound_proposal
-from planner.stand_ins import ranges_of
-from planner.standing import facts_in_view, standing_lines
-from planner.thinking import thinking_policy
-from planner.tokens import TokenCounter
 
 __all__ = ["check_plan", "compose_plan", "outline_of"]
 

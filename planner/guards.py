@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.grounding import invented
-from planner.lines import join_lines
+from planner.evidence.grounding import invented
+from planner.layout.placeholders import excerpt_numbers, ranges_of
 from planner.plan import ExtractedFact, Finding, TurnDecision
-from planner.stand_ins import excerpt_numbers, ranges_of
+from planner.reading.lines import join_lines
 
 __all__ = ["LIVE_RESULT_FLOOR_TOKENS", "LIVE_SHARE", "guard_decisions", "guard_facts", "may_demote"]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from planner.errors import PlanRejected
-from planner.history import History
+from planner.reading.history import History
 
 __all__ = [
     "PLAN_VERSION",

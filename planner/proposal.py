@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from planner.evidence import Evidence
-from planner.history import History
 from planner.plan import ExtractedFact, Provenance, Strategy
+from planner.reading.history import History
+from planner.reading.tokens import TokenCounter
+from planner.relevance.relevance import Worth, weigh_lines
 from planner.settings import PlanSettings
-from planner.tokens import TokenCounter
-from planner.worth import Worth, weigh_lines
 
 __all__ = ["PlanRequest", "Planner", "Proposal", "TurnProposal"]
 

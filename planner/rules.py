@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.evidence import TurnEvidence
+from planner.evidence.names import specifics_of
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
-from planner.specifics import specifics_of
-from planner.worth import LineWorth
+from planner.relevance.relevance import LineWorth
 
 __all__ = ["RulesPlanner"]
 

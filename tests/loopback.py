@@ -16,7 +16,7 @@ from typing import Any
 
 import anthropic
 
-from planner.tokens import TokenCounter
+from planner.reading.tokens import TokenCounter
 from tests.wire import as_completion, as_events, as_message
 
 __all__ = ["Answer", "Loopback", "Recorded", "error", "overloaded", "refusal", "say", "stall", "use"]

@@ -14,7 +14,6 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from planner.history import History, read_history
 from planner.plan import (
     CompactionPlan,
     ExtractedFact,
@@ -23,6 +22,7 @@ from planner.plan import (
     Provenance,
     TurnDecision,
 )
+from planner.reading.history import History, read_history
 from planner.validity import check_messages
 
 __all__ = [

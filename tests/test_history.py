@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from planner.errors import TranscriptError
-from planner.history import read_history
-from planner.messages import call_ids, result_ids
+from planner.reading.history import read_history
+from planner.reading.messages import call_ids, result_ids
 from tests.strategies import answered_histories, histories, make_session, text
 
 

@@ -16,17 +16,17 @@ PACKAGES = ("planner", "applier")
 
 ONLY_IN = {
     "instructor": ("planner.model",),
-    "anthropic": ("planner.model", "applier.integrations", "applier.example", "applier.evaluation.probes"),
-    "langchain": ("applier.integrations.langchain_", "applier.evaluation.peers"),
-    "langchain_core": ("applier.integrations.langchain_", "applier.evaluation.peers"),
-    "langgraph": ("applier.integrations.langchain_",),
-    "pydantic_ai": ("applier.integrations.pydantic_ai_",),
-    "headroom": ("applier.evaluation.peers",),
+    "anthropic": ("planner.model", "applier.adapters.frameworks", "applier.bench.example", "applier.bench.probes"),
+    "langchain": ("applier.adapters.frameworks.langchain_", "applier.bench.peers"),
+    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.bench.peers"),
+    "langgraph": ("applier.adapters.frameworks.langchain_",),
+    "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
+    "headroom": ("applier.bench.peers",),
     "opentelemetry": ("applier.session.telemetry",),
     "psycopg": ("applier.store",),
-    "rich": ("applier.cli", "applier.evaluation", "applier.session.measure"),
+    "rich": ("applier.cli", "applier.bench", "applier.bench.sessions"),
     "click": ("applier.cli",),
-    "tiktoken": ("planner.tokens", "planner.vocabulary"),
+    "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""
 
@@ -117,7 +117,13 @@ def test_libraries_are_imported_only_where_they_belong():
 
 
 def test_validity_lives_apart_from_what_builds_lists():
-    allowed = {"planner.errors", "planner.families", "planner.media", "planner.messages", "planner.tokens"}
+    allowed = {
+        "planner.errors",
+        "planner.reading.families",
+        "planner.reading.media",
+        "planner.reading.messages",
+        "planner.reading.tokens",
+    }
     used = {
         found for name in MODULES if is_below(name, "planner.validity") for found in imported(name) if found in MODULES
     }

@@ -5,9 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.history import read_history
-from planner.lines import WRAP_CHARACTERS, call_text, dense, join_lines, statements, turn_lines
-from planner.messages import result_text
+from planner.reading.history import read_history
+from planner.reading.lines import WRAP_CHARACTERS, call_text, dense, join_lines, statements, turn_lines
+from planner.reading.messages import result_text
 from tests.strategies import histories, text, texts
 
 

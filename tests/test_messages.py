@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import TranscriptError
-from planner.messages import blocks, message_digest, plain_message, readable_text, result_text, to_json
+from planner.reading.messages import blocks, message_digest, plain_message, readable_text, result_text, to_json
 from tests.strategies import histories, image, text, texts
 
 CONTENT = [

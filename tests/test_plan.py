@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner.errors import PlanRejected
-from planner.history import read_history
 from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance, TurnDecision, Usage
+from planner.reading.history import read_history
 from tests.strategies import histories, make_session, plans, texts
 
 HISTORY = read_history(make_session(3))

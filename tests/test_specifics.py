@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from planner.specifics import find_specifics, parts_of, specifics_of
+from planner.evidence.names import find_specifics, parts_of, specifics_of
 from tests.strategies import texts
 
 

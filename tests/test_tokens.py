@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from planner.estimate import estimate_tokens
-from planner.media import image_size, visible_pages
-from planner.tokens import TokenCounter, count_tokens_exactly, family_scale, load_vocabulary
-from planner.vocabulary import O200K_URL
+from planner.reading.estimate import estimate_tokens
+from planner.reading.media import image_size, visible_pages
+from planner.reading.tokens import TokenCounter, count_tokens_exactly, family_scale, load_vocabulary
+from planner.reading.vocabulary import O200K_URL
 from tests.conftest import NetworkTouched
 from tests.strategies import LONG, POOL, histories, image, make_session, text, texts
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from pydantic import TypeAdapter
 
 from planner.errors import TranscriptError
-from planner.families import model_family
-from planner.history import read_history
+from planner.reading.families import model_family
+from planner.reading.history import read_history
 from planner.validity import Violation, check_edit, check_messages
 from planner.validity.request import Request
 from planner.validity.shape import list_starts_with_the_user

@@ -1,7 +1,7 @@
 """What a view says, for tests: its text, what is not in it, and what the API would answer to it."""
 
-from planner.messages import blocks, plain_message, readable_text
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
+from planner.reading.messages import blocks, plain_message, readable_text
 from planner.validity import check_edit, check_messages
 
 MODELS = ("", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from applier.transcripts import Transcript, read_transcript
+from applier.adapters.transcripts import Transcript, read_transcript
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 

@@ -28,10 +28,10 @@ from applier.session.triggers import prompt_limit_tokens
 from applier.settings import SessionSettings
 from applier.store.protocol import Store
 from planner.api import PlannerChoice, check_planner
-from planner.economics import cache_prices
 from planner.errors import SettingsError
-from planner.messages import Block
-from planner.tokens import TokenCounter
+from planner.layout.cache_cost import cache_prices
+from planner.reading.messages import Block
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["Wishes", "assemble_engine", "resume"]
 

@@ -11,7 +11,7 @@ from applier.session.edits import Edits
 from applier.session.frame import Frame
 from applier.session.ledger import Ledger
 from applier.store.protocol import Store
-from planner.stand_ins import history_key
+from planner.layout.placeholders import history_key
 
 __all__ = ["Committed", "commit", "key_for"]
 

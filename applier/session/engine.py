@@ -22,8 +22,8 @@ from applier.session.tiers import PlanTurns
 from applier.session.triggers import level_after
 from applier.session.weighing import Bounds
 from planner.errors import StoreError
-from planner.messages import blocks
 from planner.plan import CompactionPlan
+from planner.reading.messages import blocks
 
 __all__ = ["Engine"]
 

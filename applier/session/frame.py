@@ -14,9 +14,9 @@ from types import MappingProxyType
 from applier.session.edits import Addition, Edits, StandIn
 from applier.session.ledger import Ledger
 from applier.view import preview
-from planner.messages import Message, blocks, plain_message
+from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
-from planner.thinking import ThinkingPolicy, without_thinking
+from planner.reading.messages import Message, blocks, plain_message
 
 __all__ = ["Frame", "Place", "draft", "message_at", "unmarked"]
 

@@ -13,9 +13,9 @@ from itertools import takewhile
 from typing import Any
 
 from planner.evidence.calls import Call, CallKind
-from planner.history import History, assemble_history
-from planner.messages import Message, blocks, message_digest, plain_message, result_text
-from planner.tokens import TokenCounter
+from planner.reading.history import History, assemble_history
+from planner.reading.messages import Message, blocks, message_digest, plain_message, result_text
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["Arrival", "Ledger", "Result"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from applier.session.frame import Frame, message_at
 from applier.session.ledger import Ledger
-from planner.messages import plain_message
+from planner.reading.messages import plain_message
 
 __all__ = ["Outgoing", "first_difference"]
 

@@ -15,7 +15,7 @@ from applier.session.commit import Committed
 from applier.session.frame import Frame
 from applier.store.protocol import Store
 from planner.errors import StoreDamaged
-from planner.messages import plain_message
+from planner.reading.messages import plain_message
 
 __all__ = ["SavedSession", "load_session", "save_session"]
 

@@ -14,8 +14,8 @@ from applier.session.breaker import Breaker
 from applier.session.events import EventKind
 from planner.api import PlannerChoice, plan_compaction
 from planner.errors import PlannerUnavailable
-from planner.history import History
 from planner.plan import CompactionPlan
+from planner.reading.history import History
 from planner.settings import PlanSettings
 
 __all__ = ["Planning", "Tell"]

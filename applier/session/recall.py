@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from applier.session.edits import Addition
 from applier.session.frame import Frame
 from applier.session.ledger import Ledger
+from planner.evidence.names import specifics_of
 from planner.evidence.roots import common_root, without_root
-from planner.history import History
-from planner.lines import call_text, join_lines, turn_lines
-from planner.messages import Message, blocks, plain_message, result_text
-from planner.specifics import specifics_of
-from planner.stand_ins import clean
+from planner.layout.placeholders import clean
+from planner.reading.history import History
+from planner.reading.lines import call_text, join_lines, turn_lines
+from planner.reading.messages import Message, blocks, plain_message, result_text
 
 __all__ = ["Named", "Recall", "restored_text"]
 

@@ -15,7 +15,7 @@ from applier.session.meter import Meter
 from applier.session.outgoing import Outgoing
 from applier.session.recall import Named, Recall
 from applier.session.triggers import Level, Reading, level_after
-from planner.economics import CachePrices
+from planner.layout.cache_cost import CachePrices
 
 __all__ = ["Run"]
 

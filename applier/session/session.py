@@ -28,8 +28,8 @@ from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, Store
 from planner.api import PlannerChoice
 from planner.errors import ReferenceNotFound
-from planner.lines import turn_lines
-from planner.messages import Block
+from planner.reading.lines import turn_lines
+from planner.reading.messages import Block
 
 __all__ = ["Session"]
 

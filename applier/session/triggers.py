@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.economics import CachePrices, best_growth_tokens
+from planner.layout.cache_cost import CachePrices, best_growth_tokens
 
 __all__ = [
     "LEVELS",

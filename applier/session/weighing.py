@@ -12,8 +12,8 @@ from applier.session.edits import Edits
 from applier.session.frame import Frame, draft
 from applier.session.outgoing import Outgoing, first_difference
 from applier.session.run import Run
-from planner.economics import CACHE_LIFETIME_SECONDS, payback_calls
-from planner.thinking import thinking_policy
+from planner.layout.cache_cost import CACHE_LIFETIME_SECONDS, payback_calls
+from planner.layout.thinking import thinking_policy
 from planner.validity import check_messages
 
 __all__ = ["Bounds", "Drafted", "Objection", "measure", "objection"]

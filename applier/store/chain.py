@@ -14,8 +14,8 @@ from dataclasses import astuple, dataclass
 from applier.store.content import Content, digest_of, encode, pack, unpack
 from applier.store.database import Transaction
 from planner.errors import StoreDamaged, StoreError
-from planner.history import History
-from planner.messages import message_digest
+from planner.reading.history import History
+from planner.reading.messages import message_digest
 
 __all__ = ["ROOT", "Node", "add_nodes", "chain_of", "contents_of", "node_contents", "read_chain"]
 

@@ -11,7 +11,7 @@ import zlib
 from typing import Any
 
 from planner.errors import StoreDamaged, StoreError
-from planner.messages import to_json
+from planner.reading.messages import to_json
 
 __all__ = ["Content", "digest_of", "encode", "pack", "unpack"]
 

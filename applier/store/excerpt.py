@@ -9,9 +9,9 @@ import regex
 
 from applier.store.protocol import Match
 from planner.errors import ReferenceNotFound, StoreError
-from planner.history import History, Turn, read_history
-from planner.lines import Line, join_lines, turn_lines
-from planner.messages import Message
+from planner.reading.history import History, Turn, read_history
+from planner.reading.lines import Line, join_lines, turn_lines
+from planner.reading.messages import Message
 
 __all__ = ["find_matches", "lines_of", "matching_lines", "numbered", "range_of"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from applier.store.chain import Node
-from planner.history import History
+from planner.reading.history import History
 
 __all__ = ["Known", "SavedMemo"]
 

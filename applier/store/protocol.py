@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from planner.history import History
-from planner.messages import Message
 from planner.plan import CompactionPlan, ExtractedFact, Finding
+from planner.reading.history import History
+from planner.reading.messages import Message
 
 __all__ = ["Match", "Restored", "Store", "StoreSize", "StoredHistory"]
 
@@ -37,7 +37,7 @@ class Match:
 
     turn_id: str
     lines: tuple[int, ...]
-    """Numbers of the lines that match, in the numbering of `planner.lines.turn_lines`."""
+    """Numbers of the lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
     """These lines, numbered, with two around each."""
 

@@ -16,12 +16,12 @@ from applier.store.memo import Known, SavedMemo
 from applier.store.protocol import Match, Restored, StoredHistory, StoreSize
 from applier.store.reference import SHORT_DIGITS, digest_range, history_key, parse_key, parse_reference
 from applier.store.removal import remove_history
+from applier.store.secrets import redact, redact_data
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
-from planner.history import History, read_history
-from planner.lines import join_lines
-from planner.messages import to_json
 from planner.plan import CompactionPlan, ExtractedFact, Finding
-from planner.secrets import redact, redact_data
+from planner.reading.history import History, read_history
+from planner.reading.lines import join_lines
+from planner.reading.messages import to_json
 
 __all__ = ["SqlStore"]
 

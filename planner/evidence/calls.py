@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner.history import History, Turn
-from planner.messages import Block, result_text
+from planner.reading.history import History, Turn
+from planner.reading.messages import Block, result_text
 
 __all__ = ["Call", "CallKind", "calls_of"]
 

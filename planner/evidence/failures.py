@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from planner.evidence.calls import Call
-from planner.lines import Statement, numbers_of
+from planner.reading.lines import Statement, numbers_of
 
 __all__ = ["Failures", "failures_of"]
 

@@ -9,12 +9,12 @@ from functools import cached_property
 
 from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import failures_of
-from planner.evidence.outdated import outdated_turns
 from planner.evidence.roots import common_root, without_root
+from planner.evidence.superseded import outdated_turns
 from planner.evidence.user_words import bonds_of, own_words
-from planner.history import History, Turn
-from planner.lines import Line, Statement, join_lines, statements, turn_lines
-from planner.tokens import TokenCounter
+from planner.reading.history import History, Turn
+from planner.reading.lines import Line, Statement, join_lines, statements, turn_lines
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
 

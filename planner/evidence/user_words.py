@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from planner.lines import Line, Statement, numbers_of, statements
+from planner.reading.lines import Line, Statement, numbers_of, statements
 
 __all__ = ["Bonds", "bonds_of", "is_machine_text", "own_words"]
 

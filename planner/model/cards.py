@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
-from planner.lines import Line
 from planner.model.headers import card_headers
 from planner.model.shown import choose_lines
 from planner.model.untrusted import safe_text
 from planner.proposal import PlanRequest
+from planner.reading.lines import Line
 
 __all__ = ["PROMPT_TOKENS", "Card", "card_budget", "turn_cards"]
 

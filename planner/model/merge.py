@@ -8,8 +8,8 @@ from functools import reduce
 from operator import add
 
 from planner.model.asking import Outcome
+from planner.model.prompts import Prompts
 from planner.plan import ExtractedFact, Provenance, Usage
-from planner.prompts import Prompts
 from planner.proposal import Proposal, TurnProposal
 
 __all__ = ["merged"]

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
-from planner.lines import statements
 from planner.model.cards import Card, turn_cards
+from planner.model.prompts import Prompts
 from planner.model.scope import Scope
 from planner.model.untrusted import one_line, safe_text
-from planner.prompts import Prompts
 from planner.proposal import PlanRequest
+from planner.reading.lines import statements
 
 __all__ = ["Piece", "plan_pieces"]
 

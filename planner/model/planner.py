@@ -13,7 +13,7 @@ from planner.model.asking import Outcome, ask
 from planner.model.clients import open_endpoint, running_loop
 from planner.model.merge import merged
 from planner.model.pieces import Piece, plan_pieces
-from planner.prompts import Prompts, load_prompts
+from planner.model.prompts import Prompts, load_prompts
 from planner.proposal import PlanRequest, Proposal
 from planner.rules import RulesPlanner
 

@@ -14,9 +14,9 @@ from planner.model.answer import read_answer
 from planner.model.asking import Outcome, good_enough, salvage_note
 from planner.model.merge import merged
 from planner.model.pieces import Piece, plan_pieces
+from planner.model.prompts import load_prompts
 from planner.model.responses import last_answer
 from planner.plan import Usage
-from planner.prompts import load_prompts
 from planner.proposal import PlanRequest, Proposal
 from planner.rules import RulesPlanner
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.evidence import TurnEvidence
-from planner.grounding import invented
-from planner.lines import join_lines
+from planner.evidence.grounding import invented
 from planner.model.entries import Range
+from planner.reading.lines import join_lines
 
 __all__ = ["Scope", "spans"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.fit import Ground, picks_in_order
-from planner.lines import Line
-from planner.tokens import TokenCounter
-from planner.worth import Worth
+from planner.reading.lines import Line
+from planner.reading.tokens import TokenCounter
+from planner.relevance.relevance import Worth
+from planner.relevance.selection import Ground, picks_in_order
 
 __all__ = ["choose_lines"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from planner.messages import Message, blocks
+from planner.reading.messages import Message, blocks
 from planner.validity.request import Request, place_of
 from planner.validity.violation import Violation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.families import model_family
-from planner.messages import Block, plain_message
+from planner.reading.families import model_family
+from planner.reading.messages import Block, plain_message
 from planner.validity.calls import CALL_RULES
 from planner.validity.limits import LIMIT_RULES
 from planner.validity.request import Request, place_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from planner.families import model_family
-from planner.messages import Block, Message, blocks, message_digest, plain_message
+from planner.reading.families import model_family
+from planner.reading.messages import Block, Message, blocks, message_digest, plain_message
 from planner.validity.request import THINKING, place_of
 from planner.validity.violation import Violation
 

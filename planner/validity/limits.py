@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from planner.media import image_size, visible_pages
-from planner.tokens import TokenCounter
+from planner.reading.media import image_size, visible_pages
+from planner.reading.tokens import TokenCounter
 from planner.validity.request import THINKING, Request, place_of
 from planner.validity.violation import Violation
 

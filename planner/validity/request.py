@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from planner.families import ModelFamily
-from planner.messages import Block, Message, blocks
+from planner.reading.families import ModelFamily
+from planner.reading.messages import Block, Message, blocks
 
 __all__ = ["THINKING", "Request", "place_of"]
 

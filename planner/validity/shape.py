@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.messages import Message, blocks
+from planner.reading.messages import Message, blocks
 from planner.validity.request import Request, place_of
 from planner.validity.violation import Violation
 

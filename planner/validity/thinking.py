@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.messages import Message, blocks
+from planner.reading.messages import Message, blocks
 from planner.validity.request import THINKING, Request, place_of
 from planner.validity.violation import Violation
 

@@ -7,9 +7,9 @@ from planner import read_history
 from planner.compose import check_plan
 from planner.evidence import gather_evidence
 from planner.guards import PREVIEW_LINES
+from planner.layout.placeholders import history_key
 from planner.plan import ExtractedFact
-from planner.stand_ins import history_key
-from planner.tokens import TokenCounter
+from planner.reading.tokens import TokenCounter
 from tests.strategies import text
 from tests.viewed import plan_of, refused, said
 

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from applier.transcripts import to_openai
+from applier.adapters.transcripts import to_openai
 from planner import plan_compaction, read_history
 from planner.validity import check_messages
 

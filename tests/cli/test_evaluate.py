@@ -6,14 +6,14 @@ from importlib.resources import files
 
 import pytest
 
-from applier.evaluation.samples import cuts_of_file
+from applier.bench.samples import cuts_of_file
 from tests.loopback import KEY, Loopback
 
 
 @pytest.fixture
 def whole_run(folder):
     path = folder / "run.json"
-    path.write_bytes(files("applier.example").joinpath("transcript.json").read_bytes())
+    path.write_bytes(files("applier.bench.example").joinpath("transcript.json").read_bytes())
     return path
 
 

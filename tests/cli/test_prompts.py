@@ -1,6 +1,6 @@
 """`prompts`: a person can read, copy, change and check what the planner model is told."""
 
-from planner.prompts import PROMPTS, load_prompts
+from planner.model.prompts import PROMPTS, load_prompts
 
 
 def test_list_and_show_give_what_is_used(compactor):

@@ -16,10 +16,10 @@ from compaction_kit.compactors import ChecklistCompactor, UpdateAwareChecklistCo
 from compaction_kit.session import Turn
 
 from applier import preview
-from applier.evaluation.texts import plain_text
+from applier.bench.texts import plain_text
 from applier.store import open_store
 from planner import plan_compaction
-from planner.history import read_history
+from planner.reading.history import read_history
 
 SMALLEST_RATIO, STEPS = 0.01, 6
 

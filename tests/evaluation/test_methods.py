@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.evaluation import cuts as cuts_module
-from applier.evaluation import samples
-from applier.evaluation.methods import METHODS, find_method
-from applier.evaluation.outcome import as_outcome
-from applier.evaluation.plain_methods import PLAIN_METHODS
-from applier.evaluation.run import Job, evaluate, evaluate_files
-from applier.evaluation.samples import cut_transcript, transcript_paths
-from applier.evaluation.summary import summarize
-from applier.evaluation.texts import message_tokens
+from applier.bench import cuts as cuts_module
+from applier.bench import samples
+from applier.bench.methods import METHODS, find_method
+from applier.bench.outcome import as_outcome
+from applier.bench.plain_methods import PLAIN_METHODS
+from applier.bench.run import Job, evaluate, evaluate_files
+from applier.bench.samples import cut_transcript, transcript_paths
+from applier.bench.summary import summarize
+from applier.bench.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.evaluation.work import FUTURE, PAST, TASK

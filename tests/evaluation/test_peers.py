@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from applier.evaluation.peers import PEERS
-from applier.evaluation.texts import message_tokens
+from applier.bench.peers import PEERS
+from applier.bench.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.evaluation.work import TASK

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from xml.etree import ElementTree
 
-from applier.evaluation.picture import COLOURS, HEIGHT, WIDTH, recall_picture
-from applier.evaluation.summary import Summary
+from applier.bench.picture import COLOURS, HEIGHT, WIDTH, recall_picture
+from applier.bench.summary import Summary
 
 SVG = "{http://www.w3.org/2000/svg}"
 

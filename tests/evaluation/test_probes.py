@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from applier.evaluation import cuts as cuts_module
-from applier.evaluation import samples
-from applier.evaluation.cuts import Cut
-from applier.evaluation.probes import (
+from applier.bench import cuts as cuts_module
+from applier.bench import samples
+from applier.bench.cuts import Cut
+from applier.bench.probes import (
     Probe,
     ProbeSet,
     asking,
@@ -18,7 +18,7 @@ from applier.evaluation.probes import (
     make_probes,
     save_probes,
 )
-from applier.evaluation.run import Job
+from applier.bench.run import Job
 from planner.errors import PlannerUnavailable, TranscriptError
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.loopback import Loopback, error, say

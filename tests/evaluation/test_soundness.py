@@ -2,10 +2,10 @@
 
 import pytest
 
-from applier.evaluation.compactor import compact_by
-from applier.evaluation.outcome import Outcome
-from applier.evaluation.soundness import measure_soundness
-from applier.evaluation.texts import message_tokens
+from applier.bench.compactor import compact_by
+from applier.bench.outcome import Outcome
+from applier.bench.soundness import measure_soundness
+from applier.bench.texts import message_tokens
 from planner.plan import Usage
 from tests.evaluation.work import TASK
 from tests.strategies import make_session

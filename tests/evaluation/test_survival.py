@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given
 
-from applier.evaluation.labels import Labels, measure_labels, read_labels
-from applier.evaluation.survival import failure_traces, measure_survival, user_demands
+from applier.bench.labels import Labels, measure_labels, read_labels
+from applier.bench.survival import failure_traces, measure_survival, user_demands
 from planner.errors import TranscriptError
 from tests.evaluation.work import PAST, call, result
 from tests.strategies import histories

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.messages import blocks, plain_message
+from planner.reading.messages import blocks, plain_message
 from tests.example.screenplay import Call, Screenplay
 
 __all__ = ["ScriptedModel", "ScriptedPerson"]

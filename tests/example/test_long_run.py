@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.history import read_history
-from planner.messages import to_json
+from planner.reading.history import read_history
+from planner.reading.messages import to_json
 from tests.example.record import seeded
 from tests.example.screenplay import load_screenplay
 from tests.example.scripted import ScriptedModel

@@ -5,8 +5,8 @@ from functools import partial
 import anthropic
 import pytest
 
-from applier.example.agent import run_agent
-from applier.example.plain_loop import ask
+from applier.bench.example.agent import run_agent
+from applier.bench.example.plain_loop import ask
 from applier.session import Session
 from tests.example.record import HERE, played, seeded
 from tests.example.screenplay import load_screenplay

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from applier.example.workspace import TOOLS, Workspace
-from planner.messages import result_text
+from applier.bench.example.workspace import TOOLS, Workspace
+from planner.reading.messages import result_text
 
 
 @pytest.fixture

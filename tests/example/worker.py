@@ -12,12 +12,12 @@ from typing import Any
 
 import anthropic
 
-from applier.example.agent import run_agent
-from applier.example.workspace import TOOLS, Workspace
-from applier.integrations.agent_tools import AGENT_TOOL_NAMES, AGENT_TOOLS, handle_tool_use
-from applier.integrations.anthropic_middleware import CompactionMiddleware
+from applier.adapters.frameworks.agent_tools import AGENT_TOOL_NAMES, AGENT_TOOLS, handle_tool_use
+from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
+from applier.bench.example.agent import run_agent
+from applier.bench.example.workspace import TOOLS, Workspace
 from applier.session import Session
-from planner.messages import plain_message
+from planner.reading.messages import plain_message
 from tests.example.screenplay import load_screenplay
 from tests.example.scripted import ScriptedPerson
 from tests.loopback import KEY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from applier.integrations.agent_tools import (
+from applier.adapters.frameworks.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
     RESULT_CHARACTERS,
@@ -10,8 +10,8 @@ from applier.integrations.agent_tools import (
     handle_tool_use,
 )
 from planner.errors import CompactorError
-from planner.history import read_history
-from planner.lines import join_lines, turn_lines
+from planner.reading.history import read_history
+from planner.reading.lines import join_lines, turn_lines
 
 
 @pytest.fixture

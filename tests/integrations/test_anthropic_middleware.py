@@ -5,7 +5,7 @@ import asyncio
 import anthropic
 import pytest
 
-from applier.integrations.anthropic_middleware import CompactionMiddleware
+from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
 from planner.errors import PlannerUnavailable
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal

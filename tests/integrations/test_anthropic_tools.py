@@ -4,8 +4,8 @@ import asyncio
 
 import anthropic
 
-from applier.integrations.anthropic_middleware import CompactionMiddleware
-from applier.integrations.anthropic_tools import agent_tools, async_agent_tools
+from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
+from applier.adapters.frameworks.anthropic_tools import agent_tools, async_agent_tools
 from tests.integrations.conftest import MODEL
 from tests.loopback import KEY, Loopback, use
 

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from applier.integrations.langchain_middleware import LangChainCompaction, pre_model_hook
+from applier.adapters.frameworks.langchain_middleware import LangChainCompaction, pre_model_hook
 from tests.integrations import counting
 from tests.integrations.conftest import MODEL
 from tests.integrations.counting import CALLS, counting_model

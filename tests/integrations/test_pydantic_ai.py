@@ -13,7 +13,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, Sys
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from applier.integrations.pydantic_ai_history import compacted_history
+from applier.adapters.frameworks.pydantic_ai_history import compacted_history
 from tests.integrations.conftest import MODEL
 from tests.integrations.counting import CALLS, counting_model, numbers
 from tests.loopback import KEY, Loopback

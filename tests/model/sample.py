@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from planner.evidence import gather_evidence
-from planner.history import read_history
 from planner.proposal import PlanRequest
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
-from planner.tokens import TokenCounter
 
 __all__ = ["SAMPLE", "answer", "call", "plan_request"]
 

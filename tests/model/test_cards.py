@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 
 from planner.model.cards import card_budget, turn_cards
 from planner.model.pieces import plan_pieces
+from planner.model.prompts import load_prompts
 from planner.model.untrusted import TAGS, one_line, safe_text
-from planner.prompts import load_prompts
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories, texts
 

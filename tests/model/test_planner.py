@@ -8,7 +8,7 @@ import pytest
 
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner
-from planner.prompts import load_prompts
+from planner.model.prompts import load_prompts
 from planner.rules import RulesPlanner
 from tests.loopback import KEY, Loopback, error, overloaded, refusal, say, stall
 from tests.model.sample import SAMPLE, answer, call, plan_request

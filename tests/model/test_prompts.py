@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from planner.errors import SettingsError
-from planner.prompts import PROMPTS, check_prompts, load_prompts, packaged_folder
+from planner.model.prompts import PROMPTS, check_prompts, load_prompts, packaged_folder
 
 
 def own_folder(tmp_path, name, text):

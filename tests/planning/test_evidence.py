@@ -4,8 +4,8 @@ import pytest
 
 from planner.evidence import gather_evidence
 from planner.evidence.gather import call_head
-from planner.history import read_history
-from planner.tokens import TokenCounter
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
 from tests.strategies import text
 
 SOURCE = """def parse(line):

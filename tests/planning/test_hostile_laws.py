@@ -12,12 +12,12 @@ from applier.view import apply, preview
 from planner.broken import broken_turns
 from planner.compose import check_plan
 from planner.evidence import gather_evidence
-from planner.grounding import invented
+from planner.evidence.grounding import invented
 from planner.guards import may_demote
-from planner.history import read_history
-from planner.messages import blocks
-from planner.stand_ins import clean, entry_text
-from planner.tokens import TokenCounter
+from planner.layout.placeholders import clean, entry_text
+from planner.reading.history import read_history
+from planner.reading.messages import blocks
+from planner.reading.tokens import TokenCounter
 from tests.strategies import answered_histories, histories, plans
 from tests.viewed import MODELS, plan_of, refused, removed, said
 

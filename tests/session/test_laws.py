@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from applier.session import PRESETS, Session
 from applier.session.outgoing import first_difference
 from applier.store import open_store
-from planner.messages import blocks, plain_message, result_text
+from planner.reading.messages import blocks, plain_message, result_text
 from planner.validity import check_messages
 from tests.session.agent import Agent, Clock, FailingStore, LyingPlanner
 from tests.strategies import histories, make_session

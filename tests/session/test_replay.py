@@ -4,10 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
+from applier.bench.replay import replay
+from applier.bench.sessions.needs import count_needs
+from applier.bench.sessions.presets import Job, Row, run, totals
 from applier.session import PRESETS
-from applier.session.measure.needs import count_needs
-from applier.session.measure.presets import Job, Row, run, totals
-from applier.session.replay import replay
 from applier.store import open_store
 from tests.strategies import make_session
 
@@ -82,7 +82,7 @@ def test_names_that_were_removed_and_are_needed_again_are_missed(replayed):
 
 
 SMALL = 60_000
-"""Characters of the transcripts in the sample; `python -m applier.session.measure presets` takes all."""
+"""Characters of the transcripts in the sample; `python -m applier.bench.sessions presets` takes all."""
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

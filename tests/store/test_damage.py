@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from applier.store import open_store
 from planner.errors import StoreDamaged, StoreError
-from planner.history import read_history
+from planner.reading.history import read_history
 from tests.store.test_keeping import fact, plan_for
 from tests.strategies import make_session
 

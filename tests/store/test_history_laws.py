@@ -6,8 +6,8 @@ from copy import deepcopy
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from planner.history import read_history
-from planner.lines import join_lines, turn_lines
+from planner.reading.history import read_history
+from planner.reading.lines import join_lines, turn_lines
 from tests.strategies import answered_histories, histories, make_session
 
 one_store = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ReferenceNotFound, StoreError
-from planner.history import read_history
 from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance
+from planner.reading.history import read_history
 from tests.store.test_history_laws import values
 from tests.strategies import make_session, plans
 

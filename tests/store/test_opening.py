@@ -13,7 +13,7 @@ import pytest
 from applier.store import STORE_VARIABLE, default_path, open_store
 from applier.store.migrations import MIGRATIONS
 from planner.errors import StoreError
-from planner.history import read_history
+from planner.reading.history import read_history
 from tests.strategies import make_session
 
 HISTORY = read_history(make_session(4))

@@ -11,7 +11,7 @@ import pytest
 
 from applier.store import open_store
 from planner.errors import StoreError
-from planner.history import read_history
+from planner.reading.history import read_history
 from tests.strategies import make_session
 
 WORKER = Path(__file__).with_name("worker.py")

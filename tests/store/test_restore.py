@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from applier.store.excerpt import matching_lines, numbered, range_of
 from planner.errors import ReferenceNotFound, StoreError
-from planner.history import read_history
-from planner.lines import WRAP_CHARACTERS, join_lines, turn_lines
+from planner.reading.history import read_history
+from planner.reading.lines import WRAP_CHARACTERS, join_lines, turn_lines
 from tests.strategies import histories, make_session
 
 SAME_START = ("n21757", "n33560")

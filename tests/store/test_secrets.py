@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.history import read_history
-from planner.lines import join_lines, turn_lines
-from planner.secrets import redact, redact_data
+from applier.store.secrets import redact, redact_data
+from planner.reading.history import read_history
+from planner.reading.lines import join_lines, turn_lines
 from tests.conftest import SHARED
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5dE7f"

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from applier.store import open_store
 from planner.errors import StoreError
-from planner.history import read_history
+from planner.reading.history import read_history
 
 NOBODY = 65534
 

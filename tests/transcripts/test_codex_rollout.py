@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from applier.transcripts import read_transcript
+from applier.adapters.transcripts import read_transcript
 from planner.errors import TranscriptError
 from tests.transcripts.session_logs import codex_logs
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from applier.transcripts import read_transcript
+from applier.adapters.transcripts import read_transcript
 
 
 def task_of(*words):

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from applier.transcripts import from_openai, strip_openai, to_openai
+from applier.adapters.transcripts import from_openai, strip_openai, to_openai
 from planner.errors import TranscriptError
-from planner.history import read_history
-from planner.messages import result_text
+from planner.reading.history import read_history
+from planner.reading.messages import result_text
 from tests.transcripts.chat_strategies import histories
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{ "path": "a.py" }'}}

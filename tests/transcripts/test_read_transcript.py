@@ -6,9 +6,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 from anthropic.types import Message as Response
 
-from applier.transcripts import read_transcript
+from applier.adapters.transcripts import read_transcript
 from planner.errors import TranscriptError
-from planner.history import read_history
+from planner.reading.history import read_history
 
 MESSAGES = [
     {"role": "user", "content": "fix the parser in a.py"},

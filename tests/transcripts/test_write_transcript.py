@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.transcripts import read_transcript, write_transcript
+from applier.adapters.transcripts import read_transcript, write_transcript
 from tests.transcripts.chat_strategies import histories
 from tests.transcripts.session_logs import conversations
 

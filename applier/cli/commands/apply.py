@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
+from applier.adapters.transcripts import Transcript, write_transcript
 from applier.cli.files import read_file, read_plan, write_whole
 from applier.cli.options import Edit, as_json, edits, part, plan_file, store_option, transcript
 from applier.cli.review import Sheet, reviewed
 from applier.cli.screen import print_json, working
 from applier.store.opening import open_store
 from applier.store.reference import history_key
-from applier.transcripts import Transcript, write_transcript
 from applier.view import apply
-from planner.messages import Message
 from planner.plan import CompactionPlan
+from planner.reading.messages import Message
 
 __all__ = ["command"]
 

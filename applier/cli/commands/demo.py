@@ -10,17 +10,17 @@ from pathlib import Path
 
 import click
 
+from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.files import write_whole
 from applier.cli.options import as_json, show_all
 from applier.cli.review import Sheet, print_sheet, reviewed
 from applier.cli.screen import print_json, screen, working
 from applier.store.opening import open_store
 from applier.store.reference import history_key
-from applier.transcripts import Transcript, read_transcript
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.errors import StoreDamaged
-from planner.history import read_history
+from planner.reading.history import read_history
 from planner.validity import Violation, check_messages
 
 __all__ = ["command"]
@@ -58,7 +58,7 @@ def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     Plans, reviews, applies and restores a transcript that ships with the package. Works
     offline, by rules; the store is a temporary one.
     """
-    text = importlib.resources.files("applier.example").joinpath("transcript.json").read_text("utf-8")
+    text = importlib.resources.files("applier.bench.example").joinpath("transcript.json").read_text("utf-8")
     if copy:
         write_whole(copy, text)
         return

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
+from applier.bench.probes import ExamMean, ProbeKind, asking, exam_means, hold_exams, load_probes, save_probes
+from applier.bench.run import Job
 from applier.cli.screen import plain_table, print_json, progress, screen
-from applier.evaluation.probes import ExamMean, ProbeKind, asking, exam_means, hold_exams, load_probes, save_probes
-from applier.evaluation.run import Job
 from planner.plan import Usage
 
 __all__ = ["exam"]

@@ -9,16 +9,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from applier.bench.labels import read_labels
+from applier.bench.methods import METHODS
+from applier.bench.picture import recall_picture
+from applier.bench.run import Job, Row, evaluate_files
+from applier.bench.samples import transcript_paths
+from applier.bench.summary import Summary, summarize
 from applier.cli.commands.eval_probes import exam
 from applier.cli.files import write_whole
 from applier.cli.options import as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
-from applier.evaluation.labels import read_labels
-from applier.evaluation.methods import METHODS
-from applier.evaluation.picture import recall_picture
-from applier.evaluation.run import Job, Row, evaluate_files
-from applier.evaluation.samples import transcript_paths
-from applier.evaluation.summary import Summary, summarize
 from planner.errors import TranscriptError
 
 __all__ = ["command"]

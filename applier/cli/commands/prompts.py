@@ -11,7 +11,7 @@ from applier.cli.files import write_whole
 from applier.cli.options import as_json
 from applier.cli.screen import print_json, screen
 from planner.errors import SettingsError
-from planner.prompts import PROMPTS, check_prompts, load_prompts
+from planner.model.prompts import PROMPTS, check_prompts, load_prompts
 
 __all__ = ["command"]
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from applier.cli.options import as_json
-from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
-from applier.evaluation.prompt_comparison import (
+from applier.bench.prompt_comparison import (
     DEFAULT_RATIO,
     Difference,
     PromptComparison,
     PromptVariant,
     compare_prompts,
 )
-from applier.evaluation.samples import cuts_of_file, transcript_paths
-from applier.evaluation.summary import summarize
+from applier.bench.samples import cuts_of_file, transcript_paths
+from applier.bench.summary import summarize
+from applier.cli.options import as_json
+from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 
 __all__ = ["command"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
+from applier.adapters.transcripts import write_transcript
 from applier.cli.files import read_file, write_whole
 from applier.cli.options import store_option
 from applier.cli.stores import existing_store
 from applier.store.protocol import Store
-from applier.transcripts import write_transcript
 from applier.view import preview
 from planner.errors import ReferenceNotFound, StalePlan
-from planner.messages import Message, blocks, message_digest
+from planner.reading.messages import Message, blocks, message_digest
 
 __all__ = ["command"]
 

@@ -12,15 +12,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from applier.adapters.transcripts import Transcript
+from applier.bench.replay import Call, Replay, replay
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
 from applier.cli.options import as_json, part, transcript
 from applier.cli.screen import clean, plain_table, print_json, progress, screen
 from applier.session.presets import PRESETS
-from applier.session.replay import Call, Replay, replay
 from applier.store.opening import open_store
-from applier.transcripts import Transcript
-from planner.economics import CACHE_READ_PRICES
+from planner.layout.cache_cost import CACHE_READ_PRICES
 
 __all__ = ["command"]
 

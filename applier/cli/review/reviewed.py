@@ -9,9 +9,9 @@ from applier.cli.options import Edit
 from applier.cli.review.sheet import Sheet, review_sheet
 from applier.view import preview
 from planner.evidence import gather_evidence
-from planner.history import read_history
 from planner.plan import CompactionPlan
-from planner.tokens import TokenCounter
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["reviewed"]
 

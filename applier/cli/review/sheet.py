@@ -13,8 +13,8 @@ from typing import Any
 from applier.cli.review.rows import Row, table_rows
 from applier.view import Preview
 from planner.evidence import Evidence, TurnEvidence
+from planner.layout.placeholders import entry_text
 from planner.plan import CompactionPlan, Strategy, TurnDecision
-from planner.stand_ins import entry_text
 
 __all__ = ["Failed", "Sheet", "StandIn", "review_sheet"]
 

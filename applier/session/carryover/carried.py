@@ -9,8 +9,8 @@ from applier.session.carryover.allowance import Allowance
 from applier.session.carryover.files import FileMarks, RecentFile, recent_files
 from applier.session.carryover.lists import open_lists
 from applier.session.ledger import Ledger
-from planner.stand_ins import clean
-from planner.tokens import TokenCounter
+from planner.layout.placeholders import clean
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["carried_text"]
 

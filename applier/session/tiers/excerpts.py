@@ -11,8 +11,8 @@ from applier.session.ledger import Ledger, Result
 from planner.evidence.calls import calls_of
 from planner.evidence.failures import failures_of
 from planner.evidence.user_words import bonds_of
-from planner.lines import Line, statements, turn_lines
-from planner.messages import blocks
+from planner.reading.lines import Line, statements, turn_lines
+from planner.reading.messages import blocks
 
 __all__ = ["ends_of", "obligations_of"]
 

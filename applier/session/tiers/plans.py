@@ -13,8 +13,8 @@ from functools import partial
 from applier.session.edits import Edits
 from applier.session.tiers.situation import Situation
 from planner.api import check_plan
-from planner.history import History, Turn
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
+from planner.reading.history import History, Turn
 
 __all__ = ["PlanTurns", "RetreatHead", "SnipMiddle", "changed_decisions"]
 

@@ -13,8 +13,8 @@ from applier.session.edits import Edits
 from applier.session.frame import Frame
 from applier.session.ledger import Ledger, Result
 from applier.session.meter import Meter
-from planner.history import History
 from planner.plan import CompactionPlan
+from planner.reading.history import History
 
 __all__ = ["MakePlan", "Situation", "Tier"]
 

@@ -1,0 +1,1 @@
+"""Where agents live: transcript formats, frameworks, and programs in between."""

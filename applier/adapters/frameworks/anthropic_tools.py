@@ -1,0 +1,54 @@
+"""The agent's context tools in the form that the anthropic SDK's tool runner takes.
+
+::
+
+    runner = client.beta.messages.tool_runner(tools=[*mine, *agent_tools(session)], thread=False, …)
+
+``thread=False`` sends the whole conversation each time; one that the server holds cannot be compacted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import anthropic
+import anyio.to_thread
+from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
+
+from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
+from planner.errors import CompactorError
+
+if TYPE_CHECKING:
+    from applier.session import Session
+
+__all__ = ["agent_tools", "async_agent_tools"]
+
+
+def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
+    """``restore_context``, ``search_context``, ``compact`` for ``Anthropic().beta.messages.tool_runner``."""
+    return [anthropic.beta_tool(_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
+
+
+def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
+    """The same for ``AsyncAnthropic``; the store is read in a worker thread."""
+    return [anthropic.beta_async_tool(_async_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
+
+
+def _caller(session: Session, name: str) -> Callable[..., str]:
+    def call(**given: Any) -> str:
+        try:
+            return answer_call(session, name, given)
+        except CompactorError as error:
+            raise ToolError(str(error)) from None
+
+    return call
+
+
+def _async_caller(session: Session, name: str) -> Callable[..., Any]:
+    call = _caller(session, name)
+
+    async def call_in_thread(**given: Any) -> str:
+        return await anyio.to_thread.run_sync(lambda: call(**given))
+
+    return call_in_thread

@@ -1,0 +1,19 @@
+"""Transcripts of other tools and formats: read as Anthropic messages, written back as what they were.
+
+Reads what is there. Repairs only what a log's form forces, and reports the rest as warnings.
+"""
+
+from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
+from applier.adapters.transcripts.read import read_transcript
+from applier.adapters.transcripts.transcript import Format, Transcript
+from applier.adapters.transcripts.write import write_transcript
+
+__all__ = [
+    "Format",
+    "Transcript",
+    "from_openai",
+    "read_transcript",
+    "strip_openai",
+    "to_openai",
+    "write_transcript",
+]

@@ -1,0 +1,103 @@
+"""Labels that a person made by reading a transcript, and what of them is found literally in a compacted list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from applier.bench.survival import one_space
+from applier.bench.texts import plain_text
+from planner.errors import TranscriptError
+from planner.reading.messages import Message
+
+__all__ = ["FailedApproach", "Labelled", "Labels", "Question", "measure_labels", "read_labels"]
+
+
+class _Label(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FailedApproach(_Label):
+    """Something that was tried and did not work."""
+
+    what: str = ""
+    tried: str
+    """Literal words of the attempt."""
+    outcome: str
+    """Literal words of how it ended."""
+
+
+class Question(_Label):
+    """What somebody continuing the work would ask."""
+
+    question: str
+    answers: tuple[str, ...]
+    """Literal strings that together are the answer."""
+
+
+class Labels(BaseModel):
+    """The labels of one transcript, for one cut."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    transcript: str
+    """Name of the transcript's file, without its suffix."""
+    cut: int
+    """Index of the message to cut before."""
+    failed: tuple[FailedApproach, ...] = ()
+    constraints: tuple[str, ...] = ()
+    """The user's words."""
+    questions: tuple[Question, ...] = ()
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What was found: one truth value per label, in order."""
+
+    failed: tuple[bool, ...]
+    constraints: tuple[bool, ...]
+    answers: tuple[bool, ...]
+    lost: tuple[str, ...]
+    """What was not found."""
+
+
+def read_labels(places: Sequence[Path]) -> dict[str, Labels]:
+    """The label files among and in `places`, by transcript name.
+
+    Raises:
+        TranscriptError: a file is not a label file; the text names the file and the field.
+    """
+    paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
+    found = [_labels(path) for path in paths]
+    return {labels.transcript: labels for labels in found}
+
+
+def _labels(path: Path) -> Labels:
+    try:
+        return Labels.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}") from error
+
+
+def measure_labels(labels: Labels, result: Sequence[Message]) -> Labelled:
+    """Which labels are found in `result`, whatever its white space; an answer needs all of its strings."""
+    text = one_space(plain_text(result))
+
+    def stands(*strings: str) -> bool:
+        return all(one_space(string) in text for string in strings)
+
+    failed = tuple(stands(f.tried, f.outcome) for f in labels.failed)
+    constraints = tuple(map(stands, labels.constraints))
+    answers = tuple(stands(*q.answers) for q in labels.questions)
+    told = [
+        *(f.what or f.outcome for f in labels.failed),
+        *labels.constraints,
+        *(q.question for q in labels.questions),
+    ]
+    found = (*failed, *constraints, *answers)
+    return Labelled(failed, constraints, answers, tuple(t for t, kept in zip(told, found, strict=True) if not kept))

@@ -1,0 +1,127 @@
+"""The prompts a model reads: Markdown files a person edits, one a name, with ``{{variable}}`` places.
+
+Decides which file is used (the user's folder before the packaged one) and that it can be filled in; never
+what to do with the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from planner.errors import SettingsError
+from planner.plan import Finding
+
+__all__ = ["PROMPTS", "Prompts", "check_prompts", "load_prompts", "packaged_folder"]
+
+PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "system": frozenset(),
+        "plan": frozenset({"task", "focus", "user_words", "sizes", "before", "cards", "after"}),
+    }
+)
+"""Every prompt by name, and the variables that must stand in it."""
+
+_VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts in use."""
+
+    texts: Mapping[str, str]
+    files: Mapping[str, Path]
+    """Where each text came from."""
+
+    @property
+    def hash(self) -> str:
+        """``sha256:…`` over all names and texts."""
+        whole = "\0".join(f"{name}\0{self.texts[name]}" for name in sorted(self.texts))
+        return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
+
+    def render(self, name: str, **variables: str) -> str:
+        """Prompt `name` with its places filled; what is filled in is not read for places again.
+
+        Raises:
+            SettingsError: no such prompt, or `variables` are not the ones that stand in it.
+        """
+        if name not in self.texts:
+            raise SettingsError(f"prompt {name!r}: there is none; known: {', '.join(sorted(self.texts))}")
+        text = self.texts[name]
+        wanted = set(_VARIABLE.findall(text))
+        if wanted - variables.keys():
+            missing = _places(wanted - variables.keys())
+            raise SettingsError(f"{self.files[name]}: no value for {missing}: take it out of the prompt")
+        if variables.keys() - wanted:
+            raise SettingsError(f"prompt {name!r}: has no variable {_places(variables.keys() - wanted)}")
+        return _VARIABLE.sub(lambda place: variables[place.group(1)], text)
+
+
+def packaged_folder() -> Path:
+    """The folder of the prompts that ship: inside the wheel, or beside the package in the source tree."""
+    inside = Path(__file__).parent.parent / "_prompts"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "prompts"
+
+
+def load_prompts(folder: str | Path | None = None) -> Prompts:
+    """All prompts; a file of `folder` takes the place of the packaged one of the same name.
+
+    Raises:
+        SettingsError: the folder or a file is missing, is no prompt, or its places are wrong; names the cure.
+    """
+    findings = check_prompts(folder)
+    if findings:
+        raise SettingsError(findings[0].problem)
+    files = {name: _file(name, folder) for name in sorted(PROMPTS)}
+    return Prompts({name: path.read_text("utf-8").strip() for name, path in files.items()}, files)
+
+
+def check_prompts(folder: str | Path | None = None) -> tuple[Finding, ...]:
+    """What keeps the prompts of `folder`, with the packaged ones behind them, from being used."""
+    problems = [] if folder is None else _folder_problems(Path(folder))
+    for name in sorted(PROMPTS):
+        problems += _file_problems(name, _file(name, folder))
+    return tuple(Finding(code="prompt", problem=problem) for problem in problems)
+
+
+def _file(name: str, folder: str | Path | None) -> Path:
+    own = Path(folder) / f"{name}.md" if folder is not None else None
+    return own if own is not None and own.is_file() else packaged_folder() / f"{name}.md"
+
+
+def _folder_problems(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return [f"{folder}: no such folder of prompts: make it with `compactor prompts copy {folder}`"]
+    known = ", ".join(f"{name}.md" for name in sorted(PROMPTS))
+    return [
+        f"{path}: no prompt has this name: rename it to one of {known}"
+        for path in sorted(folder.glob("*.md"))
+        if path.stem not in PROMPTS and path.stem.lower() != "readme"
+    ]
+
+
+def _file_problems(name: str, path: Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return [f"{path}: this prompt is missing: install the package again"]
+    except (OSError, UnicodeDecodeError) as error:
+        return [f"{path}: cannot be read ({type(error).__name__}): save it as UTF-8 text"]
+    found = set(_VARIABLE.findall(text))
+    problems = [] if text.strip() else [f"{path}: is empty: write the prompt, or delete the file"]
+    if found - PROMPTS[name]:
+        problems.append(
+            f"{path}: unknown variable {_places(found - PROMPTS[name])}: "
+            f"use {_places(PROMPTS[name]) or 'none'}, or take it out"
+        )
+    if PROMPTS[name] - found:
+        problems.append(f"{path}: missing variable {_places(PROMPTS[name] - found)}: put it where it belongs")
+    return problems
+
+
+def _places(names: frozenset[str] | set[str]) -> str:
+    return ", ".join("{{" + name + "}}" for name in sorted(names))

@@ -1,0 +1,1 @@
+"""What is read: messages, turns, numbered lines, token counts; nothing here judges."""

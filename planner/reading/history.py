@@ -1,0 +1,165 @@
+"""A history and its turns: the smallest runs of messages that can be treated as one.
+
+Decides where a list may be cut: never between a call and its result. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+from planner.errors import TranscriptError
+from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, plain_message, result_ids
+
+__all__ = ["History", "Turn", "TurnKind", "assemble_history", "read_history"]
+
+TurnKind = Literal["user", "assistant", "tools", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn: messages ``start`` to ``stop`` (half-open) of its history."""
+
+    id: str
+    """``t1``, ``t2``, …: the place in an append-only history, so it never changes."""
+    start: int
+    stop: int
+    kind: TurnKind
+    """``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their results;
+    ``other``: anything else, always kept."""
+    digest: str
+    live: bool
+    """True in the live tail: what the model has not answered yet."""
+
+    @property
+    def number(self) -> int:
+        """1 for ``t1``."""
+        return int(self.id[1:])
+
+
+@dataclass(frozen=True)
+class History:
+    """The complete list of messages, as the caller holds them and as plain data."""
+
+    originals: tuple[object, ...]
+    messages: tuple[Message, ...]
+    digests: tuple[str, ...]
+    """One per message."""
+    turns: tuple[Turn, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """``sha256:…`` over all messages, in order."""
+        return self.digest_at(len(self.messages))
+
+    def digest_at(self, count: int) -> str:
+        """The digest of the first `count` messages: a longer history keeps the digests of its prefixes."""
+        return _joined_digest(self.digests[:count])
+
+    @cached_property
+    def by_id(self) -> dict[str, Turn]:
+        """Turns by id."""
+        return {turn.id: turn for turn in self.turns}
+
+    def messages_of(self, turn: Turn) -> tuple[Message, ...]:
+        """The plain messages of `turn`."""
+        return self.messages[turn.start : turn.stop]
+
+    def blocks_of(self, turn: Turn) -> Iterator[tuple[str, Block]]:
+        """Each block of `turn` with the role of its message, in order."""
+        for message in self.messages_of(turn):
+            for block in blocks(message):
+                yield message["role"], block
+
+    def text_of(self, *roles: str) -> str:
+        """All text blocks of messages with one of `roles`, joined by line."""
+        return "\n".join(
+            block["text"]
+            for message in self.messages
+            if message["role"] in roles
+            for block in blocks(message)
+            if block["type"] == "text" and isinstance(block.get("text"), str)
+        )
+
+
+def read_history(messages: Sequence[object]) -> History:
+    """`messages` (dicts or SDK objects) as a history with its turns. The list itself is not kept.
+
+    Raises:
+        TranscriptError: an entry is not a message, or not JSON data; the text names its index.
+    """
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
+    plain = tuple(plain_message(message, f"messages[{i}]") for i, message in enumerate(messages))
+    digests = [message_digest(message, f"messages[{i}]") for i, message in enumerate(plain)]
+    return assemble_history(messages, plain, digests)
+
+
+def assemble_history(originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str]) -> History:
+    """A history from messages read and digested before: what keeps a growing one cheap."""
+    return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests)))
+
+
+def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn]:
+    starts = [*_starts(messages), len(messages)]
+    spans = list(pairwise(starts))
+    live_from = _live_from(messages, spans)
+    for number, (start, stop) in enumerate(spans, 1):
+        digest = _joined_digest(digests[start:stop])
+        yield Turn(f"t{number}", start, stop, _kind(messages[start]), digest, number > live_from)
+
+
+def _starts(messages: Sequence[Message]) -> Iterator[int]:
+    """Where turns start: everywhere but at messages that answer what the turn before them left open.
+
+    Whether a message goes on with a turn depends on nothing behind it, so turns stay as the list grows.
+    """
+    unanswered: set[str] = set()
+    for at, message in enumerate(messages):
+        if not unanswered or not _goes_on(message, unanswered):
+            yield at
+            unanswered = set()
+        if message["role"] == "assistant":
+            unanswered |= set(call_ids(message))
+        unanswered -= set(result_ids(message))
+
+
+def _goes_on(message: Message, unanswered: set[str]) -> bool:
+    """True for results, and for calls that a server tool of the turn makes (programmatic tool calling)."""
+    callers = {str(_caller(block)) for block in blocks(message)} if message["role"] == "assistant" else set()
+    return not unanswered.isdisjoint(callers | set(result_ids(message)))
+
+
+def _caller(block: Block) -> object:
+    caller = block.get("caller")
+    return caller.get("tool_id") if isinstance(caller, dict) else None
+
+
+def _kind(first: Message) -> TurnKind:
+    kinds = {block["type"] for block in blocks(first)}
+    if first["role"] == "assistant":
+        return "tools" if "tool_use" in kinds else "assistant"
+    return "user" if first["role"] == "user" and "tool_result" not in kinds else "other"
+
+
+def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
+    """How many turns are not live: up to the assistant's last, and that one too unless it waits for more."""
+    at = len(spans)
+    while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
+        at -= 1
+    return at if at == 0 or _ends_answered(messages[slice(*spans[at - 1])]) else at - 1
+
+
+def _ends_answered(turn: Sequence[Message]) -> bool:
+    """True if the assistant has the last word in `turn` and waits for nothing."""
+    called = {call for message in turn for call in call_ids(message)}
+    answered = {result for message in turn for result in result_ids(message)}
+    return turn[-1]["role"] == "assistant" and called <= answered
+
+
+def _joined_digest(digests: Sequence[str]) -> str:
+    return "sha256:" + hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -1,0 +1,176 @@
+"""A turn as numbered lines: the one coordinate system of excerpts, cards and stand-ins.
+
+Line numbers count from 1 within the turn. A long physical line is wrapped into pieces, each a line of its
+own, so that one entry of a 100,000-character JSON line can be pointed at. Changes no byte: joining the
+pieces gives the text back. What a long line says is judged by its statements, which are longer than pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.reading.history import History, Turn
+from planner.reading.messages import Block, readable_text, result_text
+
+__all__ = [
+    "WRAP_CHARACTERS",
+    "Line",
+    "Part",
+    "Statement",
+    "dense",
+    "join_lines",
+    "numbers_of",
+    "statements",
+    "turn_lines",
+]
+
+Part = Literal["user", "assistant", "call", "result"]
+
+WRAP_CHARACTERS = 80
+"""A physical line longer than this is cut at the last space or separator before it; one without any there, at the
+next one if that is half as far again. About 20 tokens."""
+STATEMENT_CHARACTERS = 160
+"""Pieces of one physical line are read together up to this length."""
+
+_GUTTER = re.compile(r"^\s*(\d+)(?:→|\t| \| )")
+"""The line number that tools print in front of a line of a file."""
+_BREAK = re.compile(r"[\s,;{}()\[\]|]")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a turn."""
+
+    number: int
+    part: Part
+    text: str
+    block: int
+    """Which block of the turn it belongs to, counted over all its messages from 0."""
+    continues: bool
+    """True if it goes on with the physical line before it (no line break between them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Pieces of one physical line that are read together."""
+
+    lines: tuple[Line, ...]
+    text: str
+
+    @property
+    def part(self) -> Part:
+        """Who says it."""
+        return self.lines[0].part
+
+    @property
+    def block(self) -> int:
+        """The block of its lines."""
+        return self.lines[0].block
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of its lines."""
+        return tuple(line.number for line in self.lines)
+
+
+def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
+    """Every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
+    found: list[Line] = []
+    for index, (role, block) in enumerate(history.blocks_of(turn)):
+        for part, text in _texts(role, block):
+            for piece, continues in _pieces(text):
+                found.append(Line(len(found) + 1, part, piece, index, continues))
+    return tuple(found)
+
+
+def join_lines(lines: Sequence[Line]) -> str:
+    """Neighbouring `lines` as the exact text they came from."""
+    parts: list[str] = []
+    for line in lines:
+        if parts and not line.continues:
+            parts.append("\n")
+        parts.append(line.text)
+    return "".join(parts)
+
+
+def statements(lines: Iterable[Line]) -> Iterator[Statement]:
+    """`lines` in order, pieces of one physical line together."""
+    held: list[Line] = []
+    for line in lines:
+        goes_on = bool(held) and line.continues and line.number == held[-1].number + 1
+        if held and not (goes_on and sum(len(h.text) for h in held) + len(line.text) <= STATEMENT_CHARACTERS):
+            yield Statement(tuple(held), join_lines(held))
+            held = []
+        held.append(line)
+    if held:
+        yield Statement(tuple(held), join_lines(held))
+
+
+def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
+    """The numbers of all lines of some statements, ascending, each once."""
+    return tuple(sorted({number for statement in said for number in statement.numbers}))
+
+
+def dense(texts: Sequence[str]) -> list[str]:
+    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and of
+    the line numbers that a tool printed in front of them, only the first number stays."""
+    gutter = _GUTTER.match(texts[0]) if texts else None
+    bare = [_GUTTER.sub("", text) for text in texts] if gutter else list(texts)
+    bare = textwrap.dedent("\n".join(text.rstrip() for text in bare)).split("\n") if bare else []
+    bare[:1] = [text.lstrip() for text in bare[:1]]
+    return [f"{gutter.group(1)}→{bare[0]}", *bare[1:]] if gutter else bare
+
+
+def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:
+    kind = block["type"]
+    if kind == "text" and isinstance(block.get("text"), str):
+        yield ("assistant" if role == "assistant" else "user"), block["text"]
+    elif kind.endswith("tool_use"):
+        yield "call", call_text(block)
+    elif kind.endswith("tool_result"):
+        yield "result", result_text(block)
+    elif kind in ("document", "search_result", "compaction") and (text := readable_text(block)):
+        yield ("assistant" if role == "assistant" else "user"), text
+
+
+def call_text(block: Block) -> str:
+    """A call as text: ``Tool key=value key=value`` on one line, longer values below, each exact."""
+    arguments = block.get("input")
+    if not isinstance(arguments, dict):
+        return f"{block.get('name', '')} {arguments if arguments is not None else ''}".rstrip()
+    inline = [str(block.get("name", ""))]
+    below: list[str] = []
+    for key, value in arguments.items():
+        text = value if isinstance(value, str) else _json(value)
+        if "\n" in text:
+            below.append(f"{key}:\n{text}")
+        else:
+            inline.append(f"{key}={text}")
+    return "\n".join([" ".join(inline), *below])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    for line in text.split("\n"):
+        start = 0
+        while len(line) - start > WRAP_CHARACTERS:
+            cut = _cut(line, start)
+            yield line[start:cut], start > 0
+            start = cut
+        yield line[start:], start > 0
+
+
+def _cut(line: str, start: int) -> int:
+    """Where to wrap: behind the last separator in the second half of the window, else, so that no name is cut, behind
+    the next one if it is near, else at the end of the window."""
+    end, half = start + WRAP_CHARACTERS, WRAP_CHARACTERS // 2
+    places = (*range(end - 1, start + half, -1), *range(end, end + half))
+    return next((at + 1 for at in places if _BREAK.match(line, at)), end)

@@ -1,0 +1,50 @@
+"""How large images and documents in a message are, read from their first bytes. Fetches nothing."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import struct
+
+import imagesize  # type: ignore[import-untyped]
+
+from planner.reading.messages import Block
+
+__all__ = ["image_size", "source_data", "visible_pages"]
+
+_HEAD_CHARACTERS = 100_000
+"""Of base64: every format tells its size within this, but for photographs with a very large preview."""
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+
+
+def source_data(block: Block) -> str:
+    """The base64 or text in an ``image`` or ``document`` block; empty if it stands elsewhere (URL, file)."""
+    source = block.get("source")
+    data = source.get("data") if isinstance(source, dict) else None
+    return data if isinstance(data, str) else ""
+
+
+def image_size(block: Block) -> tuple[int, int] | None:
+    """Width and height in pixels of an ``image`` block; None when they cannot be told from its bytes."""
+    try:
+        head = _decoded(source_data(block)[:_HEAD_CHARACTERS])
+        width, height = imagesize.get(io.BytesIO(head), exif_rotation=False)
+    except (ValueError, struct.error, EOFError, OSError):
+        return None
+    return (width, height) if width > 0 and height > 0 else None
+
+
+def visible_pages(block: Block) -> int:
+    """Pages of a base64 PDF whose page objects are not compressed; 0 when they cannot be seen."""
+    source = block.get("source")
+    if not isinstance(source, dict) or source.get("type") != "base64":
+        return 0
+    try:
+        return len(_PAGE.findall(_decoded(source_data(block))))
+    except ValueError:
+        return 0
+
+
+def _decoded(data: str) -> bytes:
+    return base64.b64decode(data + "=" * (-len(data) % 4))

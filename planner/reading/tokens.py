@@ -1,0 +1,177 @@
+"""How many tokens something is for the model that will read it, without a network.
+
+tiktoken is not Claude's tokenizer: against current Claude models its o200k vocabulary gives 0.63 to 0.80 of
+the true count, against older ones 0.79 to 0.90, so a count is scaled by the worst case of the model's family
+and never under-counts. Each text is counted once and remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tiktoken
+
+from planner.reading.estimate import estimate_tokens
+from planner.reading.families import model_family
+from planner.reading.media import image_size, source_data, visible_pages
+from planner.reading.messages import Block, Message, blocks, to_json
+from planner.reading.vocabulary import load_vocabulary
+
+__all__ = ["TokenCounter", "count_tokens_exactly", "estimate_tokens", "family_scale", "load_vocabulary"]
+
+MESSAGE_OVERHEAD = 3
+"""Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
+IMAGE_TOKENS, OLDER_IMAGE_TOKENS = 4_784, 1_600
+"""The most one image costs, larger ones are scaled down: from Claude 4.7 on, and before that."""
+PIXELS_PER_TOKEN = 750
+PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
+"""A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
+SEALED_CHARACTERS_PER_TOKEN = 5
+"""Of base64, for reasoning that only its signature or redacted data carries: 4 characters of text a token."""
+MIN_SCALE, MAX_SCALE = 1.0, 2.5
+"""Bounds of calibration: no tokenizer measured is outside, so a stray count cannot ruin every later one."""
+
+_SLICE_CHARACTERS = 65_536
+"""Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
+
+
+def family_scale(model: str) -> float:
+    """What an o200k count is multiplied with so that `model` never counts more: the worst ratio measured.
+
+    1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
+    OpenAI's, whose tokenizer it is.
+    """
+    family = model_family(model)
+    if not family.is_claude:
+        return 1.0
+    return 1.27 if family.version < (4, 7) else 1.6
+
+
+@dataclass
+class TokenCounter:
+    """Counts for one model family; `scale` multiplies raw o200k counts."""
+
+    scale: float = 1.6
+    vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
+    image_tokens: int = IMAGE_TOKENS
+    """The most one image costs."""
+    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def for_model(cls, model: str = "") -> TokenCounter:
+        """A counter that does not under-count for `model`."""
+        older = model_family(model).version < (4, 7)
+        return cls(family_scale(model), image_tokens=OLDER_IMAGE_TOKENS if older else IMAGE_TOKENS)
+
+    @property
+    def is_estimate(self) -> bool:
+        """True without a vocabulary: counts come from the shape of the text alone."""
+        return self.vocabulary is None
+
+    def raw(self, text: str) -> int:
+        """o200k tokens of `text`, unscaled."""
+        known = self._seen.get(text)
+        if known is None:
+            starts = range(0, len(text), _SLICE_CHARACTERS)
+            known = self._seen[text] = sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in starts)
+        return known
+
+    def _encode(self, text: str) -> int:
+        if self.vocabulary is None:
+            return estimate_tokens(text)
+        try:
+            return len(self.vocabulary.encode_ordinary(text))
+        except UnicodeEncodeError:  # a lone surrogate
+            return len(self.vocabulary.encode_ordinary(text.encode("utf-8", "replace").decode()))
+
+    def text(self, text: str) -> int:
+        """Tokens of `text`."""
+        return math.ceil(self.raw(text) * self.scale)
+
+    def block(self, block: Block) -> int:
+        """Tokens of one content block, nested results, images and documents included."""
+        kind = block.get("type")
+        if kind == "image":
+            return self._image(block)
+        if kind == "document":
+            return self._document(block) + MESSAGE_OVERHEAD
+        return self._inside(kind, block) + MESSAGE_OVERHEAD
+
+    def _inside(self, kind: object, block: Block) -> int:
+        if kind == "text" and isinstance(block.get("text"), str):
+            return self.text(block["text"])
+        if kind in ("thinking", "redacted_thinking"):
+            sealed = len(str(block.get("signature") or block.get("data") or ""))
+            return max(self.text(str(block.get("thinking") or "")), sealed // SEALED_CHARACTERS_PER_TOKEN)
+        if kind in ("tool_use", "server_tool_use"):
+            return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
+        if kind == "tool_result":
+            return self._content(block.get("content", ""))
+        return self.text(to_json({name: value for name, value in block.items() if name != "type"}))
+
+    def _content(self, content: object) -> int:
+        if isinstance(content, str):
+            return self.text(content)
+        if not isinstance(content, list):
+            return self.text(to_json(content))
+        return sum(self.block(item) if isinstance(item, dict) else self.text(str(item)) for item in content)
+
+    def _image(self, block: Block) -> int:
+        size = image_size(block)
+        most = self.image_tokens
+        return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
+
+    def _document(self, block: Block) -> int:
+        source = block.get("source")
+        kind = source.get("type") if isinstance(source, dict) else None
+        if isinstance(source, dict) and kind == "content":
+            return self._content(source.get("content"))
+        data = source_data(block)
+        if kind == "text":
+            return self.text(data)
+        return max(1, visible_pages(block) or len(data) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
+
+    def message(self, message: Message) -> int:
+        """Tokens of one message."""
+        return sum(self.block(block) for block in blocks(message))
+
+    def messages(self, messages: Iterable[Message]) -> int:
+        """Tokens of a list of messages."""
+        return sum(self.message(message) for message in messages)
+
+    def request(
+        self,
+        messages: Iterable[Message],
+        system: str | Sequence[Block] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
+        """Tokens of a whole request: messages, system prompt and tool definitions."""
+        fixed = self.text(system) if isinstance(system, str) else sum(map(self.block, system or ()))
+        return fixed + sum(self.text(to_json(tool)) for tool in tools or ()) + self.messages(messages)
+
+    def calibrated(self, counted_tokens: int, actual_tokens: int) -> TokenCounter:
+        """This counter scaled so that what it counted as `counted_tokens` is the provider's `actual_tokens`.
+
+        `actual_tokens` is a response's ``usage``: input + cache read + cache creation tokens. The scale stays
+        between 1 and 2.5; what was counted before is not counted again.
+        """
+        if counted_tokens <= 0 or actual_tokens <= 0:
+            return self
+        scale = self.scale * actual_tokens / counted_tokens
+        return replace(self, scale=min(MAX_SCALE, max(MIN_SCALE, scale)))
+
+
+def count_tokens_exactly(
+    client: Any,
+    model: str,
+    messages: Sequence[Message],
+    system: str | Sequence[Block] | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> int:
+    """The provider's own count of a request, by its free ``count_tokens`` endpoint (one network call)."""
+    extra = {name: value for name, value in (("system", system), ("tools", tools)) if value}
+    counted = client.messages.count_tokens(model=model, messages=list(messages), **extra)
+    return int(counted.input_tokens)
