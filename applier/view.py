@@ -6,23 +6,21 @@ Pure but for one thing: `apply` commits the originals to the store before it ret
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from applier.store import open_store
 from applier.store.protocol import Store
-from planner.broken import broken_turns
-from planner.compose import check_plan, outline_of
-from planner.errors import StalePlan
-from planner.evidence import gather_evidence
+from planner.analysis import Analysis, analyze
+from planner.api import check_plan
+from planner.errors import ApplyError, StalePlan
 from planner.layout.cache_cost import cache_prices, payback_calls
-from planner.layout.layout import Kept, Note, Outline
+from planner.layout.layout import Layout, joined_messages
 from planner.layout.thinking import thinking_policy
 from planner.plan import CompactionPlan
-from planner.reading.history import History, read_history
-from planner.reading.messages import Block, Message, blocks
-from planner.reading.tokens import TokenCounter
+from planner.reading.history import History
 
 __all__ = ["Preview", "apply", "preview"]
 
@@ -57,18 +55,19 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
 
     Raises:
         StalePlan: the plan was made for another history.
+        ApplyError: `plan` is no plan, or `store` no store.
         StoreError: the originals could not be stored; nothing changed.
     """
-    shown = preview(plan, messages)
-    if shown.first_changed_message is not None:
-        with_originals = shown.plan.bound_history
-        assert with_originals is not None
-        _keep_originals(with_originals, store)
-    return shown.messages
+    _, analysis, layout, behind = _guarded(plan, messages)
+    if layout.first_changed is not None:
+        _keep_originals(analysis.history, store)
+    return _view(layout, analysis.history, behind)
 
 
 def _keep_originals(history: History, store: Store | None) -> None:
     if store is not None:
+        if not hasattr(store, "save_history"):
+            raise ApplyError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
         store.save_history(history)
         return
     default = open_store()
@@ -83,24 +82,20 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None) -> P
 
     Raises:
         StalePlan: the plan was made for another history.
+        ApplyError: `plan` is no plan.
     """
-    history, behind = _planned_history(plan, messages)
-    counter = TokenCounter.for_model(plan.target_model)
-    evidence = gather_evidence(history, counter)
-    checked = check_plan(plan, history, evidence, broken_turns(history))
-    outline = outline_of(checked, history, evidence)
-    view = list(history.originals) if outline.first_changed is None else assemble(outline)
-    before = evidence.tokens
-    invalidated = 0 if outline.first_changed is None else counter.messages(history.messages[outline.first_changed :])
+    guarded, analysis, layout, behind = _guarded(plan, messages)
+    first, before = layout.first_changed, analysis.tokens
+    invalidated = 0 if first is None else analysis.counter.messages(analysis.history.messages[first:])
     return Preview(
-        messages=_joined(view, behind) if outline.first_changed is not None else [*view, *behind],
+        messages=_view(layout, analysis.history, behind),
         tokens_before=before,
-        tokens_after=checked.estimated_tokens,
-        first_changed_message=outline.first_changed,
+        tokens_after=guarded.estimated_tokens,
+        first_changed_message=first,
         invalidated_tokens=invalidated,
-        payback_calls=_payback(checked, before, invalidated) if outline.first_changed is not None else None,
-        thinking=thinking_policy(plan.target_model),
-        plan=checked,
+        payback_calls=None if first is None else _payback(guarded, before, invalidated),
+        thinking=thinking_policy(guarded.target_model),
+        plan=guarded,
     )
 
 
@@ -110,54 +105,47 @@ def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
     return calls if math.isinf(calls) else round(calls, 1)
 
 
-def _planned_history(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[History, Sequence[object]]:
+def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
+    """The planned messages with those behind them."""
+    if layout.first_changed is None:
+        return [*history.originals, *behind]
+    return joined_messages(layout.messages, behind)
+
+
+def _guarded(
+    plan: CompactionPlan, messages: Sequence[object] | None
+) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
+    """The plan as the guards leave it, what was read, its layout, and the messages behind what was planned.
+
+    A plan that the guards have seen, and that is as they left it, is not read, counted or laid out again.
+    """
+    if not isinstance(plan, CompactionPlan):
+        cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
+        raise ApplyError(f"plan: expected a CompactionPlan, found {type(plan).__name__}: {cure}")
+    analysis, behind = _planned(plan, messages)
+    if plan.bound is None or plan.bound.analysis is not analysis:
+        plan = check_plan(plan, analysis)
+    assert plan.bound is not None
+    return plan, analysis, plan.bound.layout, behind
+
+
+def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
+    """What was read of the messages that `plan` was made for, and the messages behind them."""
+    bound = plan.bound_analysis
     if messages is None:
-        if plan.bound_history is None:
+        if bound is None:
             raise StalePlan("this plan holds no history: pass the messages it was made for")
-        return plan.bound_history, ()
+        return bound, ()
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise ApplyError(f"messages: expected a list of messages, found {type(messages).__name__}")
     count = plan.history.messages
     if len(messages) < count:
         raise StalePlan(f"the plan was made for {count} messages, {len(messages)} were given: plan again")
-    history = read_history(list(messages[:count]))
-    if history.digest != plan.history.digest:
+    if bound is not None and all(
+        new is old for new, old in zip(messages[:count], bound.history.originals, strict=True)
+    ):
+        return bound, messages[count:]
+    analysis = analyze(list(messages[:count]), plan.target_model)
+    if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    return history, messages[count:]
-
-
-def assemble(outline: Outline) -> list[Any]:
-    """The outline as a list of messages: notes join the user messages beside them, roles alternate."""
-    return _joined([], _parts(outline))
-
-
-def _parts(outline: Outline) -> Iterator[object]:
-    for segment in outline.segments:
-        if isinstance(segment, Note):
-            yield {"role": "user", "content": [segment.block]}
-        elif isinstance(segment, Kept):
-            yield from segment.originals
-
-
-def _joined(view: list[Any], more: Sequence[object] | Iterator[object]) -> list[Any]:
-    """`view` with `more` behind it; neighbours of one role become one message, others stay the same objects."""
-    joined = list(view)
-    for message in more:
-        if joined and _role(joined[-1]) == _role(message):
-            joined[-1] = _merged(joined[-1], message)
-        else:
-            joined.append(message)
-    return joined
-
-
-def _role(message: Any) -> str:
-    return str(message["role"] if isinstance(message, dict) else message.role)
-
-
-def _merged(first: Any, second: Any) -> Message:
-    left, right = read_history([first, second]).messages
-    content = [*blocks(left), *blocks(right)]
-    return {**left, "content": sorted(content, key=_is_behind_results) if _role(left) == "user" else content}
-
-
-def _is_behind_results(block: Block) -> bool:
-    """True for what has to stand behind a user message's tool results; a list that was broken stays no worse."""
-    return bool(block["type"] != "tool_result")
+    return analysis, messages[count:]

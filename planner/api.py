@@ -1,4 +1,4 @@
-"""The one call that plans: reads the messages, asks a planner, fits and guards what it says."""
+"""The one call that plans: reads the messages, asks a planner, selects and guards what it says."""
 
 from __future__ import annotations
 
@@ -10,22 +10,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.broken import broken_turns
-from planner.compose import check_plan as check_against
-from planner.compose import compose_plan
+from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
-from planner.evidence import gather_evidence
-from planner.plan import CompactionPlan
+from planner.guards import guard_facts, guard_plan, strike_invented
+from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision
 from planner.proposal import Planner, PlanRequest, Proposal
-from planner.reading.history import History, read_history
 from planner.reading.messages import blocks
-from planner.reading.tokens import MESSAGE_OVERHEAD, TokenCounter
+from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
+from planner.selection import select
 from planner.settings import PlanSettings
+from planner.soundness import sound_proposal
 
-__all__ = ["PlannerChoice", "check_plan", "check_planner", "plan_compaction", "plan_compaction_async"]
+__all__ = [
+    "PlannerChoice",
+    "check_plan",
+    "check_planner",
+    "open_planner",
+    "plan_analysis",
+    "plan_compaction",
+    "plan_compaction_async",
+]
 
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
+
+RESTORE_TOOL = "restore_context"
+"""The agent's tool that the view names if it is among the tools that are given."""
 
 
 def plan_compaction(
@@ -44,8 +54,9 @@ def plan_compaction(
     store: Any = None,
     settings: PlanSettings | None = None,
     now: float | None = None,
+    previous: CompactionPlan | None = None,
 ) -> CompactionPlan:
-    """A validated plan that brings `messages` down to a target, bound to them; nothing is changed or written.
+    """A validated plan that brings `messages` down to a target, bound to them. Changes nothing.
 
     Args:
         messages: The complete history: dicts or SDK objects, never a compacted view. Not mutated.
@@ -58,68 +69,166 @@ def plan_compaction(
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
         system: The agent's system prompt; counted against `target_tokens`.
-        tools: The agent's tool definitions; counted likewise.
+        tools: The agent's tool definitions; counted likewise. If ``restore_context`` is one, the view names it.
         prompts_dir: A folder of prompts that override the packaged ones.
-        store: Where to record the plan and its facts; nothing is recorded without one.
+        store: Where to record the plan and its facts; nothing is written without one.
         settings: See `PlanSettings`.
         now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
             rules follows from the other arguments alone.
+        previous: An earlier plan of the same agent, so that a model reads in full only what came since.
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
-        SettingsError: a target out of range, or an unknown planner.
+        SettingsError: a target out of range, a task that is no text, or an unknown planner.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
         PlanRejected: a planner object answered with something that is no `Proposal`.
     """
-    asked = _planner(planner, model, client, prompts_dir)
+    asked = open_planner(planner, model, client, prompts_dir)
     settings = settings or PlanSettings()
-    history = read_history(messages)
-    counter = TokenCounter.for_model(settings.target_model)
-    evidence = gather_evidence(history, counter)
-    fixed = counter.request((), system, tools)
-    target = _target(evidence.tokens, _marks(history), fixed, target_tokens, target_ratio, settings)
-    request = PlanRequest(
-        history, evidence, task, focus or "", target, counter, settings, time.time() if now is None else now
+    analysis = analyze(messages, settings.target_model)
+    fixed = analysis.counter.request((), system, tools)
+    if tools is not None and any(tool.get("name") == RESTORE_TOOL for tool in tools) and not settings.restore_tool:
+        settings = settings.model_copy(update={"restore_tool": RESTORE_TOOL})
+    plan = plan_analysis(
+        analysis,
+        task,
+        target_tokens=_target(analysis, fixed, target_tokens, target_ratio, settings),
+        focus=focus or "",
+        planner=asked,
+        settings=settings,
+        now=now,
+        previous=previous,
     )
-    plan = compose_plan(request, asked.propose(request), broken_turns(history))
     if store is not None:
         store.save_plan(plan)
     return plan
 
 
+def plan_analysis(
+    analysis: Analysis,
+    task: str,
+    *,
+    target_tokens: int,
+    focus: str = "",
+    planner: Planner,
+    settings: PlanSettings | None = None,
+    now: float | None = None,
+    previous: CompactionPlan | None = None,
+) -> CompactionPlan:
+    """`plan_compaction` for a history that was read before; `target_tokens` are of the messages alone.
+
+    Raises:
+        SettingsError: `task` is no text.
+        PlannerUnavailable, PlanRejected: as the planner does.
+    """
+    if not isinstance(task, str):
+        raise SettingsError(f"task must be text that says what the agent works on, found {type(task).__name__}")
+    settings = settings or PlanSettings()
+    when = time.time() if now is None else now
+    request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous)
+    if analysis.tokens <= target_tokens:
+        return guard_plan(_all_kept(request, Proposal({}, Provenance(planner="none"))), analysis)
+    proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
+    proposal, invented = strike_invented(analysis.evidence, proposal)
+    facts, facts_findings = guard_facts(analysis.evidence, proposal.facts)
+    kept = _all_kept(request, replace(proposal, facts=facts), (*findings, *invented, *facts_findings))
+    return _explained(_selected(request, proposal, kept), request)
+
+
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
     """`plan_compaction` in a thread of its own; takes the same options, and asynchronous clients besides."""
     names = ("planner", "model", "client", "prompts_dir")
-    given = {name: options.pop(name) for name in names if name in options}
-    asked = _planner(given.get("planner", "auto"), given.get("model"), given.get("client"), given.get("prompts_dir"))
+    own = {name: options.pop(name) for name in names if name in options}
+    asked = open_planner(own.get("planner", "auto"), own.get("model"), own.get("client"), own.get("prompts_dir"))
     return await asyncio.to_thread(partial(plan_compaction, messages, task, planner=asked, **options))
 
 
-def check_plan(plan: CompactionPlan, history: History) -> CompactionPlan:
-    """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to `history`.
+def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
+    """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to what was read.
 
     Raises:
         StalePlan: the plan was made for another history.
     """
-    if plan.history.digest != history.digest:
-        raise StalePlan(f"the plan was made for other messages than these {len(history.messages)}: plan again")
-    evidence = gather_evidence(history, TokenCounter.for_model(plan.target_model))
-    return check_against(plan, history, evidence, broken_turns(history))
+    if plan.history.digest != analysis.history.digest:
+        count = len(analysis.history.messages)
+        raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
+    return guard_plan(plan, analysis)
 
 
-def _marks(history: History) -> int:
+def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
+    """The plan that changes nothing."""
+    turns = (
+        TurnDecision(
+            turn_id=turn_id,
+            strategy="keep",
+            relevance_score=proposal.turns[turn_id].score if turn_id in proposal.turns else 1.0,
+            reason=proposal.turns[turn_id].reason if turn_id in proposal.turns else "everything fits",
+            failed_approach=turn.failed,
+        )
+        for turn_id, turn in request.evidence.turns.items()
+    )
+    return CompactionPlan(
+        task=request.task,
+        history=HistoryStamp.of(request.history, request.analysis.tokens),
+        target_tokens=request.target_tokens,
+        target_model=request.settings.target_model,
+        window_tokens=request.settings.window_tokens,
+        restore_tool=request.settings.restore_tool,
+        turns=tuple(turns),
+        extracted_facts=proposal.facts,
+        estimated_tokens=0,
+        findings=findings,
+        provenance=proposal.provenance,
+    )
+
+
+def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) -> CompactionPlan:
+    selection = select(request, proposal)
+    provenance = kept.provenance.model_copy(update={"filled_tokens": selection.filled_tokens})
+    update = {
+        "turns": tuple(selection.decisions.values()),
+        "brief": selection.brief,
+        "findings": (*kept.findings, *selection.findings),
+        "provenance": provenance,
+    }
+    plan = guard_plan(kept.model_copy(update=update), request.analysis)
+    least = request.settings.min_savings_tokens
+    saved = request.analysis.tokens - plan.estimated_tokens
+    if saved >= least:
+        return plan
+    problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
+    return guard_plan(
+        _with(kept, Finding(code="saves_too_little", problem=problem, repair="all kept")), request.analysis
+    )
+
+
+def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
+    """`plan`, with a finding that says why where the target is not met."""
+    if plan.estimated_tokens <= request.target_tokens:
+        return plan
+    turns = request.evidence.turns.values()
+    live = sum(turn.tokens for turn in turns if turn.turn.live)
+    must = sum(bool(turn.obligations) for turn in turns)
+    problem = (
+        f"{plan.estimated_tokens} tokens is the least this history comes to, {request.target_tokens} were asked for: "
+        f"{live} are in the live tail, and {must} turns hold failures or words of the user that must stay"
+    )
+    return _with(plan, Finding(code="target_unreachable", problem=problem, repair="everything else is left out"))
+
+
+def _with(plan: CompactionPlan, finding: Finding) -> CompactionPlan:
+    return plan.model_copy(update={"findings": (*plan.findings, finding)})
+
+
+def _marks(analysis: Analysis) -> int:
     """Tokens of roles and block marks: a ratio is one of words, and few blocks are left in a view."""
-    return MESSAGE_OVERHEAD * sum(len(blocks(message)) for message in history.messages)
+    return MESSAGE_OVERHEAD * sum(len(blocks(message)) for message in analysis.history.messages)
 
 
 def _target(
-    tokens: int,
-    marks_tokens: int,
-    fixed_tokens: int,
-    target_tokens: int | None,
-    ratio: float | None,
-    settings: PlanSettings,
+    analysis: Analysis, fixed_tokens: int, target_tokens: int | None, ratio: float | None, settings: PlanSettings
 ) -> int:
+    """How many tokens the messages may have."""
     if target_tokens is not None and ratio is not None:
         raise SettingsError("give target_tokens or target_ratio, not both")
     if target_tokens is not None:
@@ -129,7 +238,7 @@ def _target(
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
-    return tokens if share == 1 else int((tokens - marks_tokens) * share)
+    return analysis.tokens if share == 1 else int((analysis.tokens - _marks(analysis)) * share)
 
 
 def check_planner(choice: object) -> None:
@@ -138,8 +247,14 @@ def check_planner(choice: object) -> None:
         raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
 
 
-def _planner(choice: PlannerChoice, model: str | None, client: Any, prompts_dir: str | Path | None) -> Planner:
-    """The planner that `choice` names."""
+def open_planner(
+    choice: PlannerChoice, model: str | None = None, client: Any = None, prompts_dir: str | Path | None = None
+) -> Planner:
+    """The planner that `choice` names; ``auto`` is the model if there is a client or a key, with the rules behind it.
+
+    Raises:
+        SettingsError: there is no such planner.
+    """
     check_planner(choice)
     if not isinstance(choice, str):
         return choice

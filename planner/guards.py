@@ -1,4 +1,5 @@
-"""What holds whatever a plan says: each guard reads one decision or fact and repairs it, only ever keeping more.
+"""What holds whatever a plan says: each guard reads one decision, fact or statement and repairs it, only ever keeping
+more.
 
 Pure and idempotent: guarding a guarded plan finds nothing new. The planner's answer, a person's edit and a file
 from disk all go through here before anything is applied.
@@ -6,23 +7,24 @@ from disk all go through here before anything is applied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from planner.analysis import Analysis
+from planner.brief import check_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
-from planner.layout.placeholders import excerpt_numbers, ranges_of
-from planner.plan import ExtractedFact, Finding, TurnDecision
+from planner.layout.layout import Layout, lay_out
+from planner.layout.placeholders import excerpt_numbers, media_marks, ranges_of
+from planner.layout.thinking import thinking_policy
+from planner.plan import CompactionPlan, ExtractedFact, Finding, TurnDecision
+from planner.proposal import Proposal
 from planner.reading.lines import join_lines
+from planner.relevance.pinned import pinned_lines, preview_lines
+from planner.selection import demotes_live
 
-__all__ = ["LIVE_RESULT_FLOOR_TOKENS", "LIVE_SHARE", "guard_decisions", "guard_facts", "may_demote"]
+__all__ = ["guard_facts", "guard_plan", "strike_invented"]
 
-LIVE_SHARE = 1 / 3
-"""The live tail may fill this share of the target before results in it are demoted to the store."""
-LIVE_RESULT_FLOOR_TOKENS = 400
-"""A smaller live tail is never demoted, whatever the target."""
-PREVIEW_LINES = 3
-"""A demoted result always shows this many of its first and of its last lines."""
 OPENING_LINES = 2
 """How many lines speak for a turn whose summary had to go."""
 
@@ -31,53 +33,104 @@ _Guard = Callable[[TurnEvidence, TurnDecision], Repair | None]
 
 
 @dataclass(frozen=True)
-class Guarded:
-    """Decisions for every turn of the history, in order, and what had to be said of them."""
+class _Context:
+    """What the guards of one plan go by."""
 
-    decisions: dict[str, TurnDecision]
-    findings: tuple[Finding, ...]
-
-
-def may_demote(evidence: Evidence, target_tokens: int) -> bool:
-    """True if the live tail is so large against the target that its results give way to previews."""
-    live = sum(turn.tokens for turn in evidence.turns.values() if turn.turn.live)
-    return live > max(LIVE_RESULT_FLOOR_TOKENS, target_tokens * LIVE_SHARE)
+    analysis: Analysis
+    demoted: bool
+    """True if the live tail is too large for the window, so that its results give way to previews."""
 
 
-def guard_decisions(
-    evidence: Evidence, decisions: Iterable[TurnDecision], target_tokens: int, broken: Mapping[str, str] = {}
-) -> Guarded:
-    """One sound decision for every turn of `evidence`.
+def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
+    """`plan` behind the guards: repaired where needed, counted, with what was wrong; bound to its layout.
 
-    `broken` names turns that the API would refuse as they are, and why: those are kept untouched.
+    `analysis` must be of the history the plan was made for. Idempotent.
     """
-    given: dict[str, TurnDecision] = {}
+    evidence = analysis.evidence
+    live = sum(turn.tokens for turn in evidence.turns.values() if turn.turn.live)
+    context = _Context(analysis, demotes_live(live, plan.window_tokens))
+    decisions, findings = _guard_decisions(context, plan.turns)
+    facts, fact_findings = guard_facts(evidence, plan.extracted_facts)
+    brief, brief_findings = check_brief(plan.brief, evidence)
+    findings = (*findings, *fact_findings, *brief_findings)
+    layout = _laid_out(plan, analysis, decisions, brief)
+    if layout.first_changed is not None and layout.tokens >= evidence.tokens:
+        problem = "the view would be no smaller"
+        findings = (*findings, Finding(code="would_grow", problem=problem, repair="all kept"))
+        decisions = {turn_id: _keep(decision) for turn_id, decision in decisions.items()}
+        layout = _laid_out(plan, analysis, decisions, brief)
+    known = set(plan.findings)
+    update = {
+        "turns": tuple(_counted(analysis, layout, decisions)),
+        "brief": brief,
+        "extracted_facts": facts,
+        "estimated_tokens": layout.tokens,
+        "findings": (*plan.findings, *(finding for finding in findings if finding not in known)),
+    }
+    return plan.model_copy(update=update).bind(analysis, layout)
+
+
+def _laid_out(plan: CompactionPlan, analysis: Analysis, decisions: dict[str, TurnDecision], brief: str) -> Layout:
+    return lay_out(
+        analysis.history,
+        analysis.evidence,
+        analysis.counter,
+        decisions,
+        brief=brief,
+        thinking=thinking_policy(plan.target_model),
+        restore_tool=plan.restore_tool,
+    )
+
+
+def _counted(analysis: Analysis, layout: Layout, decisions: dict[str, TurnDecision]) -> Iterator[TurnDecision]:
+    after = {turn_id: analysis.counter.text(entry) for turn_id, entry in layout.entries.items()}
+    for turn_id, turn in analysis.evidence.turns.items():
+        tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
+        yield decisions[turn_id].model_copy(update=tokens)
+
+
+def strike_invented(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
+    """`proposal` without the gists that name what their turn does not hold, before anything is weighed by them."""
+    turns = dict(proposal.turns)
+    findings: list[Finding] = []
+    for turn_id, asked in proposal.turns.items():
+        names = invented(asked.summary, evidence.turns[turn_id].names) if asked.summary else []
+        if names:
+            turns[turn_id] = replace(asked, summary="")
+            findings.append(_invented_summary(evidence.turns[turn_id], names[0], "left out"))
+    return replace(proposal, turns=turns), tuple(findings)
+
+
+def _guard_decisions(
+    context: _Context, decisions: Iterable[TurnDecision]
+) -> tuple[dict[str, TurnDecision], tuple[Finding, ...]]:
+    """One sound decision for every turn, in order."""
+    turns = context.analysis.evidence.turns
+    by_turn: dict[str, TurnDecision] = {}
     findings: list[Finding] = []
     for decision in decisions:
-        if decision.turn_id in evidence.turns:
-            given[decision.turn_id] = decision
+        if decision.turn_id in turns:
+            by_turn[decision.turn_id] = decision
         else:
             findings.append(
                 Finding(code="unknown_turn", turn_id=decision.turn_id, problem="no such turn", repair="ignored")
             )
     sound: dict[str, TurnDecision] = {}
-    demote = may_demote(evidence, target_tokens)
-    for turn_id, turn in evidence.turns.items():
-        decision, said = _guarded(turn, given.get(turn_id), demote, broken.get(turn_id, ""))
-        sound[turn_id] = decision
-        findings += said
-    return Guarded(sound, tuple(findings))
+    for turn_id, turn in turns.items():
+        sound[turn_id], more = _guarded(context, turn, by_turn.get(turn_id))
+        findings += more
+    return sound, tuple(findings)
 
 
 def _guarded(
-    turn: TurnEvidence, decision: TurnDecision | None, demote: bool, broken: str
+    context: _Context, turn: TurnEvidence, decision: TurnDecision | None
 ) -> tuple[TurnDecision, list[Finding]]:
     if decision is None:
         kept = TurnDecision(turn_id=turn.turn.id, strategy="keep", relevance_score=1.0, reason="no decision")
         return kept, [_finding("missing_decision", turn, "the plan says nothing of it", "kept")]
     findings: list[Finding] = []
     decision = _meant(decision)
-    for guard in _guards(demote, broken):
+    for guard in _guards(context):
         repaired = guard(turn, decision)
         if repaired is not None:
             decision, finding = repaired
@@ -87,21 +140,26 @@ def _guarded(
 
 def _meant(decision: TurnDecision) -> TurnDecision:
     """`decision` without the words its strategy does not use: they must not come back unchecked with a repair."""
-    unused = {"summary": "", "excerpts": ()} if decision.strategy != "summarize" else {}
-    if decision.strategy in ("keep", "drop"):
-        unused["mentions"] = ()
-    return decision.model_copy(update=unused)
+    return decision if decision.strategy == "summarize" else _without_words(decision)
 
 
-def _guards(demote: bool, broken: str) -> Iterator[_Guard]:
-    yield lambda turn, decision: _broken(turn, decision, broken)
-    yield lambda turn, decision: _live(turn, decision, demote)
+def _without_words(decision: TurnDecision) -> TurnDecision:
+    return (
+        decision.model_copy(update={"summary": "", "excerpts": ()})
+        if decision.summary or decision.excerpts
+        else decision
+    )
+
+
+def _guards(context: _Context) -> Iterator[_Guard]:
+    yield lambda turn, decision: _broken(turn, decision, context.analysis.broken.get(turn.turn.id, ""))
+    yield lambda turn, decision: _live(turn, decision, context.demoted)
     yield _flagged
     yield _excerpts_in_range
     yield _true_summary
-    yield _true_mentions
     yield _failed
     yield _users_words
+    yield lambda turn, decision: _media(turn, decision, bool(media_marks(context.analysis.history, turn.turn)))
     yield _says_something
 
 
@@ -110,7 +168,7 @@ def _finding(code: str, turn: TurnEvidence, problem: str, repair: str) -> Findin
 
 
 def _keep(decision: TurnDecision) -> TurnDecision:
-    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": "", "mentions": ()})
+    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": ""})
 
 
 def _broken(turn: TurnEvidence, decision: TurnDecision, why: str) -> Repair | None:
@@ -119,30 +177,23 @@ def _broken(turn: TurnEvidence, decision: TurnDecision, why: str) -> Repair | No
     return _keep(decision), _finding("invalid_history", turn, why, "kept as it is")
 
 
-def _live(turn: TurnEvidence, decision: TurnDecision, demote: bool) -> Repair | None:
-    """The live tail and messages of unknown kind stay; a huge live result may show a preview."""
-    if decision.strategy == "keep" or not (turn.turn.live or turn.turn.kind == "other"):
+def _live(turn: TurnEvidence, decision: TurnDecision, demoted: bool) -> Repair | None:
+    """The live tail and messages of unknown kind stay; a live result that no window holds shows a preview."""
+    if not (turn.turn.live or turn.turn.kind == "other"):
         return None
-    if not (demote and turn.turn.kind == "tools" and decision.strategy == "summarize"):
-        return _keep(decision), _finding(
-            "live_tail", turn, f"{decision.strategy} would touch what is not answered", "kept"
-        )
+    if not (demoted and turn.turn.kind == "tools" and turn.turn.live):
+        if decision.strategy == "keep":
+            return None
+        problem = f"{decision.strategy} would touch what is not answered"
+        return _keep(decision), _finding("live_tail", turn, problem, "kept")
     preview = preview_lines(turn)
-    missing = preview - excerpt_numbers(decision)
-    if not missing and not decision.summary:
+    missing = preview - _standing(turn, decision)
+    if decision.strategy == "summarize" and not missing and not decision.summary:
         return None
-    return _with_lines(decision, preview).model_copy(update={"summary": ""}), _finding(
-        "live_preview", turn, "the preview of a live result lacks its ends", "added"
+    cut = decision.model_copy(update={"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)})
+    return cut, _finding(
+        "live_demoted", turn, "the live tail alone would fill the window", "its results show a preview"
     )
-
-
-def preview_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Everything but results, and the first and last lines of each result."""
-    shown = {line.number for line in turn.lines if line.part != "result"}
-    for call in turn.calls:
-        own = [line.number for line in turn.lines if line.block == call.result_block]
-        shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
-    return frozenset(shown)
 
 
 def _flagged(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
@@ -168,26 +219,15 @@ def _excerpts_in_range(turn: TurnEvidence, decision: TurnDecision) -> Repair | N
 
 
 def _true_summary(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    named = invented(decision.summary, turn.text) if decision.summary else []
-    if decision.strategy != "summarize" or not named:
+    names = invented(decision.summary, turn.names) if decision.summary else []
+    if decision.strategy != "summarize" or not names:
         return None
-    changed = _with_lines(decision.model_copy(update={"summary": ""}), _opening(turn))
-    return changed, _finding(
-        "invented_summary",
-        turn,
-        f"the summary names {named[0]!r}, which the turn does not hold",
-        "replaced by lines",
-    )
+    changed = _with_lines(turn, decision.model_copy(update={"summary": ""}), _opening(turn))
+    return changed, _invented_summary(turn, names[0], "replaced by lines")
 
 
-def _true_mentions(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    text = turn.text
-    held = tuple(name for name in decision.mentions if name.strip() and name in text)
-    if held == decision.mentions:
-        return None
-    return decision.model_copy(update={"mentions": held}), _finding(
-        "invented_mention", turn, "a name is listed that the turn does not hold", "left out"
-    )
+def _invented_summary(turn: TurnEvidence, name: str, repair: str) -> Finding:
+    return _finding("invented_summary", turn, f"the summary names {name!r}, which the turn does not hold", repair)
 
 
 def _opening(turn: TurnEvidence) -> frozenset[int]:
@@ -195,10 +235,9 @@ def _opening(turn: TurnEvidence) -> frozenset[int]:
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
-def _with_lines(decision: TurnDecision, lines: Iterable[int]) -> TurnDecision:
+def _with_lines(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int]) -> TurnDecision:
     """`decision` as a summary in which `lines` stand too."""
-    standing = excerpt_numbers(decision) if decision.strategy == "summarize" else set()
-    update = {"strategy": "summarize", "excerpts": ranges_of(standing | set(lines))}
+    update = {"strategy": "summarize", "excerpts": ranges_of(_standing(turn, decision) | set(lines))}
     return decision.model_copy(update=update)
 
 
@@ -209,24 +248,32 @@ def _failed(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
     lines = frozenset(turn.decisive_lines)
     if not lines and decision.strategy in ("drop", "reference") and not turn.failed:
         lines = _opening(turn)
-    if lines <= _standing(decision):
+    if lines <= _standing(turn, decision):
         return None
-    return _with_lines(decision, lines), _finding(
+    return _with_lines(turn, decision, lines), _finding(
         "failed_approach", turn, f"{decision.strategy} would lose how it failed", "its decisive lines stay"
     )
 
 
 def _users_words(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    lines = frozenset(turn.demand_lines)
-    if decision.strategy == "keep" or lines <= _standing(decision):
+    lines = pinned_lines(turn, demoted=False)
+    if decision.strategy == "keep" or lines <= _standing(turn, decision):
         return None
-    return _with_lines(decision, lines), _finding(
+    return _with_lines(turn, decision, lines), _finding(
         "user_words", turn, f"{decision.strategy} would lose words of the user", "they stay verbatim"
     )
 
 
-def _standing(decision: TurnDecision) -> set[int]:
-    return excerpt_numbers(decision) if decision.strategy == "summarize" else set()
+def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
+    return excerpt_numbers(decision, len(turn.lines)) if decision.strategy == "summarize" else set()
+
+
+def _media(turn: TurnEvidence, decision: TurnDecision, has_media: bool) -> Repair | None:
+    """An image or document leaves at least its mark and an id that restores it."""
+    if decision.strategy != "drop" or not has_media:
+        return None
+    problem = "drop would lose an image or document without a trace"
+    return decision.model_copy(update={"strategy": "reference"}), _finding("media", turn, problem, "referenced")
 
 
 def _says_something(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
@@ -237,7 +284,9 @@ def _says_something(turn: TurnEvidence, decision: TurnDecision) -> Repair | None
         return decision.model_copy(update={"strategy": "reference"}), _finding(
             "empty_summary", turn, "a summary without words of a turn without text", "referenced"
         )
-    return _with_lines(decision, lines), _finding("empty_summary", turn, "a summary without words", "its opening stays")
+    return _with_lines(turn, decision, lines), _finding(
+        "empty_summary", turn, "a summary without words", "its opening stays"
+    )
 
 
 def guard_facts(
@@ -259,14 +308,14 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
-    named = invented(f"{fact.content}\n{fact.quote}", turn.text)
-    if named:
-        return f"the fact names {named[0]!r}, which {fact.source} does not hold"
-    if fact.type == "constraint" and not _is_verbatim(fact.quote, turn):
+    names = invented(f"{fact.content}\n{fact.quote}", turn.names)
+    if names:
+        return f"the fact names {names[0]!r}, which {fact.source} does not hold"
+    if (fact.type == "constraint" or fact.quote) and not _is_verbatim(fact.quote, turn):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""
 
 
 def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
-    said = join_lines(turn.user_lines)
-    return bool(quote.strip()) and " ".join(quote.split()) in " ".join(said.split())
+    words = join_lines(turn.user_lines)
+    return bool(quote.strip()) and " ".join(quote.split()) in " ".join(words.split())

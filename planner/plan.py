@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from planner.errors import PlanRejected
 from planner.reading.history import History
 
+if TYPE_CHECKING:
+    from planner.analysis import Analysis
+    from planner.layout.layout import Layout
+
 __all__ = [
     "PLAN_VERSION",
+    "Bound",
     "CompactionPlan",
     "ExtractedFact",
     "FactType",
@@ -50,8 +56,6 @@ class TurnDecision(_Model):
     """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
     excerpts: tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]], ...] = ()
     """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
-    mentions: tuple[str, ...] = ()
-    """For ``summarize`` and ``reference``: names the turn holds that its stand-in lists, so that it is found again."""
     tokens_before: int = Field(default=0, ge=0)
     tokens_after: int = Field(default=0, ge=0)
 
@@ -67,8 +71,6 @@ class ExtractedFact(_Model):
     """The turn it came from."""
     timestamp: float = Field(default=0.0, ge=0)
     """Seconds since the epoch: when the fact was extracted."""
-    in_view: bool = True
-    """False: recorded, but not worth its tokens at the front of the view."""
 
 
 class Finding(_Model):
@@ -118,8 +120,26 @@ class Provenance(_Model):
     prompts: str = ""
     """``sha256:…`` of the prompts that were used."""
     usage: Usage = Usage()
+    asked: Literal["rules", "cards", "prefix"] = "rules"
+    """How the planner was asked: not at all, by turn cards, or behind the agent's own cached prefix."""
+    filled_tokens: int = Field(default=0, ge=0)
+    """How much of the view the rules chose, where the planner's own choice left space."""
     notes: tuple[str, ...] = ()
     """What the planner wants a reviewer to know, e.g. that it fell back to the rules."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A guarded plan's history as it was read, and its layout; lives in memory only."""
+
+    analysis: Analysis
+    layout: Layout
+    turns: tuple[TurnDecision, ...]
+    brief: str
+
+    def is_of(self, plan: CompactionPlan) -> bool:
+        """True unless `plan` was changed since the guards saw it."""
+        return plan.brief == self.brief and plan.turns == self.turns
 
 
 class CompactionPlan(BaseModel):
@@ -133,13 +153,19 @@ class CompactionPlan(BaseModel):
     target_tokens: int = Field(ge=0)
     target_model: str = ""
     """The model that will read the view; decides how thinking is treated. Empty: a current Claude."""
+    window_tokens: int = Field(default=200_000, gt=0)
+    """Of that model: a live tail that it could not hold is demoted."""
+    restore_tool: str = ""
+    """The agent's tool that returns a turn whole, named in the view; empty if it has none."""
     turns: tuple[TurnDecision, ...]
+    brief: str = ""
+    """The page of memory at the front of the view: headings, and one statement a line that ends with its turns."""
     extracted_facts: tuple[ExtractedFact, ...] = ()
     estimated_tokens: int = Field(ge=0)
     findings: tuple[Finding, ...] = ()
     provenance: Provenance
 
-    _bound: History | None = PrivateAttr(default=None)
+    _bound: Bound | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _one_decision_a_turn(self) -> CompactionPlan:
@@ -150,13 +176,18 @@ class CompactionPlan(BaseModel):
         return self
 
     @property
-    def bound_history(self) -> History | None:
-        """The history the plan was made from, while it is in memory; a plan from disk has none."""
-        return self._bound
+    def bound(self) -> Bound | None:
+        """What the plan was made from and how its view is laid out, while that is in memory and the plan unchanged."""
+        return self._bound if self._bound is not None and self._bound.is_of(self) else None
 
-    def bind(self, history: History) -> CompactionPlan:
-        """This plan, holding `history` so that ``apply(plan)`` needs no messages."""
-        self._bound = history
+    @property
+    def bound_analysis(self) -> Analysis | None:
+        """What was read of the history the plan was made from, while it is in memory; a plan from disk has none."""
+        return self._bound.analysis if self._bound is not None else None
+
+    def bind(self, analysis: Analysis, layout: Layout) -> CompactionPlan:
+        """This plan, holding what was read and how it is laid out, so that ``apply(plan)`` does neither again."""
+        self._bound = Bound(analysis, layout, self.turns, self.brief)
         return self
 
     @property

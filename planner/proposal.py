@@ -1,6 +1,7 @@
-"""What a planner is asked and what it answers: ranks, reasons and words; never the final choice.
+"""What a planner is asked and what it answers: strategies, scores, reasons and words.
 
-The fit and the guards turn a `Proposal` into a plan, whoever made it.
+What it says happens as far as the target and the guards allow; selection and guards turn a `Proposal` into a plan,
+whoever made it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
+from planner.analysis import Analysis
 from planner.evidence import Evidence
-from planner.plan import ExtractedFact, Provenance, Strategy
+from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy
 from planner.reading.history import History
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Worth, weigh_lines
+from planner.relevance.relevance import Relevance
 from planner.settings import PlanSettings
 
 __all__ = ["PlanRequest", "Planner", "Proposal", "TurnProposal"]
@@ -24,21 +26,36 @@ __all__ = ["PlanRequest", "Planner", "Proposal", "TurnProposal"]
 class PlanRequest:
     """All a planner may know. The future is not in it."""
 
-    history: History
-    evidence: Evidence
+    analysis: Analysis
     task: str
     focus: str
     """What the caller wants kept above all; may be empty."""
     target_tokens: int
-    counter: TokenCounter
     settings: PlanSettings
     now: float
     """Seconds since the epoch, for the facts' timestamps."""
+    previous: CompactionPlan | None = None
+    """The last plan of this session, made for a prefix of this history: a planner may read only what is new."""
+
+    @property
+    def history(self) -> History:
+        """The history to plan for."""
+        return self.analysis.history
+
+    @property
+    def evidence(self) -> Evidence:
+        """What its turns hold."""
+        return self.analysis.evidence
+
+    @property
+    def counter(self) -> TokenCounter:
+        """What counts its tokens."""
+        return self.analysis.counter
 
     @cached_property
-    def worth(self) -> Worth:
-        """What each line is worth by the evidence; weighed once for planner and fit."""
-        return weigh_lines(self.evidence)
+    def relevance(self) -> Relevance:
+        """What each line is likely worth, seen with the caller's focus."""
+        return self.analysis.relevance_for(self.focus)
 
 
 @dataclass(frozen=True)
@@ -50,21 +67,21 @@ class TurnProposal:
     """0 (nothing needs it) to 1 (nothing goes without it)."""
     reason: str = ""
     strategy: Strategy | None = None
-    """What the planner would do; the fit may give less when the target demands it. None: by score."""
+    """What is to happen; less does when the target demands it. None: no opinion, the turn's lines compete for space."""
     summary: str = ""
     excerpts: tuple[tuple[int, int], ...] = ()
     failed_approach: bool = False
-    weight: float = 1.0
-    """What the worth of the turn's lines is multiplied with in the fit; 1 leaves it as the evidence has it."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A planner's answer. Turns it leaves out are ranked by the rules planner."""
+    """A planner's answer. Turns it leaves out are as if it had no opinion of them."""
 
     turns: Mapping[str, TurnProposal]
     provenance: Provenance
     facts: tuple[ExtractedFact, ...] = field(default=())
+    brief: str = ""
+    """See `planner.brief`; the guards strike what does not hold."""
 
 
 @runtime_checkable

@@ -9,15 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.evidence import TurnEvidence
-from planner.evidence.names import specifics_of
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
-from planner.relevance.relevance import LineWorth
 
 __all__ = ["RulesPlanner"]
 
-OUTDATED_WEIGHT = 0.5
-"""What lines of an overtaken turn are worth against the same lines in the turn that overtook it."""
 FACT_CHARACTERS = 200
 """Facts that rules extract are single lines; longer ones are left where they stand."""
 
@@ -35,12 +31,8 @@ class RulesPlanner:
     """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Rank every turn of ``request.history``."""
-        worth = request.worth
-        density = {
-            turn_id: sum(_plain_worth(line, worth.weights) for line in lines) for turn_id, lines in worth.lines.items()
-        }
-        ranks = _ranks(density)
+        """Rank every turn of ``request.history``; no strategies, so that all lines compete for the space."""
+        ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         facts = [fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now)]
         return Proposal(turns, Provenance(planner="rules"), _newest(facts))
@@ -50,10 +42,6 @@ def _newest(facts: Sequence[ExtractedFact]) -> tuple[ExtractedFact, ...]:
     """Of facts that say the same, the last."""
     latest = {(fact.type, fact.content): at for at, fact in enumerate(facts)}
     return tuple(facts[at] for at in sorted(latest.values()))
-
-
-def _plain_worth(line: LineWorth, weights: Sequence[float]) -> float:
-    return line.base + sum(weights[use.concept] for use in line.uses)
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:
@@ -66,15 +54,14 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
     turn_id = turn.turn.id
     if turn.turn.live:
         return TurnProposal(turn_id, 1.0, "not answered yet")
-    shares = bool(request.focus) and bool(set(specifics_of(request.focus)) & set(specifics_of(turn.text)))
     if turn.failed:
         return TurnProposal(turn_id, max(rank, 0.6), "failed approach", failed_approach=True)
     if turn.constraint_lines:
         return TurnProposal(turn_id, max(rank, 0.8), "the user's own words")
     if turn.superseded_by:
-        return TurnProposal(turn_id, rank / 2, f"done again at {turn.superseded_by}", weight=OUTDATED_WEIGHT)
-    if shares:
-        return TurnProposal(turn_id, max(rank, 0.7), "in focus", weight=3.0)
+        return TurnProposal(turn_id, rank / 2, f"done again at {turn.superseded_by}")
+    if request.relevance.turn_weights.get(turn_id, 1.0) > 1:
+        return TurnProposal(turn_id, max(rank, 0.7), "in focus")
     return TurnProposal(turn_id, rank, _reason(turn, rank))
 
 

@@ -16,6 +16,10 @@ class PlanSettings(BaseModel):
     """The share of the history's tokens the view may have when no target is given."""
     target_model: str = ""
     """The model that will read the view: decides token counts and thinking. Empty: a current Claude."""
+    window_tokens: int = Field(default=200_000, ge=1_000)
+    """Of the model that will read the view: only a live tail that would not fit it otherwise is demoted."""
+    restore_tool: str = ""
+    """The agent's tool that returns a turn whole, to be named in the view; empty if it has none."""
     min_savings_tokens: int = Field(default=0, ge=0)
     """A plan that saves fewer tokens keeps everything instead."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import get_args
 
 from planner.errors import PlanRejected
 from planner.evidence import Evidence, TurnEvidence
-from planner.plan import ExtractedFact, Finding, Provenance
+from planner.plan import ExtractedFact, Finding, Provenance, Strategy
 from planner.proposal import Proposal, TurnProposal
 
 __all__ = ["sound_proposal"]
 
+STRATEGIES = get_args(Strategy)
 NO_OPINION = 0.5
 """The score of a turn of which the planner says nothing that can be used."""
-MOST_WEIGHT = 100.0
-"""More weight than this changes no order any more."""
 
 
 def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
@@ -51,7 +51,7 @@ def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tu
     facts = tuple(fact for fact in proposal.facts if isinstance(fact, ExtractedFact))
     if len(facts) < len(proposal.facts):
         findings.append(_unsound("", "a fact that is no ExtractedFact", "left out"))
-    return replace(proposal, turns=turns, facts=facts), tuple(findings)
+    return replace(proposal, turns=turns, facts=facts, brief=_text(proposal.brief)), tuple(findings)
 
 
 def _unsound(turn_id: str, problem: str, repair: str) -> Finding:
@@ -63,17 +63,16 @@ def _mended(turn: TurnEvidence, said: TurnProposal) -> TurnProposal:
         turn.turn.id,
         score=_number(said.score, NO_OPINION, 1.0),
         reason=_text(said.reason),
-        strategy=said.strategy,
+        strategy=said.strategy if said.strategy in STRATEGIES else None,
         summary=_text(said.summary),
         excerpts=tuple(_ranges(said.excerpts, len(turn.lines))),
         failed_approach=said.failed_approach is True,
-        weight=_number(said.weight, 1.0, MOST_WEIGHT),
     )
 
 
 def _differences(said: TurnProposal, mended: TurnProposal) -> Iterator[str]:
     """Names of the fields that had to be mended."""
-    for name in ("score", "reason", "summary", "excerpts", "failed_approach", "weight"):
+    for name in ("score", "reason", "strategy", "summary", "excerpts", "failed_approach"):
         if getattr(said, name) != getattr(mended, name):
             yield name
 

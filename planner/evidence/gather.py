@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import failures_of
+from planner.evidence.grounding import NameIndex
 from planner.evidence.roots import common_root, without_root
 from planner.evidence.superseded import outdated_turns
 from planner.evidence.user_words import bonds_of, own_words
@@ -66,6 +67,11 @@ class TurnEvidence:
         """All its lines."""
         return join_lines(self.lines)
 
+    @cached_property
+    def names(self) -> NameIndex:
+        """What it names."""
+        return NameIndex(self.text)
+
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
         """The statements that the lines with these `numbers` make, in their order."""
         return statements(self.lines[number - 1] for number in numbers)
@@ -74,6 +80,24 @@ class TurnEvidence:
     def user_lines(self) -> tuple[Line, ...]:
         """The lines that are the user's own words."""
         return own_words(self.lines)
+
+    @cached_property
+    def _by_block(self) -> dict[int, tuple[Line, ...]]:
+        grouped: dict[int, list[Line]] = {}
+        for line in self.lines:
+            grouped.setdefault(line.block, []).append(line)
+        return {block: tuple(lines) for block, lines in grouped.items()}
+
+    def lines_of(self, block: int | None) -> tuple[Line, ...]:
+        """The lines of one block of the turn, by its index; none for None."""
+        return self._by_block.get(block, ()) if block is not None else ()
+
+    def outcome_of(self, call: Call) -> str:
+        """How `call` ended, in one line; empty if it has no result, or one without text."""
+        lines = self.lines_of(call.result_block)
+        decisive = set(self.decisive_lines)
+        told = [line for line in lines if line.number in decisive] or [line for line in lines if line.text.strip()][-1:]
+        return " ".join(told[0].text.split()) if told else ""
 
     @property
     def obligations(self) -> frozenset[int]:
@@ -113,8 +137,10 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     return f"{call.name} {subject}".strip()
 
 
-def gather_evidence(history: History, counter: TokenCounter) -> Evidence:
-    """The evidence of `history`, deterministic, without a model."""
+def gather_evidence(
+    history: History, counter: TokenCounter, known: Mapping[str, TurnEvidence] | None = None
+) -> Evidence:
+    """The evidence of `history`, deterministic, without a model; `known` turns, by digest, are not read again."""
     calls = {turn.id: calls_of(history, turn) for turn in history.turns}
     outdated = outdated_turns(calls)
     turns = {

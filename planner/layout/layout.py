@@ -1,31 +1,32 @@
-"""What stands where once a plan is applied: kept turns as they are, notes for the rest, and their exact sizes.
+"""What stands where once a plan is applied: kept turns as they are, notes for the rest, and the exact sizes.
 
-Pure: the same decisions over the same history give the same outline. Makes no API list; that is the view's part.
+Pure: the same decisions over the same history give the same layout, and its list keeps the rules of the Messages API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.layout.placeholders import (
-    clean,
     entry_text,
     excerpt_numbers,
-    facts_text,
     guide_text,
     history_key,
+    media_marks,
     note_text,
+    preview_text,
 )
 from planner.layout.thinking import ThinkingPolicy, without_thinking
-from planner.plan import ExtractedFact, TurnDecision
+from planner.plan import TurnDecision
 from planner.reading.history import History, Turn
-from planner.reading.messages import Block, Message, blocks
+from planner.reading.messages import Block, Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Kept", "Note", "Outline", "Segment", "draw_outline"]
+__all__ = ["Kept", "Layout", "Note", "joined_messages", "lay_out"]
 
 
 @dataclass(frozen=True)
@@ -44,61 +45,80 @@ class Note:
     turns: tuple[Turn, ...]
     text: str
 
-    @cached_property
+    @property
     def block(self) -> Block:
         """The note as a text block."""
         return {"type": "text", "text": self.text}
 
 
-Segment = Kept | Note
-
-
 @dataclass(frozen=True)
-class Outline:
+class Layout:
     """Kept turns and notes, in order."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[Kept | Note, ...]
     first_changed: int | None
     """Index of the first message that is not as it was; None if nothing changed."""
     entries: Mapping[str, str]
     """What the notes say of each turn that they stand for, by turn id."""
+    tokens: int
+    """Of the whole view."""
 
-    def tokens(self, counter: TokenCounter) -> int:
-        """Of the whole view."""
-        return sum(
-            counter.block(segment.block) if isinstance(segment, Note) else counter.messages(segment.messages)
-            for segment in self.segments
-        )
+    @cached_property
+    def messages(self) -> tuple[Any, ...]:
+        """The view as a list for the Messages API; what did not change are the caller's own objects."""
+        return tuple(joined_messages((), self._parts()))
+
+    def _parts(self) -> Iterator[object]:
+        for segment in self.segments:
+            if isinstance(segment, Note):
+                yield {"role": "user", "content": [segment.block]}
+            else:
+                yield from segment.originals
 
 
-def draw_outline(
+def lay_out(
     history: History,
     evidence: Evidence,
+    counter: TokenCounter,
     decisions: Mapping[str, TurnDecision],
-    facts: Sequence[ExtractedFact] = (),
+    *,
+    brief: str = "",
     thinking: ThinkingPolicy = "strip",
-) -> Outline:
-    """The outline of `decisions`; a turn without a decision is kept."""
+    restore_tool: str = "",
+) -> Layout:
+    """The layout of `decisions`; a turn without a decision is kept. `brief` opens the first note.
+
+    `restore_tool` is the tool by which the reader gets a turn back; empty if it has none.
+    """
     first = _first_changed(history, decisions)
     entries = {
-        turn.id: entry_text(evidence, decisions[turn.id])
+        turn.id: entry_text(evidence, decisions[turn.id], media_marks(history, turn))
         for turn in history.turns
         if not _stands(turn, decisions.get(turn.id))
     }
-    segments: list[Segment] = []
-    first_note = True
+    segments: list[Kept | Note] = []
+    opening = True
     for kept, turns in _runs(history, decisions):
         if kept:
-            segments += [_kept(history, evidence.turns[t.id], decisions.get(t.id), first, thinking) for t in turns]
-        else:
-            said = [entries[turn.id] for turn in turns]
-            if first_note:
-                guide = guide_text(entries.values(), turns[0].id, evidence.root)
-                said = [guide, _front(evidence, decisions, facts, entries), *said]
-            key = history_key(history) if first_note else ""
-            segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], said)))
-            first_note = False
-    return Outline(tuple(segments), first, entries)
+            segments += [
+                _kept(history, evidence.turns[turn.id], decisions.get(turn.id), first, thinking, restore_tool)
+                for turn in turns
+            ]
+            continue
+        parts = [entries[turn.id] for turn in turns]
+        if opening:
+            text = "\n".join(["", brief, *entries.values()])
+            parts = [guide_text(text, turns[0].id, evidence.root, restore_tool), brief, *parts]
+        elif not any(parts):
+            continue
+        key = history_key(history) if opening else ""
+        segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], parts)))
+        opening = False
+    tokens = sum(
+        counter.block(segment.block) if isinstance(segment, Note) else counter.messages(segment.messages)
+        for segment in segments
+    )
+    return Layout(tuple(segments), first, entries, tokens)
 
 
 def _stands(turn: Turn, decision: TurnDecision | None) -> bool:
@@ -134,6 +154,7 @@ def _kept(
     decision: TurnDecision | None,
     first_changed: int | None,
     thinking: ThinkingPolicy,
+    restore_tool: str,
 ) -> Kept:
     turn = evidence.turn
     messages: list[Message] = []
@@ -141,7 +162,7 @@ def _kept(
     for at in range(turn.start, turn.stop):
         plain: Message | None = history.messages[at]
         if decision is not None and decision.strategy != "keep":
-            plain = _demoted(plain, evidence, decision) if plain else None
+            plain = _demoted(plain, evidence, decision, restore_tool) if plain else None
         if plain is not None and thinking == "strip" and first_changed is not None and at > first_changed:
             plain = without_thinking(plain)
         if plain is not None:
@@ -150,41 +171,59 @@ def _kept(
     return Kept(turn, tuple(messages), tuple(originals))
 
 
-def _demoted(message: Message, evidence: TurnEvidence, decision: TurnDecision) -> Message:
-    """`message` of the live tail with each result cut to the excerpts, and a word on how to get it whole."""
-    results = [b for b in blocks(message) if b["type"] == "tool_result"]
-    if not results:
-        return message
-    chosen = excerpt_numbers(decision)
-    preview = {call.result_block: call for call in evidence.calls}
-    places = {id(call.result): place for place, call in preview.items()}
+def _demoted(message: Message, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str) -> Message:
+    """`message` of the live tail with the text of each result cut to the excerpts; its images and marks stay."""
+    chosen = excerpt_numbers(decision, len(evidence.lines))
+    places = {id(call.result): call.result_block for call in evidence.calls}
     content = [
-        {**block, "content": _preview(evidence, places[id(block)], chosen)} if id(block) in places else block
+        {**block, "content": _preview(evidence, block, places[id(block)], chosen, restore_tool)}
+        if id(block) in places
+        else block
         for block in blocks(message)
     ]
+    if all(new is old for new, old in zip(content, blocks(message), strict=True)):
+        return message
     return {**message, "content": content}
 
 
-def _preview(evidence: TurnEvidence, block: int | None, chosen: set[int]) -> str:
-    lines = [line for line in evidence.lines if line.block == block]
-    shown = [line for line in lines if line.number in chosen]
-    note = f'[{len(lines) - len(shown)} lines left out here; restore_context("{evidence.turn.id}") returns all]'
-    text = "".join(
-        ("" if at and line.continues and shown[at - 1].number == line.number - 1 else "\n" * (at > 0))
-        + ("…" if at and shown[at - 1].number != line.number - 1 else "")
-        + clean(line.text)
-        for at, line in enumerate(shown)
-    )
-    return f"{text}\n{note}" if text.strip() else note
+def _preview(
+    evidence: TurnEvidence, block: Block, place: int | None, chosen: set[int], restore_tool: str
+) -> str | list[Block]:
+    text = preview_text(evidence, place, chosen, restore_tool)
+    inside = block.get("content")
+    media = [item for item in inside if item.get("type") == "image"] if isinstance(inside, list) else []
+    return [{"type": "text", "text": text}, *media] if media else text
 
 
-def _front(
-    evidence: Evidence,
-    decisions: Mapping[str, TurnDecision],
-    facts: Sequence[ExtractedFact],
-    entries: Mapping[str, str],
-) -> str:
-    failed = [d.turn_id for d in decisions.values() if d.failed_approach and d.strategy != "keep"]
-    shown = [fact for fact in facts if fact.in_view]
-    standing = "\n".join(entries.values()) if shown else ""
-    return facts_text(evidence, shown, failed, standing)
+def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
+    """`view` with `more` behind it; neighbours of one role become one message, others stay the same objects.
+
+    A system message inside the list keeps its place behind the user's and before the assistant's: the API refuses one
+    between two messages of the user.
+    """
+    messages = list(view)
+    for message in more:
+        at = len(messages) - 1
+        if _role(message) == "user":
+            while at > 0 and _role(messages[at]) == "system" and _role(messages[at - 1]) in ("user", "system"):
+                at -= 1
+        if messages and _role(messages[at]) == _role(message) and _role(message) != "system":
+            messages[at] = _merged(messages[at], message)
+        else:
+            messages.append(message)
+    return messages
+
+
+def _role(message: Any) -> str:
+    return str(message["role"] if isinstance(message, dict) else message.role)
+
+
+def _merged(first: Any, second: Any) -> Message:
+    left, right = plain_message(first), plain_message(second)
+    content = [*blocks(left), *blocks(right)]
+    return {**left, "content": sorted(content, key=_is_behind_results) if left["role"] == "user" else content}
+
+
+def _is_behind_results(block: Block) -> bool:
+    """True for what has to stand behind a user message's tool results; a list that was broken stays no worse."""
+    return bool(block["type"] != "tool_result")

@@ -212,7 +212,6 @@ def _proposal(number: int, entry: TurnEntry) -> TurnProposal:
         summary=entry.text[:GIST_CHARACTERS] if summarized else "",
         excerpts=entry.lines if summarized else (),
         failed_approach=entry.failed,
-        weight=SCORE_WEIGHTS[entry.score],
     )
 
 

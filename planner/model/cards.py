@@ -56,7 +56,7 @@ def turn_cards(request: PlanRequest) -> tuple[Card, ...]:
     left = budget - sum(counter.raw(header) + 1 for _, header in groups)
     alone = [group[0] for group, _ in groups if len(group) == 1]
     most_per_turn = int(request.settings.piece_tokens / counter.scale / 2)
-    worth = request.worth
+    worth = request.relevance
     shown = choose_lines(request.evidence, alone, worth, counter, max(0, left), most_per_turn)
     cards = []
     for group, header in groups:

@@ -36,7 +36,4 @@ def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts, prior: Pro
 
 def _weighed(turns: Mapping[str, TurnProposal], prior: Mapping[str, TurnProposal]) -> dict[str, TurnProposal]:
     """The model's word on each turn, on top of what the rules know of it (that it is outdated, say)."""
-    return {
-        turn_id: replace(turn, weight=turn.weight * prior[turn_id].weight if turn_id in prior else turn.weight)
-        for turn_id, turn in turns.items()
-    }
+    return {turn_id: replace(turn) for turn_id, turn in turns.items()}

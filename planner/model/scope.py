@@ -46,7 +46,7 @@ class Scope:
 
     def invented(self, text: str, number: int) -> list[str]:
         """Specifics of `text` that turn `number` does not hold."""
-        return invented(text, self.text(number))
+        return invented(text, self.by_number[number].names)
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -15,8 +15,8 @@ from itertools import groupby
 from planner.evidence import Evidence, TurnEvidence
 from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Worth
-from planner.relevance.selection import Ground, picks_in_order
+from planner.relevance.ranking import rank_lines
+from planner.relevance.relevance import Relevance
 
 __all__ = ["choose_lines"]
 
@@ -59,7 +59,7 @@ class _Choice:
 def choose_lines(
     evidence: Evidence,
     turns: Sequence[TurnEvidence],
-    worth: Worth,
+    worth: Relevance,
     counter: TokenCounter,
     limit: int,
     most_per_turn: int,
@@ -120,18 +120,11 @@ def _said_by_header(turn: TurnEvidence, line: Line) -> bool:
     return line.part == "call" and len(turn.calls) == 1 and _KEY.sub("", line.text) == turn.head
 
 
-def _take_worth(choice: _Choice, evidence: Evidence, worth: Worth, among: set[str], limit: int) -> None:
+def _take_worth(choice: _Choice, evidence: Evidence, worth: Relevance, among: set[str], limit: int) -> None:
     """What the rules would keep, best first: the model should choose from the best there is."""
-    ground = Ground(
-        evidence,
-        worth,
-        choice.counter,
-        whole=frozenset(turn_id for turn_id, turn in evidence.turns.items() if turn.turn.live),
-        standing={turn_id: frozenset(numbers) for turn_id, numbers in choice.shown.items()},
-        factor=lambda _turn_id, _number: 1.0,
-        by_name=False,
-    )
-    picks = picks_in_order(ground, max(0, limit - choice.spent))
+    live = {turn_id for turn_id, turn in evidence.turns.items() if turn.turn.live}
+    shown = {turn_id: frozenset(numbers) for turn_id, numbers in choice.shown.items()}
+    picks = rank_lines(evidence, worth, choice.counter, shown, live, max(0, limit - choice.spent))
     for pick in picks:
         turn = evidence.turns[pick.turn_id]
         for number in pick.numbers if pick.turn_id in among else ():

@@ -22,6 +22,8 @@ __all__ = [
     "Line",
     "Part",
     "Statement",
+    "call_parts",
+    "call_text",
     "dense",
     "join_lines",
     "numbers_of",
@@ -31,15 +33,19 @@ __all__ = [
 
 Part = Literal["user", "assistant", "call", "result"]
 
-WRAP_CHARACTERS = 80
-"""A physical line longer than this is cut at the last space or separator before it; one without any there, at the
-next one if that is half as far again. About 20 tokens."""
+WRAP_CHARACTERS = 240
+"""A longer physical line is cut behind a sentence, else behind a separator, else, so that no name is cut, behind the
+next one if that is half as far again. About 60 tokens: a line that is chosen stands whole."""
+SENTENCE_CHARACTERS = 60
+"""A sentence shorter than this is not cut off by itself."""
 STATEMENT_CHARACTERS = 160
 """Pieces of one physical line are read together up to this length."""
 
-_GUTTER = re.compile(r"^\s*(\d+)(?:→|\t| \| )")
-"""The line number that tools print in front of a line of a file."""
+_GUTTER = re.compile(r"^\s*(\d+)→")
+"""The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
 _BREAK = re.compile(r"[\s,;{}()\[\]|]")
+_SENTENCE_END = re.compile(r"[.!?:;] ")
+"""``it. The``; not ``3.11`` or ``a.py``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +123,17 @@ def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
 
 
 def dense(texts: Sequence[str]) -> list[str]:
-    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and of
-    the line numbers that a tool printed in front of them, only the first number stays."""
-    gutter = _GUTTER.match(texts[0]) if texts else None
-    bare = [_GUTTER.sub("", text) for text in texts] if gutter else list(texts)
+    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and of the
+    numbers that a file viewer counted them with, only the first number stays."""
+    numbers = [_GUTTER.match(text) for text in texts]
+    first = numbers[0] if numbers else None
+    counted = first is not None and all(
+        number is not None and int(number[1]) == int(first[1]) + at for at, number in enumerate(numbers)
+    )
+    bare = [_GUTTER.sub("", text) for text in texts] if counted else list(texts)
     bare = textwrap.dedent("\n".join(text.rstrip() for text in bare)).split("\n") if bare else []
     bare[:1] = [text.lstrip() for text in bare[:1]]
-    return [f"{gutter.group(1)}→{bare[0]}", *bare[1:]] if gutter else bare
+    return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
 
 
 def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:
@@ -140,18 +150,29 @@ def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:
 
 def call_text(block: Block) -> str:
     """A call as text: ``Tool key=value key=value`` on one line, longer values below, each exact."""
-    arguments = block.get("input")
+    return "\n".join(text for _, text in _call_parts(block.get("name", ""), block.get("input")))
+
+
+def call_parts(name: str, arguments: object) -> tuple[tuple[str, int], ...]:
+    """How many lines each part of a call's text takes: first what stands on one line, under the empty name, then the
+    longer values by their names."""
+    return tuple((key, sum(1 for _ in _pieces(text))) for key, text in _call_parts(name, arguments))
+
+
+def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
     if not isinstance(arguments, dict):
-        return f"{block.get('name', '')} {arguments if arguments is not None else ''}".rstrip()
-    inline = [str(block.get("name", ""))]
-    below: list[str] = []
+        yield "", f"{name} {arguments if arguments is not None else ''}".rstrip()
+        return
+    inline = [str(name)]
+    below: list[tuple[str, str]] = []
     for key, value in arguments.items():
         text = value if isinstance(value, str) else _json(value)
         if "\n" in text:
-            below.append(f"{key}:\n{text}")
+            below.append((str(key), f"{key}:\n{text}"))
         else:
             inline.append(f"{key}={text}")
-    return "\n".join([" ".join(inline), *below])
+    yield "", " ".join(inline)
+    yield from below
 
 
 def _json(value: Any) -> str:
@@ -169,8 +190,11 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _cut(line: str, start: int) -> int:
-    """Where to wrap: behind the last separator in the second half of the window, else, so that no name is cut, behind
-    the next one if it is near, else at the end of the window."""
+    """Where to cut a long line: behind the last sentence of the window, behind its last separator, behind the next one
+    if it is near, else at the end of the window."""
     end, half = start + WRAP_CHARACTERS, WRAP_CHARACTERS // 2
+    sentences = [match.end() for match in _SENTENCE_END.finditer(line, start + SENTENCE_CHARACTERS, end)]
+    if sentences:
+        return sentences[-1]
     places = (*range(end - 1, start + half, -1), *range(end, end + half))
     return next((at + 1 for at in places if _BREAK.match(line, at)), end)

@@ -11,7 +11,7 @@ import imagesize  # type: ignore[import-untyped]
 
 from planner.reading.messages import Block
 
-__all__ = ["image_size", "source_data", "visible_pages"]
+__all__ = ["image_size", "media_mark", "source_data", "visible_pages"]
 
 _HEAD_CHARACTERS = 100_000
 """Of base64: every format tells its size within this, but for photographs with a very large preview."""
@@ -33,6 +33,19 @@ def image_size(block: Block) -> tuple[int, int] | None:
     except (ValueError, struct.error, EOFError, OSError):
         return None
     return (width, height) if width > 0 and height > 0 else None
+
+
+def media_mark(block: Block) -> str:
+    """``[image 640x480]`` or ``[document report.pdf]`` for what a reader of text cannot see; empty for other blocks."""
+    if block.get("type") == "image":
+        size = image_size(block)
+        return f"[image {size[0]}x{size[1]}]" if size else "[image]"
+    if block.get("type") == "document":
+        title = block.get("title")
+        return (
+            f"[document {' '.join(title.split())[:60]}]" if isinstance(title, str) and title.strip() else "[document]"
+        )
+    return ""
 
 
 def visible_pages(block: Block) -> int:

@@ -72,11 +72,15 @@ class TokenCounter:
         return self.vocabulary is None
 
     def raw(self, text: str) -> int:
-        """o200k tokens of `text`, unscaled."""
-        known = self._seen.get(text)
+        """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
+        line that stands in several places is tokenized once."""
+        return sum(map(self._line, text.splitlines(keepends=True))) if "\n" in text else self._line(text)
+
+    def _line(self, line: str) -> int:
+        known = self._seen.get(line)
         if known is None:
-            starts = range(0, len(text), _SLICE_CHARACTERS)
-            known = self._seen[text] = sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in starts)
+            starts = range(0, len(line), _SLICE_CHARACTERS)
+            known = self._seen[line] = sum(self._encode(line[at : at + _SLICE_CHARACTERS]) for at in starts)
         return known
 
     def _encode(self, text: str) -> int:

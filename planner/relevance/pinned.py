@@ -1,54 +1,42 @@
-"""What stands before anything is fitted in: obligations always, claims and facts as far as their shares go."""
+"""What stands whatever a planner says, and what stands before anything else where there is space.
+
+Pinned: of each failure the line that says most, what the user demands, and the ends of a demoted live result.
+First in line: other words of the user, more lines of failures, the agent's own setbacks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
-from planner.evidence import TurnEvidence
-from planner.guards import preview_lines
-from planner.plan import ExtractedFact
-from planner.proposal import PlanRequest
+from planner.evidence import Evidence, TurnEvidence
 
-__all__ = ["facts_in_view", "standing_lines"]
+__all__ = ["FIRST_IN_LINE_SHARE", "first_in_line", "pinned_lines", "preview_lines"]
 
-CLAIMS_SHARE = 0.2
-"""Claims (other words of the user, more lines of failures, setbacks) fill at most this share of the target."""
-FACTS_SHARE = 0.03
-"""Facts at the front of the view take at most this share of the target."""
+FIRST_IN_LINE_SHARE = 0.2
+"""What is first in line fills at most this share of the target."""
+PREVIEW_LINES = 12
+"""A demoted result always shows this many of its first and of its last lines: about the 2,000 characters that other
+systems preview (REFERENCE 5)."""
 
 
-def standing_lines(request: PlanRequest, whole: frozenset[str]) -> Mapping[str, frozenset[int]]:
-    """Line numbers by id of each turn that does not stand `whole`."""
-    turns = {turn_id: turn for turn_id, turn in request.evidence.turns.items() if turn_id not in whole}
-    standing = {
-        turn_id: set(turn.obligations | (preview_lines(turn) if turn.turn.live else frozenset()))
-        for turn_id, turn in turns.items()
-    }
-    left = request.target_tokens * CLAIMS_SHARE
-    for turn, number in _claims(turns.values()):
-        if number not in standing[turn.turn.id]:
-            left -= request.counter.text(turn.lines[number - 1].text)
-            if left < 0:
-                break
-            standing[turn.turn.id].add(number)
-    return {turn_id: frozenset(numbers) for turn_id, numbers in standing.items()}
+def pinned_lines(turn: TurnEvidence, demoted: bool) -> frozenset[int]:
+    """Numbers of the lines of `turn` that stand at any target; `demoted` if its live results give way to previews."""
+    return turn.obligations | (preview_lines(turn) if demoted else frozenset())
 
 
-def _claims(turns: Iterable[TurnEvidence]) -> Iterator[tuple[TurnEvidence, int]]:
-    """Each claim, kind by kind, of each kind the newest first."""
-    newest_first = list(turns)[::-1]
+def preview_lines(turn: TurnEvidence) -> frozenset[int]:
+    """Everything but results, and the first and last lines of each result."""
+    results = {call.result_block for call in turn.calls}
+    shown = {line.number for line in turn.lines if line.block not in results}
+    for block in results:
+        own = [line.number for line in turn.lines_of(block)]
+        shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
+    return frozenset(shown)
+
+
+def first_in_line(evidence: Evidence) -> Iterator[tuple[str, int]]:
+    """Turn id and line number of what is first in line, kind by kind, of each kind the newest first."""
+    newest_first: Iterable[TurnEvidence] = list(evidence.turns.values())[::-1]
     for of_kind in zip(*(turn.claims for turn in newest_first), strict=True):
         for turn, numbers in zip(newest_first, of_kind, strict=True):
-            yield from ((turn, number) for number in numbers)
-
-
-def facts_in_view(facts: Sequence[ExtractedFact], request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """The facts, the newest of which are shown as far as their share of the target goes."""
-    left = request.target_tokens * FACTS_SHARE
-    shown: list[ExtractedFact] = []
-    for fact in reversed(facts):
-        cost = request.counter.text(request.evidence.shown(fact.quote or fact.content)) + 8
-        in_view = fact.in_view and fact.type not in ("constraint", "error") and cost <= left
-        left -= cost if in_view else 0
-        shown.append(fact.model_copy(update={"in_view": in_view}))
-    return tuple(reversed(shown))
+            yield from ((turn.turn.id, number) for number in numbers)

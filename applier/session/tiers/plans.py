@@ -12,9 +12,11 @@ from functools import partial
 
 from applier.session.edits import Edits
 from applier.session.tiers.situation import Situation
+from planner.analysis import Analysis, analyze_history
 from planner.api import check_plan
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.history import History, Turn
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["PlanTurns", "RetreatHead", "SnipMiddle", "changed_decisions"]
 
@@ -59,7 +61,7 @@ class PlanTurns:
         kept = self._kept(situation, history)
         target = self.target_tokens_for(situation)
         plan = situation.make_plan(history, target, situation.focus, rules_only=self.rules_only)
-        plan = changed_decisions(plan, plan.bound_history or history, dict.fromkeys(kept, "keep"))
+        plan = changed_decisions(plan, plan.bound_analysis or _analysis(history, plan), dict.fromkeys(kept, "keep"))
         unweighed_from = len(situation.ledger) - self.keep_last_messages if self.keep_last_messages else None
         return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan, unweighed_from=unweighed_from)
 
@@ -137,7 +139,7 @@ class RetreatHead:
         return Edits(f"{_counts(plan)}, oldest first", plan=plan, unweighed_from=0)
 
 
-def changed_decisions(plan: CompactionPlan, history: History, strategies: dict[str, Strategy]) -> CompactionPlan:
+def changed_decisions(plan: CompactionPlan, analysis: Analysis, strategies: dict[str, Strategy]) -> CompactionPlan:
     """`plan` with other strategies for some turns, guarded again; the same plan if nothing changes."""
     changed = {
         decision.turn_id: decision.model_copy(update={"strategy": strategies[decision.turn_id]})
@@ -147,7 +149,7 @@ def changed_decisions(plan: CompactionPlan, history: History, strategies: dict[s
     if not changed:
         return plan
     turns = tuple(changed.get(decision.turn_id, decision) for decision in plan.turns)
-    return check_plan(plan.model_copy(update={"turns": turns}), history)
+    return check_plan(plan.model_copy(update={"turns": turns}), analysis)
 
 
 def _positional_plan(situation: Situation, planner: str, strategy: Callable[[Turn], Strategy]) -> CompactionPlan:
@@ -161,7 +163,11 @@ def _positional_plan(situation: Situation, planner: str, strategy: Callable[[Tur
         estimated_tokens=tokens,
         provenance=Provenance(planner=planner),
     )
-    return check_plan(plan, history)
+    return check_plan(plan, _analysis(history, plan))
+
+
+def _analysis(history: History, plan: CompactionPlan) -> Analysis:
+    return analyze_history(history, TokenCounter.for_model(plan.target_model))
 
 
 def _decisions(history: History, strategy: Callable[[Turn], Strategy]) -> Iterator[TurnDecision]:

@@ -1,0 +1,86 @@
+"""What was read of one history: the one value that planning, guards, preview, apply and sessions share.
+
+Made once and passed on; a list that grew is read from where it grew. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from planner.evidence import Evidence, gather_evidence
+from planner.reading.history import History, read_history
+from planner.reading.tokens import TokenCounter
+from planner.relevance.relevance import Relevance, line_relevance
+from planner.validity import check_messages
+
+__all__ = ["Analysis", "analyze", "analyze_history"]
+
+_INDEX = re.compile(r"messages\[(\d+)\]")
+"""The message that a violation names: ``messages[12]``, also in ``messages[12].content[0]``."""
+_STRUCTURE = frozenset(range(1, 10))
+"""The rules of pairing and ids; what else is wrong with a message does not grow by cutting around it."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A history with what it holds and what it weighs."""
+
+    history: History
+    evidence: Evidence
+    counter: TokenCounter
+    earlier: Relevance | None = field(default=None, repr=False, compare=False)
+    """Of a prefix of this history: what was read for it is not read again."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the whole history."""
+        return self.evidence.tokens
+
+    @cached_property
+    def relevance(self) -> Relevance:
+        """What each line is likely worth to what comes next."""
+        return self.relevance_for("")
+
+    def relevance_for(self, focus: str) -> Relevance:
+        """`relevance`, with the turns that name something in `focus` before others."""
+        if not focus and "relevance" in self.__dict__:
+            return self.relevance
+        return line_relevance(self.evidence, focus, self.earlier)
+
+    @cached_property
+    def broken(self) -> Mapping[str, str]:
+        """What the API would refuse in a turn as it is, by turn id; the live tail may wait for results."""
+        problems: dict[str, str] = {}
+        owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
+        last = self.history.turns[-1] if self.history.turns else None
+        for violation in check_messages(self.history.messages):
+            at = _INDEX.match(violation.place)
+            if at is not None and violation.rule in _STRUCTURE and violation.refused:
+                turn = owner[int(at[1])]
+                if turn is not last:
+                    problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
+        return problems
+
+
+def analyze(messages: Sequence[object], target_model: str = "", *, known: Analysis | None = None) -> Analysis:
+    """What `messages` (dicts or SDK objects) hold, counted for `target_model`, or with the counter of `known`.
+
+    Turns that `known` has read, told by their digests, are not read again.
+
+    Raises:
+        TranscriptError: an entry is not a message, or not JSON data; the text names its index.
+    """
+    counter = known.counter if known is not None else TokenCounter.for_model(target_model)
+    return analyze_history(read_history(messages), counter, known)
+
+
+def analyze_history(history: History, counter: TokenCounter, known: Analysis | None = None) -> Analysis:
+    """`analyze` for messages that were read before."""
+    if known is None:
+        return Analysis(history, gather_evidence(history, counter), counter)
+    turns = {turn.turn.digest: turn for turn in known.evidence.turns.values()}
+    relevance = known.relevance if "relevance" in known.__dict__ else known.earlier
+    return Analysis(history, gather_evidence(history, counter, turns), counter, relevance)

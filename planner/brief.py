@@ -1,0 +1,186 @@
+"""The brief: one page of memory in the planner's own words, checked statement by statement against the turns it cites.
+
+A heading stands alone on its line; every other line is one statement that ends with its turns, ``(t9, t14)``. What a
+statement names must stand in a turn it cites, or the citation is mended; what stands nowhere goes, with its statement
+and never with the page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from planner.evidence import Evidence
+from planner.evidence.grounding import invented
+from planner.plan import Finding
+from planner.reading.tokens import TokenCounter
+
+__all__ = ["HEADINGS", "Heading", "Statement", "brief_text", "check_brief", "fit_brief", "read_brief"]
+
+Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
+HEADINGS: tuple[Heading, ...] = get_args(Heading)
+"""In the order of the page: what the user wants and said, how the work stands, what failed and why, what was decided,
+what was found out, what is left."""
+GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "FAILED", "REQUEST")
+"""Which statements go first when the page is too long: the last ones of these headings, in this order."""
+MOST_STATEMENTS = 400
+"""No page has more; what is behind them is left out before anything is checked."""
+MOST_CHARACTERS = 2_000
+"""Of one statement: a longer one is no statement."""
+MOST_CITED = 6
+"""A mended citation names at most so many turns."""
+QUOTE_WORDS = 3
+"""Words in quotation marks are held against the user's own from so many words on."""
+
+_CITED = re.compile(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
+"""``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
+_ID = re.compile(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
+_QUOTE = re.compile('["“]([^"“”]{8,600})["”]')
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
+_HEADING_MARKS = re.compile(r"^[#*\s]+|[#*:\s]+$")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One line of a brief."""
+
+    heading: Heading
+    text: str
+    """Without its bullet and its citation."""
+    turns: tuple[str, ...]
+    """The turns it rests on, in order."""
+
+    @property
+    def line(self) -> str:
+        """As it stands on the page."""
+        return f"- {self.text} ({', '.join(self.turns)})" if self.turns else f"- {self.text}"
+
+
+def read_brief(text: str) -> list[Statement]:
+    """The statements of a brief; lines above the first heading count as ``STATE``."""
+    heading: Heading = "STATE"
+    statements: list[Statement] = []
+    for line in text.splitlines():
+        name = _HEADING_MARKS.sub("", line[:40]).upper()
+        if name in HEADINGS:
+            heading = name
+        elif line.strip() and len(statements) < MOST_STATEMENTS:
+            cited = tuple(dict.fromkeys(turn for group in _CITED.findall(line) for turn in _ids(group)))
+            words = " ".join(_BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS])).split())
+            if words:
+                statements.append(Statement(heading, words, cited))
+    return statements
+
+
+def _ids(group: str) -> Iterator[str]:
+    for match in _ID.finditer(group):
+        if match["range"]:
+            first, last = int(match[2]), int(match[3])
+            yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
+        else:
+            yield f"t{int(match[4])}"
+
+
+def brief_text(statements: Iterable[Statement]) -> str:
+    """`statements` as a page: headings in their order, none of them empty."""
+    by_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
+    for statement in statements:
+        by_heading[statement.heading].append(statement.line)
+    return "\n".join(line for heading, lines in by_heading.items() if lines for line in (heading, *lines))
+
+
+def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
+    """The brief with what does not hold mended or struck, and what that was. Idempotent."""
+    if not text.strip():
+        return "", ()
+    sound: list[Statement] = []
+    findings: list[Finding] = []
+    words = _users_words(evidence)
+    for statement in read_brief(text):
+        checked, problem = _grounded(statement, evidence)
+        if checked is None:
+            findings.append(Finding(code="invented_in_brief", problem=problem, repair="the statement is struck"))
+            continue
+        if problem:
+            findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
+        checked, problem = _quoted(checked, words)
+        if problem:
+            findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
+        sound.append(checked)
+    return brief_text(sound), tuple(findings)
+
+
+def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | None, str]:
+    """`statement` citing turns that hold all it names; None if some name stands in no turn."""
+    cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
+    missing: list[str] | None = None
+    for turn_id in cited:
+        lacks = invented(statement.text, evidence.turns[turn_id].names)
+        missing = lacks if missing is None else [name for name in missing if name in lacks]
+    if missing is None:
+        missing = invented(statement.text, None)
+    if not missing:
+        return replace(statement, turns=cited), "" if cited == statement.turns else _short(statement)
+    added: list[str] = []
+    for name in missing:
+        holder = next(
+            (turn_id for turn_id in reversed(evidence.turns) if evidence.turns[turn_id].names.holds(name)), ""
+        )
+        if not holder:
+            return None, f"{name!r} stands in no turn: {_short(statement)}"
+        added.append(holder)
+    turns = tuple(dict.fromkeys((*cited, *added)))[-MOST_CITED:]
+    if turns == statement.turns:
+        return statement, ""
+    return replace(statement, turns=turns), f"{missing[0]!r} stands elsewhere: {_short(statement)}"
+
+
+def _short(statement: Statement) -> str:
+    return f"{statement.text[:80]}{'…' * (len(statement.text) > 80)}"
+
+
+def _users_words(evidence: Evidence) -> str:
+    return _folded("\n".join(line.text for turn in evidence.turns.values() for line in turn.user_lines))
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.lower().replace("’", "'").split())
+
+
+def _quoted(statement: Statement, users_words: str) -> tuple[Statement, str]:
+    """`statement` without quotation marks around what the user did not say; only requests quote the user."""
+    if statement.heading != "REQUEST":
+        return statement, ""
+    false = [
+        match
+        for match in _QUOTE.finditer(statement.text)
+        if len(match[1].split()) >= QUOTE_WORDS and _folded(match[1].strip(" .…")) not in users_words
+    ]
+    text = statement.text
+    for match in reversed(false):
+        text = text[: match.start()] + match[1] + text[match.end() :]
+    problem = f"not the user's own words: {false[0][1][:80]!r}" if false else ""
+    return replace(statement, text=text), problem
+
+
+def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
+    """The brief within so many raw tokens, and how many statements had to go."""
+    statements = read_brief(text)
+    costs = [counter.raw(statement.line + "\n") for statement in statements]
+    spent = sum(costs) + 2 * len(HEADINGS)
+    gone: set[int] = set()
+    for at in _first_to_go(statements):
+        if spent <= most_raw_tokens:
+            break
+        spent -= costs[at]
+        gone.add(at)
+    if not gone:
+        return text, 0
+    return brief_text(one for at, one in enumerate(statements) if at not in gone), len(gone)
+
+
+def _first_to_go(statements: Sequence[Statement]) -> Iterator[int]:
+    for heading in GIVE_WAY:
+        yield from (at for at in reversed(range(len(statements))) if statements[at].heading == heading)

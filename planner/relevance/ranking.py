@@ -1,0 +1,181 @@
+"""The order in which lines deserve free space: by relevance for their tokens, best first.
+
+A greedy order: each pick is the line (with the neighbours it needs to be understood) that adds most of what no earlier
+pick holds yet, for what it costs. The order follows from the history alone, never from a planner's answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from planner.evidence import Evidence
+from planner.reading.lines import Line, dense
+from planner.reading.tokens import TokenCounter
+from planner.relevance.relevance import LineRelevance, NameUse, Relevance
+
+__all__ = ["HEAD_TOKENS", "Pick", "line_tokens", "rank_lines"]
+
+PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
+"""How much of a name's relevance is that it stands at all, and how much that it stands among its words."""
+HEAD_TOKENS = 24
+"""Raw tokens of a turn's id with the head and outcome of one call: what a turn's first line costs besides itself."""
+MARK_TOKENS = 1
+"""Raw tokens of the mark in front of a line that does not follow the one above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Lines of one turn that are taken together."""
+
+    turn_id: str
+    numbers: tuple[int, ...]
+    priority: float
+    """Relevance for each raw token at the time it was picked; never rises from one pick to the next."""
+
+
+@dataclass
+class _State:
+    """What stands so far."""
+
+    named: bytearray
+    understood: bytearray
+    standing: dict[str, set[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Ground:
+    evidence: Evidence
+    relevance: Relevance
+    counter: TokenCounter
+    pinned: Mapping[str, frozenset[int]]
+    whole: Collection[str]
+    state: _State
+
+
+def rank_lines(
+    evidence: Evidence,
+    relevance: Relevance,
+    counter: TokenCounter,
+    pinned: Mapping[str, frozenset[int]],
+    whole: Collection[str],
+    budget_tokens: float,
+) -> tuple[Pick, ...]:
+    """Picks from best to worst until about `budget_tokens` raw tokens are spent.
+
+    `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
+    """
+    names = len(relevance.weights)
+    ground = _Ground(evidence, relevance, counter, pinned, whole, _State(bytearray(names), bytearray(names)))
+    _lay_ground(ground)
+    heap = [(-_ratio(ground, turn_id, numbers), at, turn_id, numbers) for at, (turn_id, numbers) in _candidates(ground)]
+    heap = [entry for entry in heap if entry[0] < 0]
+    heapq.heapify(heap)
+    picks: list[Pick] = []
+    spent, priority = 0.0, float("inf")
+    while heap and spent < budget_tokens:
+        _, order, turn_id, numbers = heapq.heappop(heap)
+        ratio = _ratio(ground, turn_id, numbers)
+        if ratio <= 0:
+            continue
+        if heap and ratio < -heap[0][0] - 1e-12:
+            heapq.heappush(heap, (-ratio, order, turn_id, numbers))
+            continue
+        spent += _cost(ground, turn_id, numbers)
+        priority = min(priority, ratio)
+        for number in numbers:
+            _stand(ground, turn_id, number)
+        picks.append(Pick(turn_id, numbers, priority))
+    return tuple(picks)
+
+
+def line_tokens(evidence: Evidence, counter: TokenCounter, line: Line) -> int:
+    """Raw tokens of `line` as a note shows it, with its line break and a mark: never less than it comes to."""
+    text = evidence.shown(line.text)
+    shown = dense([text])[0] if line.part in ("call", "result") else text
+    return counter.raw(shown + "\n") + MARK_TOKENS
+
+
+def _lay_ground(ground: _Ground) -> None:
+    for turn_id, numbers in ground.pinned.items():
+        for number in sorted(numbers):
+            _stand(ground, turn_id, number)
+    for turn_id in sorted(ground.whole):
+        for line in ground.evidence.turns[turn_id].lines:
+            _stand(ground, turn_id, line.number)
+
+
+def _candidates(ground: _Ground) -> Iterator[tuple[int, tuple[str, tuple[int, ...]]]]:
+    """Every line by itself, and with its neighbours where it does not explain itself; numbered for a fixed order."""
+    order = 0
+    for turn_id, turn in ground.evidence.turns.items():
+        if turn_id in ground.whole:
+            continue
+        for line, worth in zip(turn.lines, ground.relevance.lines[turn_id], strict=True):
+            if not line.text.strip():
+                continue
+            groups: list[tuple[int, ...]] = [(line.number,)]
+            groups += [
+                tuple(sorted(line.number + step for step in (0, *steps)))
+                for steps in {use.neighbours for use in worth.uses if use.neighbours}
+            ]
+            for numbers in groups:
+                yield order, (turn_id, numbers)
+                order += 1
+
+
+def _ratio(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
+    gain = _gain(ground, turn_id, numbers)
+    cost = _cost(ground, turn_id, numbers) if gain > 0 else 0.0
+    return gain / cost if cost > 0 else 0.0
+
+
+def _cost(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
+    """Raw tokens that a pick adds; 0 if all of it stands."""
+    standing = ground.state.standing.get(turn_id)
+    lines = ground.evidence.turns[turn_id].lines
+    new = [number for number in numbers if standing is None or number not in standing]
+    if not new:
+        return 0.0
+    head = HEAD_TOKENS if standing is None else 0
+    return head + sum(line_tokens(ground.evidence, ground.counter, lines[number - 1]) for number in new)
+
+
+def _gain(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
+    state, relevance = ground.state, ground.relevance
+    standing = state.standing.get(turn_id, set())
+    lines = relevance.lines[turn_id]
+    there = standing.union(numbers)
+    counted: set[int] = set()
+    gain = 0.0
+    for number in numbers:
+        line: LineRelevance = lines[number - 1]
+        gain += 0.0 if number in standing else line.base
+        for use in line.uses:
+            if use.name not in counted:
+                share = 0.0 if state.named[use.name] else PLAIN_SHARE
+                if not state.understood[use.name] and _explained(use, number, there):
+                    counted.add(use.name)
+                    share += CONTEXT_SHARE
+                gain += share * relevance.weights[use.name]
+    return gain * relevance.turn_weights.get(turn_id, 1.0)
+
+
+def _explained(use: NameUse, number: int, standing: Collection[int]) -> bool:
+    """True if the words around a name stand with it."""
+    return all(number + step in standing for step in use.neighbours)
+
+
+def _stand(ground: _Ground, turn_id: str, number: int) -> None:
+    """Note that a line stands, and what it and its neighbours now say."""
+    state = ground.state
+    standing = state.standing.setdefault(turn_id, set())
+    standing.add(number)
+    lines = ground.relevance.lines[turn_id]
+    for at in range(number - 2, number + 3):
+        if at in standing:
+            for use in lines[at - 1].uses:
+                state.named[use.name] = 1
+                if _explained(use, at, standing):
+                    state.understood[use.name] = 1

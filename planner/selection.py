@@ -1,0 +1,289 @@
+"""From a proposal to decisions: what the planner says happens, as far as the target goes.
+
+The turn with the highest score first gets what the planner asked for, else the next step down (keep, summarize,
+reference, drop); what is pinned always stands. Space left over is filled with the rules' next best lines. A higher
+score or a stronger strategy never gets a turn less: its place in the order only moves forward, and every size is an
+upper bound that depends on its own turn alone. Pure: no model, no store, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
+
+from planner.brief import fit_brief
+from planner.evidence import TurnEvidence
+from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_text, ranges_of
+from planner.plan import Finding, Strategy, TurnDecision
+from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.relevance.pinned import FIRST_IN_LINE_SHARE, first_in_line, pinned_lines
+from planner.relevance.ranking import HEAD_TOKENS, Pick, line_tokens, rank_lines
+
+__all__ = ["STEPS", "Selection", "demotes_live", "select", "weight_of"]
+
+STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
+"""From the most a turn can get to the least."""
+BRIEF_SHARE = 0.55
+"""The brief takes at most this share of the target: on six sessions a brief of half of the view left room for the
+exact lines that it points at, and the best lines alone answered less (REFERENCE 11)."""
+KEPT_RAW_TOKENS = 40
+"""What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
+DIGEST_LINES = 3
+"""So many of a turn's best lines stand for it when the planner wants a summary and gives neither words nor lines."""
+LIVE_SHARE = 0.5
+"""A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
+MOST_WEIGHT = 2.0
+"""How much more than by itself a line is worth in the fill at score 1; at score 0 so much less."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Decisions for every turn, in order, and the brief that fits beside them."""
+
+    decisions: Mapping[str, TurnDecision]
+    brief: str
+    filled_tokens: int
+    """What the rules chose of it."""
+    findings: tuple[Finding, ...]
+
+
+def demotes_live(request_tokens: int, window_tokens: int) -> bool:
+    """True if a live tail of so many tokens would not fit the window otherwise."""
+    return request_tokens > window_tokens * LIVE_SHARE
+
+
+def weight_of(score: float) -> float:
+    """What a line's relevance is multiplied with for its turn's score: 1 at .5, from half to twice."""
+    return float(MOST_WEIGHT ** (2 * score - 1))
+
+
+def select(request: PlanRequest, proposal: Proposal) -> Selection:
+    """What stands of each turn within ``request.target_tokens``."""
+    return _Selecting(request, proposal).result()
+
+
+@dataclass
+class _Selecting:
+    request: PlanRequest
+    proposal: Proposal
+    chosen: dict[str, TurnDecision] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @cached_property
+    def demoted(self) -> bool:
+        live = sum(turn.tokens for turn in self.request.evidence.turns.values() if turn.turn.live)
+        return demotes_live(live, self.request.settings.window_tokens)
+
+    @cached_property
+    def pinned(self) -> dict[str, frozenset[int]]:
+        turns = self.request.evidence.turns.items()
+        return {turn_id: pinned_lines(turn, self.demoted and turn.turn.live) for turn_id, turn in turns}
+
+    @cached_property
+    def media(self) -> dict[str, tuple[str, ...]]:
+        history = self.request.history
+        return {turn.id: marks for turn in history.turns if (marks := media_marks(history, turn))}
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """Turns that stand whole whatever the target: what is not answered, and what must not be touched."""
+        return frozenset(
+            turn_id
+            for turn_id, turn in self.request.evidence.turns.items()
+            if turn_id in self.request.analysis.broken
+            or turn.turn.kind == "other"
+            or (turn.turn.live and not (self.demoted and turn.turn.kind == "tools"))
+        )
+
+    def result(self) -> Selection:
+        request = self.request
+        budget = request.target_tokens / request.counter.scale
+        brief, struck = fit_brief(self.proposal.brief, request.counter, budget * BRIEF_SHARE)
+        if struck:
+            problem = f"the brief is longer than {BRIEF_SHARE:.0%} of the target"
+            repair = f"its last {struck} statements are left out"
+            self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
+        left = budget - self._frame_tokens(brief) - self._take_least()
+        left = self._take_asked(left)
+        before = left
+        left = self._fill(left, budget)
+        self._keep_ends()
+        filled = max(0, int((before - left) * request.counter.scale))
+        return Selection(self.chosen, brief, filled, tuple(self.findings))
+
+    def _frame_tokens(self, brief: str) -> float:
+        evidence, counter = self.request.evidence, self.request.counter
+        every_mark = "✗\n> \n| \n+ …"
+        guide = guide_text(every_mark, "t10000", evidence.root, self.request.settings.restore_tool)
+        return counter.raw(note_text("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
+
+    def _take_least(self) -> float:
+        """What stands in any case; the raw tokens it takes."""
+        spent = 0.0
+        for turn_id, turn in self.request.evidence.turns.items():
+            strategy: Strategy = "keep" if turn_id in self.whole else "drop"
+            self.chosen[turn_id] = self._decision(turn, strategy)
+            spent += self._raw_tokens(turn, self.chosen[turn_id])
+        return spent
+
+    def _decision(self, turn: TurnEvidence, step: Strategy, lines: frozenset[int] = frozenset()) -> TurnDecision:
+        """What `step` comes to for `turn`, with what is pinned; `lines` stand as well."""
+        asked = self.asked(turn)
+        wanted = self.pinned[turn.turn.id] | lines
+        summary = ""
+        if step == "summarize":
+            wanted |= frozenset(_numbers(asked.excerpts, len(turn.lines)))
+            summary = asked.summary
+            if not wanted and not summary.strip():
+                wanted |= self._digest(turn)
+        if step in ("reference", "drop") and wanted:
+            step = "summarize"
+        if step == "drop" and turn.turn.id in self.media:
+            step = "reference"
+        if turn.turn.live and step != "keep" and not wanted:
+            step = "keep"
+        return TurnDecision(
+            turn_id=turn.turn.id,
+            strategy=step,
+            relevance_score=asked.score,
+            reason=asked.reason,
+            failed_approach=turn.failed or asked.failed_approach,
+            summary=summary if step == "summarize" else "",
+            excerpts=ranges_of(wanted) if step == "summarize" else (),
+        )
+
+    def asked(self, turn: TurnEvidence) -> TurnProposal:
+        """What the planner says of `turn`."""
+        return self.proposal.turns.get(turn.turn.id) or TurnProposal(turn.turn.id, 0.5, "not ranked")
+
+    def _digest(self, turn: TurnEvidence) -> frozenset[int]:
+        """The lines that speak for a turn of which the planner wants a summary and gives none."""
+        weights, lines = self.request.relevance.weights, self.request.relevance.lines[turn.turn.id]
+        worth = {
+            line.number: own.base + sum(weights[use.name] for use in own.uses)
+            for line, own in zip(turn.lines, lines, strict=True)
+            if line.text.strip()
+        }
+        best = sorted(worth, key=lambda number: (-worth[number], number))
+        return frozenset(best[:DIGEST_LINES])
+
+    def _raw_tokens(self, turn: TurnEvidence, decision: TurnDecision) -> float:
+        """An upper bound of what `decision` takes in the view, whatever stands around it."""
+        counter = self.request.counter
+        if decision.strategy == "keep":
+            return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
+        text = entry_text(self.request.evidence, decision, self.media.get(turn.turn.id, ()))
+        return counter.raw(text + "\n") + 1 if text else 0
+
+    def _take_asked(self, left: float) -> float:
+        """Give each turn what the planner asked for, the highest score first; what is left of the space."""
+        gave_way: list[str] = []
+        for turn in sorted(self.request.evidence.turns.values(), key=self._rank):
+            turn_id, strategy = turn.turn.id, self.asked(turn).strategy
+            if strategy is None or turn_id in self.whole or turn.turn.live:
+                continue
+            had = self._raw_tokens(turn, self.chosen[turn_id])
+            for step in STEPS[STEPS.index(strategy) : -1]:
+                decision = self._decision(turn, step)
+                cost = self._raw_tokens(turn, decision) - had
+                if cost <= left or cost <= 0:
+                    self.chosen[turn_id] = decision
+                    left -= cost
+                    break
+            if step_of(self.chosen[turn_id], strategy):
+                gave_way.append(f"{turn_id} {strategy}")
+        if gave_way:
+            problem = f"the target has no room for what the planner asked of {len(gave_way)} turns: "
+            self.findings.append(
+                Finding(code="gave_way", problem=problem + ", ".join(gave_way[:20]), repair="the next step down")
+            )
+        return left
+
+    def _rank(self, turn: TurnEvidence) -> tuple[float, int]:
+        """The highest score first; of equals the newest."""
+        return -self.asked(turn).score, -turn.turn.number
+
+    def _fill(self, left: float, budget: float) -> float:
+        """Put the next best lines where there is space; what is left then."""
+        lines = {
+            turn_id: excerpt_numbers(decision, len(self.request.evidence.turns[turn_id].lines))
+            for turn_id, decision in self.chosen.items()
+            if decision.strategy != "keep"
+        }
+        entries = {turn_id for turn_id, decision in self.chosen.items() if decision.strategy in STEPS[1:3]}
+        touched: set[str] = set()
+        for pick in self._in_order(budget):
+            turn = self.request.evidence.turns[pick.turn_id]
+            new = [number for number in pick.numbers if number not in lines.get(pick.turn_id, pick.numbers)]
+            if not new:
+                continue
+            cost = sum(line_tokens(self.request.evidence, self.request.counter, turn.lines[n - 1]) for n in new)
+            cost += 0 if pick.turn_id in entries else HEAD_TOKENS
+            if cost > left:
+                break
+            left -= cost
+            entries.add(pick.turn_id)
+            touched.add(pick.turn_id)
+            lines[pick.turn_id].update(new)
+        for turn_id in touched:
+            turn = self.request.evidence.turns[turn_id]
+            was = self.chosen[turn_id]
+            update = {"strategy": "summarize", "excerpts": ranges_of(lines[turn_id])}
+            self.chosen[turn_id] = was.model_copy(update=update)
+        return left
+
+    def _in_order(self, budget: float) -> Iterator[Pick]:
+        """What may be filled in: first in line by its share, then by relevance and score; nothing of dropped turns."""
+        request = self.request
+        share = budget * FIRST_IN_LINE_SHARE
+        for turn_id, number in first_in_line(request.evidence):
+            if self._may_fill(turn_id) and number not in self.pinned[turn_id]:
+                line = request.evidence.turns[turn_id].lines[number - 1]
+                share -= line_tokens(request.evidence, request.counter, line)
+                if share < 0:
+                    break
+                yield Pick(turn_id, (number,), float("inf"))
+        ranked = rank_lines(request.evidence, request.relevance, request.counter, self.pinned, self.whole, 1.5 * budget)
+        weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items()}
+        order = sorted(range(len(ranked)), key=lambda at: (-ranked[at].priority * weights[ranked[at].turn_id], at))
+        yield from (ranked[at] for at in order if self._may_fill(ranked[at].turn_id))
+
+    def _may_fill(self, turn_id: str) -> bool:
+        turn = self.request.evidence.turns[turn_id]
+        return turn_id not in self.whole and not turn.turn.live and self.asked(turn).strategy != "drop"
+
+    def _weight(self, turn: TurnEvidence) -> float:
+        asked = self.asked(turn)
+        return 1.0 if asked.strategy is None else weight_of(asked.score)
+
+    def _keep_ends(self) -> None:
+        """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""
+        turns = self.request.evidence.turns
+        ids = list(turns)
+
+        def complete(turn_id: str) -> bool:
+            decision = self.chosen[turn_id]
+            if decision.strategy == "keep":
+                return True
+            lines = len(turns[turn_id].lines)
+            everything = 0 < lines == len(excerpt_numbers(decision, lines)) and not turns[turn_id].turn.live
+            entry = self._raw_tokens(turns[turn_id], decision) * self.request.counter.scale
+            return everything and turns[turn_id].tokens <= entry
+
+        ends = [*takewhile(complete, ids), *takewhile(complete, reversed(ids))]
+        for turn_id in ends:
+            if self.chosen[turn_id].strategy != "keep":
+                update = {"strategy": "keep", "excerpts": (), "summary": ""}
+                self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=update)
+
+
+def step_of(decision: TurnDecision, asked: Strategy) -> bool:
+    """True if `decision` gives a turn less than was asked for."""
+    return STEPS.index(decision.strategy) > STEPS.index(asked)
+
+
+def _numbers(excerpts: tuple[tuple[int, int], ...], most: int) -> Iterator[int]:
+    for first, last in excerpts:
+        yield from range(max(1, first), min(last, most) + 1)
