@@ -8,7 +8,7 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -19,7 +19,7 @@ from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text,
 from planner.plan import Finding, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.relevance.pinned import FIRST_IN_LINE_SHARE, first_in_line, pinned_lines
-from planner.relevance.ranking import HEAD_TOKENS, Pick, line_tokens, rank_lines
+from planner.relevance.ranking import Pick, line_tokens, rank_lines
 
 __all__ = ["STEPS", "Selection", "demotes_live", "select", "weight_of"]
 
@@ -206,33 +206,48 @@ class _Selecting:
         return -self.asked(turn).score, -turn.turn.number
 
     def _fill(self, left: float, budget: float) -> float:
-        """Put the next best lines where there is space; what is left then."""
-        lines = {
-            turn_id: excerpt_numbers(decision, len(self.request.evidence.turns[turn_id].lines))
-            for turn_id, decision in self.chosen.items()
-            if decision.strategy != "keep"
-        }
-        entries = {turn_id for turn_id, decision in self.chosen.items() if decision.strategy in STEPS[1:3]}
-        touched: set[str] = set()
-        for pick in self._in_order(budget):
-            turn = self.request.evidence.turns[pick.turn_id]
-            new = [number for number in pick.numbers if number not in lines.get(pick.turn_id, pick.numbers)]
-            if not new:
-                continue
-            cost = sum(line_tokens(self.request.evidence, self.request.counter, turn.lines[n - 1]) for n in new)
-            cost += 0 if pick.turn_id in entries else HEAD_TOKENS
-            if cost > left:
+        """Put the next best lines where there is space; what is left then.
+
+        What lines come to is estimated from above, so after each pass what was saved is measured and spent on the
+        next picks of the same order.
+        """
+        picks = list(self._in_order(budget))
+        while picks:
+            taken, lines = self._pass(picks, left)
+            for turn_id, numbers in lines.items():
+                turn, was = self.request.evidence.turns[turn_id], self.chosen[turn_id]
+                numbers |= excerpt_numbers(was, len(turn.lines))
+                self.chosen[turn_id] = was.model_copy(
+                    update={"strategy": "summarize", "excerpts": ranges_of(numbers)}
+                )
+                left += self._raw_tokens(turn, was) - self._raw_tokens(turn, self.chosen[turn_id])
+            if not taken:
                 break
-            left -= cost
-            entries.add(pick.turn_id)
-            touched.add(pick.turn_id)
-            lines[pick.turn_id].update(new)
-        for turn_id in touched:
-            turn = self.request.evidence.turns[turn_id]
-            was = self.chosen[turn_id]
-            update = {"strategy": "summarize", "excerpts": ranges_of(lines[turn_id])}
-            self.chosen[turn_id] = was.model_copy(update=update)
+            picks = picks[taken:]
         return left
+
+    def _pass(self, picks: Sequence[Pick], left: float) -> tuple[int, dict[str, set[int]]]:
+        """How many of `picks` surely fit into what is left, and their lines by turn id."""
+        evidence, counter = self.request.evidence, self.request.counter
+        lines: dict[str, set[int]] = {}
+        for at, pick in enumerate(picks):
+            turn, decision = evidence.turns[pick.turn_id], self.chosen[pick.turn_id]
+            there = lines.get(pick.turn_id, set()) | excerpt_numbers(decision, len(turn.lines))
+            new = {number for number in pick.numbers if number not in there}
+            cost: float = sum(line_tokens(evidence, counter, turn.lines[number - 1]) for number in new)
+            if new and decision.strategy == "drop" and pick.turn_id not in lines:
+                cost += self._head_tokens(turn)
+            if cost > left:
+                return at, lines
+            left -= cost
+            if new:
+                lines.setdefault(pick.turn_id, set()).update(new)
+        return len(picks), lines
+
+    def _head_tokens(self, turn: TurnEvidence) -> float:
+        """What the entry of `turn` takes without any line of it."""
+        head = TurnDecision(turn_id=turn.turn.id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
+        return self._raw_tokens(turn, head)
 
     def _in_order(self, budget: float) -> Iterator[Pick]:
         """What may be filled in: first in line by its share, then by relevance and score; nothing of dropped turns."""

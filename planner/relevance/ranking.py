@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.evidence import Evidence
-from planner.reading.lines import Line, dense
+from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import LineRelevance, NameUse, Relevance
 
@@ -19,8 +19,8 @@ __all__ = ["HEAD_TOKENS", "Pick", "line_tokens", "rank_lines"]
 
 PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
 """How much of a name's relevance is that it stands at all, and how much that it stands among its words."""
-HEAD_TOKENS = 24
-"""Raw tokens of a turn's id with the head and outcome of one call: what a turn's first line costs besides itself."""
+HEAD_TOKENS = 16
+"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 
@@ -52,6 +52,14 @@ class _Ground:
     pinned: Mapping[str, frozenset[int]]
     whole: Collection[str]
     state: _State
+    costs: dict[Line, int] = field(default_factory=dict)
+    """Of the lines that were asked for."""
+
+    def cost_of(self, line: Line) -> int:
+        cost = self.costs.get(line)
+        if cost is None:
+            cost = self.costs[line] = line_tokens(self.evidence, self.counter, line)
+        return cost
 
 
 def rank_lines(
@@ -92,9 +100,8 @@ def rank_lines(
 
 def line_tokens(evidence: Evidence, counter: TokenCounter, line: Line) -> int:
     """Raw tokens of `line` as a note shows it, with its line break and a mark: never less than it comes to."""
-    text = evidence.shown(line.text)
-    shown = dense([text])[0] if line.part in ("call", "result") else text
-    return counter.raw(shown + "\n") + MARK_TOKENS
+    text = line.text if line.part in ("user", "assistant") else line.text.strip()
+    return counter.raw(evidence.shown(text) + "\n") + MARK_TOKENS
 
 
 def _lay_ground(ground: _Ground) -> None:
@@ -139,7 +146,7 @@ def _cost(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
     if not new:
         return 0.0
     head = HEAD_TOKENS if standing is None else 0
-    return head + sum(line_tokens(ground.evidence, ground.counter, lines[number - 1]) for number in new)
+    return head + sum(ground.cost_of(lines[number - 1]) for number in new)
 
 
 def _gain(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
