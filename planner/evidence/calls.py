@@ -32,6 +32,11 @@ _RUN_NAME = re.compile(r"bash|shell|exec|run|terminal|command|python|execute", r
 _ASK_NAME = re.compile(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
+_PROCESS_NAME = re.compile(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re.I)
+"""Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
+_SUBAGENT_NAME = re.compile(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
+"""Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
+
 _READ_COMMAND = re.compile(
     r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
     r"(?:cat|head|tail|sed -n|less|ls|rg|grep|egrep|find|fd|tree|wc|nl|bat|jq|awk|stat|file|which|"
@@ -56,6 +61,11 @@ class Call:
     def kind(self) -> CallKind:
         """What the call does, as far as its name and command tell."""
         return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
+
+    @property
+    def is_report(self) -> bool:
+        """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
+        return bool(_SUBAGENT_NAME.match(self.name))
 
     @property
     def path(self) -> str:
@@ -114,6 +124,8 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
 def _kind(name: str, command: str) -> CallKind:
     if _ASK_NAME.search(name):
         return "ask"
+    if _PROCESS_NAME.search(name):
+        return "run"
     if command and _RUN_NAME.search(name):
         return "read" if _READ_COMMAND.match(command) else "run"
     return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")

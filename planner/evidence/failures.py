@@ -52,7 +52,7 @@ _REPORT = re.compile(
     r"Segmentation fault|timed out|Traceback \(most recent|syntax error|merge conflict|CONFLICT \(|"
     r"(?<=[)\s])(?:error|fatal): \w|is not recognized|does not exist|unknown (?:option|flag|command)|"
     r"Connection refused|"
-    r"^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
+    r"^\s*(?:(?:EXECUTION|Command|Process|Operation|Request|Test) )?timed out|^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
     re.I | re.M,
 )
 _TRACE_END = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
@@ -102,7 +102,7 @@ _SETBACK = re.compile(
 """The agent says that something is not as it was hoped: worth keeping, no failed approach by itself."""
 _RAISED = re.compile(r"^E {3,}\S")
 """What pytest says was raised."""
-_LOCATED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S")
+_LOCATED = re.compile(r"^\s*(?:\[[\w:.-]+\] )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S")
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
 _TOOL_SAYS = re.compile(
     r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"
@@ -116,6 +116,8 @@ _NAMED_TEST = re.compile(
 )
 _DIAGNOSED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
 """``file.c:12:5: error``: a compiler gave up at that place."""
+_AT_COLUMN = re.compile(r"^(?:vet: )?[\w./\\@-]+\.\w{1,5}:\d+:\d+: (?!(?:warning|note|info)\b)\S")
+"""``file.go:12:3: undefined: x``: what a compiler refuses; a search prints no column."""
 _NEW_TEXT = re.compile(r"new_str(?:ing)?:")
 """Opens the new text among the lines of a call that edits."""
 _NO_FAILURE = re.compile(
@@ -172,7 +174,7 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     """The report of the call's failure, empty if it did not fail, and how it ended."""
     if call.result is None:
         return [], Outcome("unanswered", ())
-    runs = call.kind in ("run", "other")
+    runs = call.kind in ("run", "other") and not call.is_report
     said, lines = verdict_of_run(result) if runs else (None, ())
     if has_failed(call, result, said):
         report = _report(result)
@@ -236,7 +238,7 @@ def _rank(text: str) -> int | None:
 
 
 _RANKS = (
-    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED),
+    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
     (_NAMED_TEST,),
     (_WANTED, _REPORT),
     (_EXIT,),
@@ -275,6 +277,8 @@ def _tool_erred(call: Call, result: Sequence[Statement]) -> bool:
 
 def _complains(call: Call, result: Sequence[Statement]) -> bool:
     """True if a run without a verdict reports a failure, near its end where its exit code says that it passed."""
+    if call.is_report:
+        return False
     if call.kind == "other":
         return any(_signals(line.text) for line in result[:RESPONSE_LINES])
     printed = [line for line in result if line.text.strip()]
@@ -283,5 +287,5 @@ def _complains(call: Call, result: Sequence[Statement]) -> bool:
 
 def _signals(text: str) -> bool:
     """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
-    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _TOOL_SAYS, _REPORT))
+    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _AT_COLUMN, _TOOL_SAYS, _REPORT))
     return begins and not _NO_FAILURE.search(text)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.evidence.calls import Call
+from planner.evidence.calls import COMMAND_CHARACTERS, Call
 from planner.reading.lines import Statement
 
 __all__ = ["Outcome", "Status", "Verdict", "exit_code", "found_nothing", "telling_lines", "verdict", "verdict_of_run"]
@@ -38,6 +38,8 @@ _QUIET = re.compile(
 )
 """Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``."""
 _CHAINED = re.compile(r"&&|\|\||[;|\n]")
+_QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
+"""Quoted words of a command: what stands in them chains nothing."""
 _WRAPPING = re.compile(
     r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code|Error: Exit code|"
     r"<shellId:)"
@@ -48,7 +50,7 @@ _FAILED_RUN = re.compile(
     r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
     r"|^\s*(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|^--- FAIL|^test result: FAILED"
     r"|ERROR task failed|^\s*(?:BUILD FAILED|Build failed|make(?:\[\d+\])?: \*\*\* )|^npm (?:ERR!|error)"
-    r"|^\s*(?:✖|✗|×|Found|Summary:)?\s*[1-9]\d{0,9} (?:problems?|errors?)\b(?! fixed)"
+    r"|^\s*(?:✖|✗|×|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed)|issues?:)"
     r"|^error: script \"|^\s*error Command failed|ELIFECYCLE|^error: could not compile",
 )
 """How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
@@ -63,6 +65,8 @@ _PASSED_RUN = re.compile(
     re.I,
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``."""
+_PREFIX = re.compile(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
+"""What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = re.compile(
     r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:To |Switched to|Already |"
     r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed|Fast-forward|"
@@ -92,7 +96,7 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
     """True if a search or comparison exits 1, which is its answer and no failure."""
-    last = _CHAINED.split(call.command[-4096:].strip())[-1].strip()
+    last = _CHAINED.split(_QUOTES.sub("_", call.command[-COMMAND_CHARACTERS:].strip()))[-1].strip()
     if exit_code(result) != 1 or not _QUIET.match(last):
         return False
     printed = [one for one in result if one.text.strip() and not _WRAPPING.match(one.text)]
@@ -101,9 +105,11 @@ def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
 
 def verdict(text: str) -> Verdict | None:
     """What one line says of how a run ended."""
-    if _FAILED_RUN.search(text):
+    prefix = _PREFIX.match(text)
+    bare = text[prefix.end() :] if prefix else text
+    if _FAILED_RUN.search(bare):
         return "failed"
-    return "passed" if _PASSED_RUN.search(text) else None
+    return "passed" if _PASSED_RUN.search(bare) else None
 
 
 def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:
