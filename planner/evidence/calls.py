@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
@@ -21,17 +22,28 @@ _PATH_KEYS = ("file_path", "path", "filename", "file", "notebook_path", "filePat
 _COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
 _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 
+COMMAND_CHARACTERS = 4_096
+"""What a command does shows within so much of it."""
+
 _WRITE_NAME = re.compile(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I)
 _READ_NAME = re.compile(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I)
 _SEARCH_NAME = re.compile(r"grep|search|find|query|rg", re.I)
 _RUN_NAME = re.compile(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
-_ASK_NAME = re.compile(r"ask|question|exit_?plan", re.I)
+_ASK_NAME = re.compile(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
+"""``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
+
+_PROCESS_NAME = re.compile(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re.I)
+"""Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
+_SUBAGENT_NAME = re.compile(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
+"""Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
 
 _READ_COMMAND = re.compile(
-    r"^(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
+    r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
     r"(?:cat|head|tail|sed -n|less|ls|rg|grep|egrep|find|fd|tree|wc|nl|bat|jq|awk|stat|file|which|"
-    r"git (?:diff|log|show|status|blame|grep|ls-files|branch|remote)|gh (?:pr|issue|run) (?:view|list|diff))\b"
+    r"git (?:diff|log|show|status|blame|grep|ls-files|branch|remote)|gh (?:pr|issue|run) (?:view|list|diff|checks)|"
+    r"gh api (?!.*(?:-X|--method|-f|-F) )|tmux capture-pane|\w+ (?:show|list|capture)\b(?!.*(?:&&|;)))\b"
 )
+"""A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +60,12 @@ class Call:
     @property
     def kind(self) -> CallKind:
         """What the call does, as far as its name and command tell."""
-        if _ASK_NAME.search(self.name):
-            return "ask"
-        if self.command and _RUN_NAME.search(self.name):
-            return "read" if _READ_COMMAND.match(self.command.strip()) else "run"
-        for pattern, kind in _NAME_KINDS:
-            if pattern.search(self.name):
-                return kind
-        return "other"
+        return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
+
+    @property
+    def is_report(self) -> bool:
+        """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
+        return bool(_SUBAGENT_NAME.match(self.name))
 
     @property
     def path(self) -> str:
@@ -108,6 +118,17 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_READ_NAME, "read"),
     (_RUN_NAME, "run"),
 )
+
+
+@lru_cache(maxsize=4_096)
+def _kind(name: str, command: str) -> CallKind:
+    if _ASK_NAME.search(name):
+        return "ask"
+    if _PROCESS_NAME.search(name):
+        return "run"
+    if command and _RUN_NAME.search(name):
+        return "read" if _READ_COMMAND.match(command) else "run"
+    return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:

@@ -6,17 +6,29 @@ Words of failure in what a call merely read (source code, a grep for "error") ar
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from planner.evidence.calls import Call
+from planner.evidence.outcomes import (
+    OUTCOME_LINES,
+    Outcome,
+    Verdict,
+    exit_code,
+    found_nothing,
+    telling_lines,
+    verdict_of_run,
+)
 from planner.reading.lines import Statement, numbers_of
 
-__all__ = ["Failures", "failures_of"]
+__all__ = ["Failures", "failures_of", "has_failed", "read_calls"]
 
 REPORT_LINES = 4
-"""At most this many statements of one failed result are told; the first of them is decisive."""
+"""At most this many statements of one failed result stand for it; the first of them is decisive."""
+RESPONSE_LINES = 4
+"""A tool's own error, and the head of a response, stand within so many lines."""
 SHORT_RESULT_LINES = 3
 """What a call read is looked through for signs of failure only when it is this short."""
 
@@ -40,28 +52,44 @@ _REPORT = re.compile(
     r"Segmentation fault|timed out|Traceback \(most recent|syntax error|merge conflict|CONFLICT \(|"
     r"(?<=[)\s])(?:error|fatal): \w|is not recognized|does not exist|unknown (?:option|flag|command)|"
     r"Connection refused|"
-    r"^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
+    r"^\s*(?:(?:EXECUTION|Command|Process|Operation|Request|Test) )?timed out|^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
     re.I | re.M,
 )
 _TRACE_END = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
 _REJECTED = re.compile(
-    r"user (?:doesn'?t|does not|did not|didn'?t) want|tool use was rejected|rejected by the user|"
-    r"Request interrupted by user|user (?:has )?(?:rejected|denied|declined|aborted)|aborted by user",
+    r"\s*(?:The user (?:doesn'?t|does not|did not|didn'?t) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user|"
+    r"\[Request interrupted by user|(?:The )?(?:tool use was rejected|user (?:has )?(?:rejected|denied|declined|aborted)))",
     re.I,
 )
+"""How hosts say that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``."""
 _TOOL_ERROR = re.compile(
-    r"^\s*(?:<tool_use_error>|Error:|ERROR|error:|InputValidationError|String to replace not found|"
-    r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing))"
+    r"\s*(?:<tool_use_error>|Error:|ERROR\b|error:|InputValidationError|String to replace not found|"
+    r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing)|"
+    r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed|"
+    r"\{\s*\"(?:error|errors)\": ?(?!null|false|\"\"|\[\]|\{\}))"
 )
-_ADMITTED = re.compile(
-    r"(?:(?:did|does|is|was|wo|could)n['’]?t|(?:did|does|is|was|could) not) (?:seem to |really |actually )?"
-    r"(?:work|help|fix|solve|match|compile|pass|build|apply|resolve)|\bnot working\b|\bstill (?:fail|broken|not )|"
-    r"\b(?:revert(?:ed|ing)?|rolled? back|undo(?:ing)?|dead end|unsuccessful|gave up|give up|abandon(?:ed|ing)?|"
-    r"(?:different|another|wrong) (?:approach|way)|my (?:mistake|bad|error)|was (?:wrong|a mistake)|I was wrong|"
-    r"overcomplicat\w+|oops|you['’]re (?:absolutely |quite )?right)\b",
+"""How a tool's own error begins: ``Error: no such flight``, ``{"error": "denied"}``; not ``{"error": null}``."""
+_HTTP_ERROR = re.compile(
+    r"\s*(?:<\s*)?HTTP/\d(?:\.\d)? [45]\d\d\b|.{0,120}\bstatus(?: ?code)?[\"']?\s*[:=]?\s*[45]\d\d\b(?! tokens)"
+    r"|.{0,120}\(HTTP [45]\d\d\)|\s*(?:[45]\d\d )(?:Internal Server Error|Bad Request|Not Found|Unauthorized|Forbidden|"
+    r"Bad Gateway|Service Unavailable|Gateway Timeout|Too Many Requests|Conflict|Unprocessable)"
+    r"|.{0,120}\"statusCode\": ?[45]\d\d\b|curl: \(\d+\)",
     re.I,
 )
-"""The agent says of its own attempt that it failed."""
+"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``."""
+_ADMITTED = re.compile(
+    r"\b(?:did(?:n['’]t| not)|could(?:n['’]t| not)) (?:seem to |really |actually |quite |cleanly )?"
+    r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed|take effect)\b"
+    r"|\b(?:approach|fix|change|attempt|patch|workaround|edit|it|that|this) (?:does(?:n['’]t| not)|is(?:n['’]t| not)) "
+    r"(?:actually |really )?(?:work|working|help|helping|compile|compiling)\b"
+    r"|\b(?:still|again) (?:fail(?:s|ed|ing)?\b|broken\b|does(?:n['’]t| not)\b)"
+    r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up|misread|overlooked|"
+    r"was wrong|made a mistake)\b|\b(?:let me|I['’]ll|I will|I['’]m) (?:revert|undo|roll back|rolling back)(?:ing)?\b"
+    r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad)|overcomplicat\w+|(?:took|was) (?:it )?(?:in )?the wrong way)\b",
+    re.I,
+)
+"""The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
+with a race detector``, ``you're right``, ``returns as is when the format doesn't match``."""
 _SETBACK = re.compile(
     r"(?:do|does|did|is|was|are|were|wo|could|would|ca|has|have|had)n['’]?t\b|"
     r"\b(?:cannot|can not|did not|does not|is not|not found)\b|"
@@ -74,7 +102,7 @@ _SETBACK = re.compile(
 """The agent says that something is not as it was hoped: worth keeping, no failed approach by itself."""
 _RAISED = re.compile(r"^E {3,}\S")
 """What pytest says was raised."""
-_LOCATED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S")
+_LOCATED = re.compile(r"^\s*(?:\[[\w:.-]+\] )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S")
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
 _TOOL_SAYS = re.compile(
     r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"
@@ -88,10 +116,12 @@ _NAMED_TEST = re.compile(
 )
 _DIAGNOSED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
 """``file.c:12:5: error``: a compiler gave up at that place."""
+_AT_COLUMN = re.compile(r"^(?:vet: )?[\w./\\@-]+\.\w{1,5}:\d+:\d+: (?!(?:warning|note|info)\b)\S")
+"""``file.go:12:3: undefined: x``: what a compiler refuses; a search prints no column."""
 _NEW_TEXT = re.compile(r"new_str(?:ing)?:")
 """Opens the new text among the lines of a call that edits."""
 _NO_FAILURE = re.compile(
-    r"\b(?:0 (?:failed|failures|errors?)|no (?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
+    r"\b(?:0 (?:failed|failures|errors?)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
     re.I,
 )
 
@@ -112,57 +142,86 @@ class Failures:
     """In which the agent says that something is not as it was hoped."""
 
 
-def failures_of(said: Sequence[Statement], calls: Iterable[Call]) -> Failures:
-    """What of one turn, of which `said` are all statements, shows failures and setbacks.
+def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failures:
+    """What of one turn, of which `statements` are all, with their sources, shows failures and setbacks."""
+    return read_calls(statements, calls)[0]
 
-    Failures are told by reports in results and by the agent's own admissions.
-    """
-    reports = [(call, report) for call in calls if (report := _report(said, call))]
-    told = [statement for statement in said if _agent_says(_ADMITTED, statement)] + list(_told_before(said))
-    for call, report in reports:
-        told += _refused_change(said, call) if _REJECTED.search(report[0].text) else []
-    return Failures(
-        lines=numbers_of(chain(told, *(report for _, report in reports))),
-        decisive=numbers_of(chain(told, (report[0] for _, report in reports))),
-        setbacks=numbers_of(statement for statement in said if _agent_says(_SETBACK, statement)),
+
+def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:
+    """The failures of one turn, told by reports in results and by the agent's own admissions, and how each call ended."""
+    by_block: defaultdict[int, list[Statement]] = defaultdict(list)
+    for statement in statements:
+        by_block[statement.block].append(statement)
+    admitted = [one for one in statements if _agent_says(_ADMITTED, one)] + list(_listed_before(statements))
+    reports: list[list[Statement]] = []
+    outcomes: list[Outcome] = []
+    for call in calls:
+        result = by_block[call.result_block] if call.result_block is not None else []
+        report, outcome = _judged(call, result)
+        outcomes.append(outcome)
+        if report:
+            reports.append(report)
+            admitted += _refused_change(by_block[call.block]) if _REJECTED.match(report[0].text) else []
+    failures = Failures(
+        lines=numbers_of(chain(admitted, *reports)),
+        decisive=numbers_of(chain(admitted, (report[0] for report in reports))),
+        setbacks=numbers_of(one for one in statements if _agent_says(_SETBACK, one)),
     )
+    return failures, tuple(outcomes)
 
 
-def _told_before(said: Iterable[Statement]) -> Iterator[Statement]:
+def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], Outcome]:
+    """The report of the call's failure, empty if it did not fail, and how it ended."""
+    if call.result is None:
+        return [], Outcome("unanswered", ())
+    runs = call.kind in ("run", "other") and not call.is_report
+    said, lines = verdict_of_run(result) if runs else (None, ())
+    if has_failed(call, result, said):
+        report = _report(result)
+        return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *(lines if said == "failed" else ())]))
+    if said == "passed":
+        return [], Outcome("passed", numbers_of(lines))
+    return [], Outcome("done", numbers_of(telling_lines(call, result)))
+
+
+def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:
     """What stands under a heading of errors in a summary that an earlier compaction left in the user's message."""
     inside = False
-    for statement in said:
-        if statement.part == "user" and _HEADING.match(statement.text):
+    for statement in statements:
+        if statement.part != "user" or statement.source != "host":
+            continue
+        if _HEADING.match(statement.text):
             inside = bool(_ERRORS_HEADING.search(statement.text))
-        elif inside and statement.part == "user" and statement.text.lstrip().startswith(("-", "*")):
+        elif inside and statement.text.lstrip().startswith(("-", "*")) and not _NO_FAILURE.search(statement.text):
             yield statement
 
 
-def _agent_says(pattern: re.Pattern[str], said: Statement) -> bool:
-    return said.part == "assistant" and bool(pattern.search(said.text)) and not _NO_FAILURE.search(said.text)
+def _agent_says(pattern: re.Pattern[str], statement: Statement) -> bool:
+    return (
+        statement.part == "assistant"
+        and bool(pattern.search(statement.text))
+        and not statement.text.lstrip().startswith("|")
+        and not _NO_FAILURE.search(statement.text)
+    )
 
 
-def _report(said: Iterable[Statement], call: Call) -> list[Statement]:
-    """The statements of a failed result that say how it failed, the most telling first; none if it did not fail.
+def _report(result: Sequence[Statement]) -> list[Statement]:
+    """The statements of a failed result that say how it failed, the most telling first.
 
     What was raised or complained of comes first, then which test failed, then more of both.
     """
-    result = [statement for statement in said if statement.block == call.result_block]
-    if call.result is None or not _has_failed(result, call):
-        return []
-    found: dict[str, tuple[int, Statement]] = {}
+    ranks: dict[str, tuple[int, Statement]] = {}
     for statement in result:
         if (rank := _rank(statement.text)) is not None:
-            found.setdefault(statement.text.strip(), (rank, statement))
-    of_rank = [[statement for rank, statement in found.values() if rank == wanted] for wanted in range(len(_RANKS))]
+            ranks.setdefault(statement.text.strip(), (rank, statement))
+    of_rank = [[statement for rank, statement in ranks.values() if rank == wanted] for wanted in range(len(_RANKS))]
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
     filled = [statement for statement in result if statement.text.strip()]
     return ranked[:REPORT_LINES] or filled[:1] + filled[-1:]
 
 
-def _refused_change(said: Iterable[Statement], call: Call) -> list[Statement]:
+def _refused_change(own: Sequence[Statement]) -> list[Statement]:
     """The first new line of an edit that the user refused: what was tried, of which the file's name says nothing."""
-    own = [statement for statement in said if statement.block == call.block]
     texts = [statement.text.strip() for statement in own]
     new = next((at for at, text in enumerate(texts) if _NEW_TEXT.fullmatch(text)), len(own))
     return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
@@ -179,7 +238,7 @@ def _rank(text: str) -> int | None:
 
 
 _RANKS = (
-    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED),
+    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
     (_NAMED_TEST,),
     (_WANTED, _REPORT),
     (_EXIT,),
@@ -187,24 +246,46 @@ _RANKS = (
 
 
 def _telling(text: str) -> bool:
-    return bool((_REPORT.search(text) or _REJECTED.search(text)) and not _NO_FAILURE.search(text))
+    return bool((_REPORT.search(text) or _REJECTED.match(text)) and not _NO_FAILURE.search(text))
 
 
-def _has_failed(result: Sequence[Statement], call: Call) -> bool:
-    if call.is_error:
+def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) -> bool:
+    """True if `call`, whose run's last word is `said`, failed: by the host's flag, its exit code, or its report."""
+    if found_nothing(call, result):
+        return False
+    if call.is_error or exit_code(result) not in (0, None):
         return True
-    head = "\n".join(line.text for line in result[:6])
-    if _EXIT.search(head) or _REJECTED.search(head) or _TOOL_ERROR.match(head):
+    if call.kind == "ask":
+        return False
+    if any(_REJECTED.match(line.text) for line in result[:2]) or _tool_erred(call, result):
         return True
-    if call.kind in ("read", "search", "ask"):
+    if call.kind in ("read", "search"):
         return any(_SHELL_ERROR.match(line.text) for line in result) or (
             len(result) <= SHORT_RESULT_LINES and any(_telling(line.text) for line in result)
         )
-    tail = "\n".join(line.text for line in result[-4:])
-    return bool(_EXIT.search(tail)) or any(_signals(line.text) for line in result)
+    if said is not None or call.kind == "write":
+        return said == "failed"
+    return _complains(call, result)
+
+
+def _tool_erred(call: Call, result: Sequence[Statement]) -> bool:
+    """True if the result opens with a tool's own error, or with a response that says no."""
+    head = [line.text for line in result if line.text.strip()][:RESPONSE_LINES]
+    http = call.kind in ("run", "other", "search") or len(result) <= SHORT_RESULT_LINES
+    return any(_TOOL_ERROR.match(text) for text in head[:1]) or (http and any(map(_HTTP_ERROR.match, head)))
+
+
+def _complains(call: Call, result: Sequence[Statement]) -> bool:
+    """True if a run without a verdict reports a failure, near its end where its exit code says that it passed."""
+    if call.is_report:
+        return False
+    if call.kind == "other":
+        return any(_signals(line.text) for line in result[:RESPONSE_LINES])
+    printed = [line for line in result if line.text.strip()]
+    return any(_signals(line.text) for line in (printed[-RESPONSE_LINES:] if exit_code(result) == 0 else printed))
 
 
 def _signals(text: str) -> bool:
     """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
-    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _TOOL_SAYS, _REPORT))
+    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _AT_COLUMN, _TOOL_SAYS, _REPORT))
     return begins and not _NO_FAILURE.search(text)

@@ -1,23 +1,32 @@
-"""Evidence of every turn of a history, gathered once and shared by planners, fit and guards."""
+"""Evidence of every turn of a history, gathered once and shared by planners, fit and guards.
+
+What depends on a turn alone is one pure function of its messages and is kept when the history grows; what other turns
+do to it (overtaken, said again, answered) is a second pass, linear in turns.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby, pairwise
 
+from planner.evidence.answers import Choice, answered_option
+from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import failures_of
+from planner.evidence.failures import read_calls
 from planner.evidence.grounding import NameIndex
+from planner.evidence.outcomes import Outcome
 from planner.evidence.roots import common_root, without_root
-from planner.evidence.superseded import outdated_turns
-from planner.evidence.user_words import bonds_of, own_words
+from planner.evidence.sources import attributed
+from planner.evidence.superseded import Overtaken, overtaken_turns
+from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lines import Line, Statement, join_lines, statements, turn_lines
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Evidence", "TurnEvidence", "gather_evidence"]
+__all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence", "read_turn"]
 
 HEAD_CHARACTERS = 40
 """How much of a call's subject stands in its one-line head."""
@@ -27,30 +36,42 @@ _VALUE = re.compile(
     r"[$€£¥]\s?\d[\d.,]*[kKmM]?\b|\b\d{4}-\d\d-\d\d\b"
     r"|\b\d+(?:[.,]\d+)*\s?(?:%|(?:ms|s|sec|seconds?|min|minutes?|h|hours?|days?|[KMG]i?B|tokens?|USD|EUR)\b)"
 )
-"""Amounts, dates and measures: who says the same words with another one replaces it."""
+"""Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
+``issue 12``."""
 
 
 @dataclass(frozen=True)
 class TurnEvidence:
-    """What one turn holds."""
+    """What one turn holds. The fields from `superseded_by` on depend on other turns."""
 
     turn: Turn
     lines: tuple[Line, ...]
+    """Each with its source."""
     calls: tuple[Call, ...]
+    outcomes: tuple[Outcome, ...]
+    """How each call ended, in the order of `calls`."""
     tokens: int
     """Of the whole turn, as it stands in the history."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
     """Of those, what says most of each failure."""
-    constraint_lines: tuple[int, ...]
-    """Numbers of the lines with words of the user that bind the agent; whoever's message carries them."""
-    demand_lines: tuple[int, ...]
-    """Of those, what says that it binds: must, never, only, instead."""
     setback_lines: tuple[int, ...]
     """Numbers of the lines in which the agent says that something is not as it was hoped."""
-    superseded_by: str
-    """The later turn that made this one outdated (the same file read or written again), or empty."""
+    constraint_lines: tuple[int, ...]
+    """Numbers of the lines whose words bind the agent; whoever's message carries them."""
+    pinned_lines: tuple[int, ...]
+    """Of those, the user's that say so (must, never, only, instead), as far as a turn may pin."""
+    boilerplate_lines: frozenset[int]
+    """Numbers of the lines that a host always writes the same way."""
+    names: NameIndex
+    """What the turn names."""
+    superseded_by: str = ""
+    """The later turn that read or wrote again all that this one did, or empty."""
+    edited_later_at: str = ""
+    """The last turn that changed a part of what this one read or wrote, or empty."""
+    choice: Choice | None = None
+    """What a short answer of the user in this turn chose."""
 
     @property
     def failed(self) -> bool:
@@ -67,11 +88,6 @@ class TurnEvidence:
         """All its lines."""
         return join_lines(self.lines)
 
-    @cached_property
-    def names(self) -> NameIndex:
-        """What it names."""
-        return NameIndex(self.text)
-
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
         """The statements that the lines with these `numbers` make, in their order."""
         return statements(self.lines[number - 1] for number in numbers)
@@ -79,30 +95,31 @@ class TurnEvidence:
     @cached_property
     def user_lines(self) -> tuple[Line, ...]:
         """The lines that are the user's own words."""
-        return own_words(self.lines)
+        return tuple(line for line in self.lines if line.source == "user" and line.text.strip())
 
     @cached_property
     def _by_block(self) -> dict[int, tuple[Line, ...]]:
-        grouped: dict[int, list[Line]] = {}
-        for line in self.lines:
-            grouped.setdefault(line.block, []).append(line)
-        return {block: tuple(lines) for block, lines in grouped.items()}
+        return {block: tuple(lines) for block, lines in groupby(self.lines, key=lambda line: line.block)}
 
     def lines_of(self, block: int | None) -> tuple[Line, ...]:
         """The lines of one block of the turn, by its index; none for None."""
         return self._by_block.get(block, ()) if block is not None else ()
 
     def outcome_of(self, call: Call) -> str:
-        """How `call` ended, in one line; empty if it has no result, or one without text."""
-        lines = self.lines_of(call.result_block)
-        decisive = set(self.decisive_lines)
-        told = [line for line in lines if line.number in decisive] or [line for line in lines if line.text.strip()][-1:]
-        return " ".join(told[0].text.split()) if told else ""
+        """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
+        at = next(at for at, own in enumerate(self.calls) if own is call)
+        told = self.statements_of(self.outcomes[at].lines)
+        return next((" ".join(plain.split()) for one in told if (plain := without_boilerplate(one.text))), "")
+
+    @property
+    def outcome_lines(self) -> tuple[int, ...]:
+        """Numbers of the lines that say how the calls ended, ascending."""
+        return tuple(sorted({number for outcome in self.outcomes for number in outcome.lines}))
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of the lines that stand whatever the target: what decided failures, demands of the user."""
-        return frozenset(self.decisive_lines) | frozenset(self.demand_lines)
+        """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
+        return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)
 
     @property
     def claims(self) -> tuple[tuple[int, ...], ...]:
@@ -117,6 +134,8 @@ class Evidence:
     turns: dict[str, TurnEvidence]
     root: str = ""
     """The folder that most absolute paths of the history are in, without a slash at its end; may be empty."""
+    by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
+    """What each turn holds by itself, by the turn's digest: what a longer history need not read again."""
 
     def shown(self, text: str) -> str:
         """`text` as it stands in a note: paths below the root without it."""
@@ -140,48 +159,88 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
 def gather_evidence(
     history: History, counter: TokenCounter, known: Mapping[str, TurnEvidence] | None = None
 ) -> Evidence:
-    """The evidence of `history`, deterministic, without a model; `known` turns, by digest, are not read again."""
-    calls = {turn.id: calls_of(history, turn) for turn in history.turns}
-    outdated = outdated_turns(calls)
-    turns = {
-        turn.id: _turn_evidence(history, turn, calls[turn.id], outdated.get(turn.id, ""), counter)
-        for turn in history.turns
-    }
-    turns = _said_once(turns)
-    return Evidence(turns, common_root(line.text for turn in turns.values() for line in turn.lines))
+    """The evidence of `history`, deterministic, without a model.
+
+    `known` is the `by_digest` of an earlier `Evidence`, made with the same counter: its turns are not read again.
+    """
+    read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
+    turns = _answered(_said_once(_overtaken(read)))
+    root = common_root(line.text for turn in turns.values() for line in turn.lines)
+    return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 
-def _said_once(turns: dict[str, TurnEvidence]) -> dict[str, TurnEvidence]:
+def _known_or_read(
+    history: History, turn: Turn, counter: TokenCounter, known: Mapping[str, TurnEvidence]
+) -> TurnEvidence:
+    before = known.get(turn.digest)
+    return replace(before, turn=turn) if before is not None else read_turn(history, turn, counter)
+
+
+def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
+    """What one turn holds, read from its messages alone."""
+    calls = calls_of(history, turn)
+    lines = attributed(turn_lines(history, turn), calls)
+    turn_statements = tuple(statements(lines))
+    failures, outcomes = read_calls(turn_statements, calls)
+    constraints = constraints_of(turn_statements)
+    return TurnEvidence(
+        turn=turn,
+        lines=lines,
+        calls=calls,
+        outcomes=outcomes,
+        tokens=counter.messages(history.messages_of(turn)),
+        failure_lines=failures.lines,
+        decisive_lines=failures.decisive,
+        setback_lines=failures.setbacks,
+        constraint_lines=constraints.lines,
+        pinned_lines=constraints.pinned,
+        boilerplate_lines=boilerplate_of(lines),
+        names=NameIndex([join_lines(lines)]),
+    )
+
+
+Turns = Mapping[str, TurnEvidence]
+
+
+def _overtaken(turns: Turns) -> dict[str, TurnEvidence]:
+    """`turns`, each with the later turns that did over what it did."""
+    statuses = [outcome.status for turn in turns.values() for outcome in turn.outcomes]
+    ended = iter(statuses)
+    later = overtaken_turns({turn_id: [(call, next(ended)) for call in turn.calls] for turn_id, turn in turns.items()})
+    return {turn_id: _with_overtaken(turn, later.get(turn_id, Overtaken())) for turn_id, turn in turns.items()}
+
+
+def _with_overtaken(turn: TurnEvidence, later: Overtaken) -> TurnEvidence:
+    return replace(turn, superseded_by=later.superseded_by, edited_later_at=later.edited_later_at)
+
+
+def _said_once(turns: Turns) -> dict[str, TurnEvidence]:
     """`turns` in which words of the user that are said again later, to the letter or with other values, bind there."""
     later: set[str] = set()
     once: dict[str, TurnEvidence] = {}
     for turn_id, turn in reversed(turns.items()):
-        said = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
-        again = {number for one, form in said.items() if form in later for number in one.numbers}
-        later.update(said.values())
+        forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
+        again = {number for one, form in forms.items() if form in later for number in one.numbers}
+        later.update(forms.values())
         once[turn_id] = replace(
             turn,
             constraint_lines=tuple(number for number in turn.constraint_lines if number not in again),
-            demand_lines=tuple(number for number in turn.demand_lines if number not in again),
+            pinned_lines=tuple(number for number in turn.pinned_lines if number not in again),
         )
     return dict(reversed(once.items()))
 
 
-def _turn_evidence(
-    history: History, turn: Turn, calls: tuple[Call, ...], superseded_by: str, counter: TokenCounter
-) -> TurnEvidence:
-    lines = turn_lines(history, turn)
-    said = tuple(statements(lines))
-    failures, bonds = failures_of(said, calls), bonds_of(said)
-    return TurnEvidence(
-        turn,
-        lines,
-        calls,
-        counter.messages(history.messages_of(turn)),
-        failures.lines,
-        failures.decisive,
-        bonds.lines,
-        bonds.demands,
-        failures.setbacks,
-        superseded_by,
-    )
+def _answered(turns: Turns) -> dict[str, TurnEvidence]:
+    """`turns` in which short answers of the user know what they chose in the turn before."""
+    answered = dict(turns)
+    for before, turn in pairwise(turns.values()):
+        if turn.turn.kind == "user" and any(line.part == "assistant" for line in before.lines):
+            reply = join_lines(turn.user_lines)
+            choice = answered_option(reply, _spoken(before), before.turn.id)
+            answered[turn.turn.id] = replace(turn, choice=choice)
+    return answered
+
+
+def _spoken(turn: TurnEvidence) -> Sequence[Statement]:
+    """What the assistant said in `turn`."""
+    return tuple(statements(line for line in turn.lines if line.part == "assistant"))

@@ -1,36 +1,210 @@
 """Whether a text names only what its source holds: what is invented has no place in a plan.
 
-Plain words are never questioned; a name counts as held when it stands in the source, or its parts do.
+Names are held whole: as a token of the source, or as whole components of one. ``8080`` is not held by ``18080``, nor
+``/bin/sh`` by ``/usr/bin/sh``. Words that a dictionary holds are never questioned.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-
-from planner.evidence.names import specifics_of
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 __all__ = ["NameIndex", "invented"]
 
-_HYPHENATED = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
-"""Plain words with hyphens ("re-run", "head-and-tail"): prose far more often than a name."""
-_TURN_ID = re.compile(r"\bt\d+(?:\s*-\s*t?\d+)?\b")
+TOKEN_CHARACTERS = 1_024
+"""A longer run of name characters (base64, minified code) is indexed in pieces."""
+COUNTABLE = 10
+"""Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
+attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
+
+_TOKEN = re.compile(rf"[\w./\\:@+%$#~*=&?-]{{1,{TOKEN_CHARACTERS}}}")
+"""A run of the characters that names are made of: ``src/a.py:3``, ``--no-verify``, ``https://a.b/c?d=1``."""
+_COMPONENT = re.compile(r"\w+")
+_ESCAPE = re.compile(r"\\[nrt]")
+"""A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+"""The comma in ``1,290``; not in ``1,2``."""
+_TURN_ID = re.compile(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
+"""``t9``, ``t9-t14``: ids of turns are the plan's own."""
+_TRAILING = ".,:;!?-*=&"
+_HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
+_MEASURE = re.compile(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?")
+"""A number with its unit: ``42ms``, ``3.5%``, ``2nd``; not ``v2``."""
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+_HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
+_SPLIT = re.compile(r"[:=,#@&?]+")
+_ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
+"""``e.g``, ``i.e``: letters with dots."""
+SHORT_HASH = 7
+"""As few characters of a hash as git prints."""
+_HASH = re.compile(rf"[0-9a-f]{{{SHORT_HASH},40}}")
+"""A commit, short or long; a short one is held by the long one that it begins."""
+_NUMBERED = re.compile(r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I)
+"""Words behind which a number is a name: ``port 3``, ``exit code 2``, ``PR #7``; not ``all 3``."""
+_INSTALL = re.compile(r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I)
+"""Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
+_PROSE_PARTS = frozenset(
+    "a all and anti as at auto back based be built by case cross day down driven end ex fail false first fixed for free "
+    "full go half hand hard head high in ing input inter is it last left less level like long low made multi no non not "
+    "of off old on once one only open or out output over own pass per point post pre pro quick re read real right run "
+    "safe second self semi set short side single so some specific start stop sub super tail test the third three time to "
+    "top true two un under up user via vs way well wide wise with write yes zero client server before after null new "
+    "line".split()
+)
+"""Parts that make compounds of prose: ``read-only``, ``end-to-end``, ``and/or``. A compound without any of them, nor a
+part in -ed, -ing or -ly, is taken for a name: ``event-stream``."""
 
 
-@dataclass(frozen=True)
 class NameIndex:
-    """What a source names."""
+    """The names that a source holds, read when first asked; an answer costs as much as the name's rarest part is common."""
 
-    text: str
+    def __init__(self, texts: Sequence[str]) -> None:
+        """Of `texts`, which make up the source."""
+        self._texts = texts
+
+    @cached_property
+    def _tokens(self) -> dict[str, list[str]]:
+        """The distinct tokens of the source by each component, in lower case."""
+        tokens: dict[str, None] = {}
+        for text in self._texts:
+            plain = _THOUSANDS.sub("", text)
+            tokens.update(dict.fromkeys(_TOKEN.findall(plain)))
+            if "\\" in plain:
+                tokens.update(dict.fromkeys(_TOKEN.findall(_ESCAPE.sub(" ", plain))))
+        by_component: defaultdict[str, list[str]] = defaultdict(list)
+        for token in tokens:
+            for component in set(_COMPONENT.findall(token)):
+                by_component[component.casefold()].append(token)
+                if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
+                    by_component[measure[1]].append(measure[1])
+        return dict(by_component)
+
+    @cached_property
+    def _hashes(self) -> frozenset[str]:
+        """The beginnings of all hashes that are long enough to name one."""
+        hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
+        return frozenset(name[:length] for name in hashes for length in range(SHORT_HASH, len(name)))
 
     def holds(self, name: str) -> bool:
-        """True if `name` stands in the source, or, of a path, the directories and the file apart."""
-        if name in self.text or _HYPHENATED.fullmatch(name):
+        """True if `name` stands in the source, whole."""
+        name = name.removeprefix("./")
+        components = {component.casefold() for component in _COMPONENT.findall(name)}
+        if not components:
             return True
-        return bool(re.search(r"[/\\]", name)) and all(part in self.text for part in re.split(r"[/\\]", name))
+        if name in self._hashes:
+            return True
+        tokens = min((self._tokens.get(component, []) for component in components), key=len)
+        plain = name.isalpha()
+        return any(_stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens)
+
+    def has_word(self, word: str) -> bool:
+        """True if `word` stands in the source, in capitals or not."""
+        return word.casefold() in self._tokens
+
+
+def _stands(name: str, token: str) -> bool:
+    """True if `name` stands in `token` between boundaries."""
+    at = token.find(name)
+    while at >= 0:
+        if _bounded(name, token[:at][-2:], token[at + len(name) :][:2]):
+            return True
+        at = token.find(name, at + 1)
+    return False
+
+
+def _bounded(name: str, before: str, behind: str) -> bool:
+    """True if a name is whole between what stands `before` and `behind` it: at most two characters each."""
+    previous, following = before[-1:], behind[:1]
+    if name[0] in "/\\~.-" and (_is_word(previous) or (previous and previous in "/\\~.-")):
+        return False
+    if (_is_word(name[0]) and _is_word(previous)) or (_is_word(name[-1]) and _is_word(following)):
+        return False
+    if name.isdigit():
+        decimal = (previous == "." and before[:1].isdigit()) or (following == "." and behind[1:].isdigit())
+        return not decimal
+    if _HYPHENATED.fullmatch(name) or name[0] == "-":
+        return previous != "-" and following != "-"
+    return True
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+_NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    """Names of `text` that `source` does not hold, in order; all of them without a source. Turn ids are not meant."""
-    named = specifics_of(_TURN_ID.sub(" ", text))
-    return [name for name in named if source is None or not source.holds(name)]
+    """Names in `text` that `source` does not hold, in order, each once; all of them without a source.
+
+    Ids of turns are not meant.
+    """
+    source = source or _NOTHING
+    plain = _TURN_ID.sub(" ", _THOUSANDS.sub("", text))
+    missing: dict[str, None] = {}
+    for match in _TOKEN.finditer(plain):
+        before = plain[max(0, match.start() - 24) : match.start()]
+        missing.update(dict.fromkeys(_missing(match.group(), before, source)))
+    return list(missing)
+
+
+def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
+    """What of one token the source does not hold: the whole, or of several names joined by marks those."""
+    name = token.rstrip(_TRAILING).lstrip("*=&+?")
+    if not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
+        return
+    parts = [part for part in _SPLIT.split(name) if part]
+    if "://" in name or len(parts) < 2:
+        yield name
+        return
+    for part in parts:
+        yield from _missing(part, ":" if part.isdigit() else "", source)
+
+
+def _holds_measure(name: str, source: NameIndex) -> bool:
+    """True for a number with its unit whose number the source holds: ``42ms`` where it says ``42 ms``."""
+    measure = _MEASURE.fullmatch(name)
+    return measure is not None and measure[1] != name and source.holds(measure[1])
+
+
+def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
+    """True for what a dictionary does not hold: a name whose place `before` it stands may tell."""
+    if not any(map(_is_word, name)):
+        return False
+    if name.isdigit():
+        return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
+    if any(character.isdigit() for character in name):
+        return not _is_count(name)
+    if _FLAG.fullmatch(name):
+        return not before or before[-1] in " \t\n`'\"(["
+    if _HYPHENATED.fullmatch(name):
+        return _is_package(name, before, source)
+    if "/" in name or "\\" in name or name[0] in "~$":
+        return not _is_prose("/", name)
+    inner = name.strip("_.@#:")
+    if "." in inner or ":" in inner or "=" in inner:
+        return not _ABBREVIATION.fullmatch(inner)
+    return "_" in inner or bool(_HUMPS.search(inner))
+
+
+def _is_count(name: str) -> bool:
+    """``2nd``, ``3x``: a small number that counts, with the letters that say so."""
+    measure = re.fullmatch(r"(\d{1,2})(?:st|nd|rd|th|x)", name)
+    return measure is not None and int(measure[1]) <= COUNTABLE
+
+
+def _is_package(name: str, before: str, source: NameIndex) -> bool:
+    """True for a hyphenated word that is a name: in code, behind "install", or of parts that prose does not join."""
+    if before.endswith("`") or _INSTALL.search(before):
+        return True
+    return not _is_prose("-", name) and not all(map(source.has_word, name.split("-")))
+
+
+def _is_prose(mark: str, name: str) -> bool:
+    """True for a compound that prose makes: ``read-only``, ``well-tested``, ``and/or``."""
+    parts = name.lower().split(mark)
+    if mark == "/":
+        return all(part in _PROSE_PARTS for part in parts)
+    return any(part in _PROSE_PARTS or part.endswith(("ed", "ing", "ly")) for part in parts)

@@ -11,15 +11,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-__all__ = ["Specific", "SpecificKind", "find_specifics", "parts_of", "specifics_of"]
+__all__ = ["Specific", "SpecificKind", "find_specifics", "is_identifier", "parts_of", "specifics_of"]
 
 SpecificKind = Literal["url", "path", "identifier", "number"]
 
+NAME_CHARACTERS = 256
+"""No name is longer, but for URLs: a longer run of its characters (base64, a rule of dashes) is read in pieces, so that
+the time it takes grows with its length and no faster."""
+
 _URL = r"https?://[^\s\"'<>`|\\^{}\[\]()]+"
-_PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]+[/\\])+[\w.@+%$*-]*|[/~]\w[\w.-]+"
+_PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]++[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
+"""``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. A part ends at its slash: nothing is tried twice."""
 _FILE = r"\b\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
+"""``package.json``, ``a.test.ts``; not ``3.14``."""
 _WORD = r"[A-Za-z_$@#][\w$]*(?:(?:[.:-]|::)\w+)*|\d[\w]*(?:[.:-]\w+)*"
-_TOKEN = re.compile(f"(?P<url>{_URL})|(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
+"""``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
+_RUN = re.compile(rf"(?P<url>{_URL})|[\w.@+%$#/\\:~*-]{{1,{NAME_CHARACTERS}}}")
+"""Characters that names are made of, as far as they go."""
+_TOKEN = re.compile(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _DIGITS = re.compile(r"\d{3}")
@@ -45,19 +54,23 @@ class Specific:
 
 def find_specifics(text: str) -> Iterator[Specific]:
     """Every specific of `text`, in order."""
-    for match in _TOKEN.finditer(text):
-        found = match.group().rstrip(_TRAILING)
-        kind = _kind(match.lastgroup or "", found)
-        if kind is not None:
-            yield Specific(kind, found, match.start())
+    for run in _RUN.finditer(text):
+        if run.lastgroup:
+            yield Specific("url", run.group().rstrip(_TRAILING), run.start())
+            continue
+        for match in _TOKEN.finditer(text, run.start(), run.end()):
+            name = match.group().rstrip(_TRAILING)
+            kind = _kind(match.lastgroup or "", name)
+            if kind is not None:
+                yield Specific(kind, name, match.start())
 
 
 def specifics_of(text: str) -> dict[str, SpecificKind]:
     """The distinct specifics of `text` with their kinds, in order of first appearance."""
-    found: dict[str, SpecificKind] = {}
+    kinds: dict[str, SpecificKind] = {}
     for specific in find_specifics(text):
-        found.setdefault(specific.text, specific.kind)
-    return found
+        kinds.setdefault(specific.text, specific.kind)
+    return kinds
 
 
 @lru_cache(maxsize=2**16)
@@ -70,16 +83,14 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def _kind(group: str, text: str) -> SpecificKind | None:
-    if group == "url":
-        return "url"
     if group in ("path", "file"):
         return "path" if len(text) >= 4 and re.search(r"[A-Za-z]", text) else None
     if text.isdigit():
         return "number" if len(text) >= 3 else None
-    return "identifier" if _is_identifier(text) else None
+    return "identifier" if is_identifier(text) else None
 
 
-def _is_identifier(text: str) -> bool:
+def is_identifier(text: str) -> bool:
     """Words a dictionary does not hold: with an underscore, humps, digits, or joined by ``.``, ``:``, ``-``."""
     if len(text) < 4:
         return False

@@ -14,7 +14,12 @@ LEAST_USES = 4
 PARENT_SHARE = 1.25
 """A folder above that is in so many times more paths is the better root, though it saves less in each."""
 
+DEEPEST_FOLDER = 16
+"""Folders further down than this are not looked at: a path of a thousand components is no path."""
+
 _ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:/[\w.@+-]+){2,}")
+"""``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
+slash, so nothing is tried twice."""
 
 
 def common_root(texts: Iterable[str]) -> str:
@@ -42,7 +47,7 @@ def _parent(folder: str) -> str:
 
 def _folders(path: str) -> list[str]:
     """The folders above `path`, two components deep or more."""
-    parts = path.split("/")
+    parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
     return ["/".join(parts[:end]) for end in range(3, len(parts))]
 
 

@@ -1,44 +1,82 @@
-"""Which turns a later turn made outdated: a file read or written again, the same call made again."""
+"""Which turns a later turn overtook: a file read or written whole again, the same call made again with success.
+
+A file that was edited in part since is not overtaken: it still says what the rest of the file holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from planner.evidence.calls import Call
+from planner.evidence.outcomes import Status
 from planner.reading.messages import to_json
 
-__all__ = ["outdated_turns"]
+__all__ = ["CallStatus", "Overtaken", "overtaken_turns"]
+
+CallStatus = tuple[Call, Status]
+
+_PARTIAL_KEYS = frozenset({"offset", "limit", "view_range", "start_line", "end_line", "lines", "pages"})
+"""A read with one of these keys is of a part of the file."""
+_WHOLE_KEYS = frozenset({"content", "file_text"})
+"""A write with one of these keys leaves nothing of what the file held."""
 
 
-def outdated_turns(calls: Mapping[str, Sequence[Call]]) -> dict[str, str]:
-    """For each turn all of whose calls were overtaken: the id of the last turn that did it.
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """What later turns did to what a turn read or wrote; ids of turns, empty where none did."""
 
-    A read is overtaken by a later read or write of the same file, any call by the same call made again.
-    """
-    latest: dict[str, str] = {}
-    outdated: dict[str, str] = {}
+    superseded_by: str = ""
+    """The last turn that read or wrote all of it again: nothing here is news."""
+    edited_later_at: str = ""
+    """The last turn that changed a part of it."""
+
+
+@dataclass
+class _Later:
+    """The calls behind the turn that is looked at, by what they were about: ids of the last turns."""
+
+    same: dict[str, str] = field(default_factory=dict)
+    whole: dict[str, str] = field(default_factory=dict)
+    edits: dict[str, str] = field(default_factory=dict)
+
+    def add(self, turn_id: str, call: Call) -> None:
+        """Takes in a call that succeeded."""
+        self.same.setdefault(_identity(call), turn_id)
+        if call.path and call.kind in ("read", "write") and not _is_partial(call):
+            self.whole.setdefault(call.path, turn_id)
+        elif call.path and call.kind == "write":
+            self.edits.setdefault(call.path, turn_id)
+
+
+def overtaken_turns(calls: Mapping[str, Sequence[CallStatus]]) -> dict[str, Overtaken]:
+    """What later turns overtook, by turn id in order; turns that none did are left out."""
+    later = _Later()
+    overtaken: dict[str, Overtaken] = {}
     for turn_id in reversed(list(calls)):
-        overtakers = [_overtaker(call, latest) for call in calls[turn_id]]
-        if overtakers and all(overtakers):
-            outdated[turn_id] = overtakers[-1]
-        for call in calls[turn_id]:
-            for key in _keys(call):
-                latest.setdefault(key, turn_id)
-    return outdated
+        by = [_overtaker(call, later) for call, _ in calls[turn_id]]
+        edits = [later.edits.get(call.path, "") for call, _ in calls[turn_id] if call.path]
+        superseded = by[-1] if by and all(by) else ""
+        edited = next(filter(None, reversed(edits)), "")
+        if superseded or edited:
+            overtaken[turn_id] = Overtaken(superseded, edited)
+        for call, status in calls[turn_id]:
+            if status not in ("failed", "unanswered"):
+                later.add(turn_id, call)
+    return dict(reversed(overtaken.items()))
 
 
-def _keys(call: Call) -> list[str]:
-    same = f"{call.name} {to_json(call.input)}"
-    return [same, f"file {call.path}"] if call.path and call.kind in ("read", "write") else [same]
+def _overtaker(call: Call, later: _Later) -> str:
+    whole = later.whole.get(call.path, "") if call.kind == "read" and call.path and not _is_partial(call) else ""
+    return later.same.get(_identity(call), "") or whole
 
 
-def _overtaker(call: Call, latest: Mapping[str, str]) -> str:
-    same = latest.get(f"{call.name} {to_json(call.input)}", "")
-    if same or call.kind != "read" or not call.path or _is_partial(call):
-        return same
-    return latest.get(f"file {call.path}", "")
+def _identity(call: Call) -> str:
+    return f"{call.name} {to_json(call.input)}"
 
 
 def _is_partial(call: Call) -> bool:
-    """A read of some lines only is not overtaken by a read of others."""
-    return any(key in call.input for key in ("offset", "limit", "view_range", "start_line", "end_line"))
+    """True for a read of some lines, and for a write that changes some."""
+    if call.kind == "write":
+        return not _WHOLE_KEYS & call.input.keys()
+    return bool(_PARTIAL_KEYS & call.input.keys())

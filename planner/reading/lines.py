@@ -21,6 +21,7 @@ __all__ = [
     "WRAP_CHARACTERS",
     "Line",
     "Part",
+    "Source",
     "Statement",
     "call_parts",
     "call_text",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 Part = Literal["user", "assistant", "call", "result"]
+Source = Literal["user", "host", "agent", "tool", "document", "planner"]
+"""Whose words a text is. What is attached or fetched (`document`) and what tools return is never the user's."""
 
 WRAP_CHARACTERS = 240
 """A longer physical line is cut behind a sentence, else behind a separator, else, so that no name is cut, behind the
@@ -59,6 +62,8 @@ class Line:
     """Which block of the turn it belongs to, counted over all its messages from 0."""
     continues: bool
     """True if it goes on with the physical line before it (no line break between them)."""
+    source: Source
+    """Whose words it is, by its place; `evidence.sources` tells the host's forms from the user's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,11 @@ class Statement:
     def part(self) -> Part:
         """Who says it."""
         return self.lines[0].part
+
+    @property
+    def source(self) -> Source:
+        """Whose words it is."""
+        return self.lines[0].source
 
     @property
     def block(self) -> int:
@@ -88,9 +98,10 @@ def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
     """Every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
     found: list[Line] = []
     for index, (role, block) in enumerate(history.blocks_of(turn)):
+        source = _source(role, block["type"])
         for part, text in _texts(role, block):
             for piece, continues in _pieces(text):
-                found.append(Line(len(found) + 1, part, piece, index, continues))
+                found.append(Line(len(found) + 1, part, piece, index, continues, source))
     return tuple(found)
 
 
@@ -134,6 +145,17 @@ def dense(texts: Sequence[str]) -> list[str]:
     bare = textwrap.dedent("\n".join(text.rstrip() for text in bare)).split("\n") if bare else []
     bare[:1] = [text.lstrip() for text in bare[:1]]
     return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
+
+
+def _source(role: str, kind: str) -> Source:
+    """Whose words a block of this type is in a message of this role."""
+    if kind in ("document", "search_result"):
+        return "document"
+    if kind.endswith("tool_result"):
+        return "tool"
+    if kind == "compaction" or kind.endswith("tool_use") or role == "assistant":
+        return "agent"
+    return "user" if role == "user" else "host"
 
 
 def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:

@@ -17,7 +17,7 @@ from applier.adapters.transcripts.openai_chat.parts import arguments_as_object, 
 from applier.adapters.transcripts.timestamps import seconds
 from applier.adapters.transcripts.transcript import Transcript
 from planner.errors import TranscriptError
-from planner.evidence.user_words import is_machine_text
+from planner.evidence.sources import is_host_text
 from planner.reading.messages import Block
 
 __all__ = ["is_codex", "read_codex"]
@@ -163,7 +163,7 @@ class _Rollout:
         self._next_answer()
         texts = [str(block.get("text")) for block in content if block.get("type") == "text"]
         if item.role == "user":
-            host = bool(content) and len(texts) == len(content) and all(map(is_machine_text, texts))
+            host = bool(content) and len(texts) == len(content) and all(map(is_host_text, texts))
             self.assembly.user(content, number, when, host=host)
         elif not self.assembly.pieces:
             self.system.extend(texts)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from applier.session.ledger import Ledger, Result
 from planner.evidence.calls import calls_of
 from planner.evidence.failures import failures_of
-from planner.evidence.user_words import bonds_of
+from planner.evidence.sources import attributed
+from planner.evidence.user_words import constraints_of
 from planner.reading.lines import Line, statements, turn_lines
 from planner.reading.messages import blocks
 
@@ -38,9 +39,10 @@ def _lines(ledger: Ledger, result: Result) -> tuple[Lines, set[int]]:
     history = ledger.history
     turn = history.by_id[ledger.turn_id(result.message)]
     before = sum(len(blocks(message)) for message in history.messages[turn.start : result.message])
-    lines = turn_lines(history, turn)
-    said = tuple(statements(lines))
-    bound = {*failures_of(said, calls_of(history, turn)).lines, *bonds_of(said).lines}
+    calls = calls_of(history, turn)
+    lines = attributed(turn_lines(history, turn), calls)
+    read = tuple(statements(lines))
+    bound = {*failures_of(read, calls).lines, *constraints_of(read).lines}
     own = [line for line in lines if line.block == before + result.block]
     return own, bound & {line.number for line in own}
 

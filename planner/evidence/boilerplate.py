@@ -1,0 +1,81 @@
+"""What hosts and tools always say the same way: notes, templates and advice that tell a reader nothing new.
+
+Cards and views leave it out. Project rules, reminders with content and an earlier summary are no boilerplate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from planner.reading.lines import Line, join_lines
+
+__all__ = ["boilerplate_of", "without_boilerplate"]
+
+_CONTENT = re.compile(
+    r"\s*(?:# AGENTS\.md instructions for |<(?:INSTRUCTIONS|user_instructions|environment_context|skills_instructions|"
+    r"apps_instructions)>|This session is being continued|Another language model|<summary>|<compacted |\[aider output\])"
+)
+"""How a host's block begins that says something: ``# AGENTS.md instructions for /app``; not ``<command-name>``."""
+_REMINDER = re.compile(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
+_NAGGING = re.compile(
+    r"(?:The (?:TodoWrite|task) tools? ha(?:s|ven't|sn't)|This is a reminder that your todo list|Your todo list has changed|"
+    r"Whenever you read a file|Warning: the file exists but (?:the contents are empty|is shorter))"
+)
+"""How a reminder begins that only tells the agent how to behave."""
+_SENTENCES = re.compile(
+    r"\.? ?You can now continue with the user's answers in mind\.?"
+    r"|User has answered your questions: "
+    r"|The user doesn't want to proceed with this tool use\. The tool use was rejected"
+    r"(?: \(eg\. if it was a file edit, the new_string was NOT written to the file\))?\."
+    r"|To tell you how to proceed, the user said:"
+    r"|STOP what you are doing and wait for the user to tell you how to proceed\."
+    r"|\[Request interrupted by user(?: for tool use)?\]"
+    r"|Todos have been modified successfully\. Ensure that you continue to use the todo list to track your progress\."
+    r"(?: Please proceed with the current tasks if applicable)?"
+    r"|You can now start coding\. Start with updating your todo list if applicable"
+    r"|You can refer back to it if needed during implementation\."
+    r"| ?Here's the result of running `cat -n` on a snippet of the edited file:"
+    r"|Please review the changes and make sure they are correct(?: \(correct indentation, no duplicate lines, etc\))?[.:]"
+    r"| ?Edit the file again if necessary\."
+    r"|Note: The user's next message may contain a correction or preference\..*"
+)
+"""Whole sentences that known hosts write, to the letter; what stands beside them in a line stays."""
+_WRAPPER = re.compile(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
+"""A line that a host prints above a command's output: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+_LONGEST = 400
+"""No line of a host's own is longer, with what is beside its sentences."""
+
+
+def without_boilerplate(text: str) -> str:
+    """One line or statement without the sentences that a host always writes; empty if nothing else is in it."""
+    if _WRAPPER.match(text):
+        return ""
+    return _SENTENCES.sub("", text).strip() if len(text) <= _LONGEST and text.strip() else text
+
+
+def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
+    """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
+    return frozenset(_templates(lines)) | frozenset(_sentences(lines))
+
+
+def _templates(lines: Sequence[Line]) -> Iterator[int]:
+    """What a host wrote into the user's message, block by block: notes, expanded commands, skills, empty reminders."""
+    user = (line for line in lines if line.part == "user")
+    for _, group in groupby(user, key=lambda line: line.block):
+        block = list(group)
+        opening = join_lines(block[:4])
+        reminder = _REMINDER.match(opening)
+        content = not _NAGGING.match(reminder["words"]) if reminder else bool(_CONTENT.match(opening))
+        if not content:
+            yield from (line.number for line in block if line.source == "host")
+
+
+def _sentences(lines: Sequence[Line]) -> Iterator[int]:
+    """Lines of results that hold nothing but what the host always says, pieces of one line together."""
+    for line in lines:
+        if line.part != "result" or line.continues or not line.text.strip():
+            continue
+        if not without_boilerplate(line.text):
+            yield line.number

@@ -1,0 +1,140 @@
+"""How a call ended: its exit code, and the lines that say whether a run passed or failed, with what counts.
+
+A run that ended green is green whatever its log holds; a search that exits 1 because it found nothing did not fail.
+Reads results only; what a failure's lines are is for `evidence.failures` to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.evidence.calls import COMMAND_CHARACTERS, Call
+from planner.reading.lines import Statement
+
+__all__ = ["Outcome", "Status", "Verdict", "exit_code", "found_nothing", "telling_lines", "verdict", "verdict_of_run"]
+
+Verdict = Literal["passed", "failed"]
+Status = Literal["passed", "failed", "done", "unanswered"]
+
+OUTCOME_LINES = 3
+"""A result of at most so many lines is its own outcome; of a longer one at most so many are told."""
+HEAD_LINES, TAIL_LINES = 6, 4
+"""Hosts print an exit code within so many lines of the start or of the end of a result."""
+
+_EXIT = re.compile(
+    r"^\s*(?:Process exited with code|Exit code:?|Error: Exit code|exit status|exited with code|"
+    r"\[?(?:The )?[Cc]ommand (?:completed|finished|exited|failed) with exit code:?|<shellId: \S+ completed with exit code)"
+    r" *(-?\d{1,10})\b"
+    r"|^\s*\{.{0,200}\"exit_?[cC]ode\": ?(-?\d{1,10})\b|\"exit_?[cC]ode\": ?(-?\d{1,10})\b"
+    r"|^\s*(?:exit(?:ed)?(?: with)?(?: code| status)|return ?code)\s*[:=]?\s*(-?\d{1,10})\b"
+    r"|\[[Ee]xited with code (-?\d{1,10})\]$",
+)
+"""``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``; not ``# exit code 2 means usage``."""
+_QUIET = re.compile(
+    r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?(?:grep|diff)|[ef]grep|rg|ag|ack|cmp|test|\[|pgrep|which|type|command -v)(?: |$)"
+)
+"""Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``."""
+_CHAINED = re.compile(r"&&|\|\||[;|\n]")
+_QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
+"""Quoted words of a command: what stands in them chains nothing."""
+_WRAPPING = re.compile(
+    r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code|Error: Exit code|"
+    r"<shellId:)"
+)
+"""What a host prints around the output of a command: ``Wall time: 0.1 seconds``."""
+
+_FAILED_RUN = re.compile(
+    r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
+    r"|^\s*(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|^--- FAIL|^test result: FAILED"
+    r"|ERROR task failed|^\s*(?:BUILD FAILED|Build failed|make(?:\[\d+\])?: \*\*\* )|^npm (?:ERR!|error)"
+    r"|^\s*(?:✖|✗|×|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed)|issues?:)"
+    r"|^error: script \"|^\s*error Command failed|ELIFECYCLE|^error: could not compile",
+)
+"""How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
+``FAILED = 3``, ``12 errors fixed``."""
+_PASSED_RUN = re.compile(
+    r"^\s*(?:=+ )?(?:Tests?:? +|Test Files +|✔ |✓ )?\d{1,10} (?:tests? |specs? )?pass(?:ed|ing)?\b"
+    r"|^\s*\d{1,10} (?:examples?|runs|tests), .{0,80}\b0 failures|^\s*0 fail(?:ed|ures?|ing)?\b"
+    r"|^OK(?:\s*$| \()|^PASS\s*$|^ok\s+\S+\s+(?:[\d.]+m?s|\(cached\))|^test result: ok"
+    r"|^\s*(?:BUILD SUCCESS|Build succeeded)|^All (?:checks|tests|files) (?:passed|pass)\b"
+    r"|^\s*(?:Success: no issues found|Found no errors|Found 0 errors|0 (?:errors|issues|problems)\b|No issues found)"
+    r"|^Checked \d+ files? in .{0,40}\. No fixes applied",
+    re.I,
+)
+"""How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``."""
+_PREFIX = re.compile(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
+"""What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
+_DONE = re.compile(
+    r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:To |Switched to|Already |"
+    r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed|Fast-forward|"
+    r"No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up-to-date)|->|\bup to date\b",
+)
+"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``No matches found``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one call ended."""
+
+    status: Status
+    """``done``: nothing says that it passed or failed."""
+    lines: tuple[int, ...]
+    """Numbers of the lines that say so, ascending; empty where none does."""
+
+
+def exit_code(result: Sequence[Statement]) -> int | None:
+    """The exit code that the host prints at the start or end of a result; None without one."""
+    tail = result[max(HEAD_LINES, len(result) - TAIL_LINES) :]
+    for statement in (*result[:HEAD_LINES], *tail):
+        if match := _EXIT.search(statement.text):
+            return int(next(group for group in match.groups() if group is not None))
+    return None
+
+
+def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
+    """True if a search or comparison exits 1, which is its answer and no failure."""
+    last = _CHAINED.split(_QUOTES.sub("_", call.command[-COMMAND_CHARACTERS:].strip()))[-1].strip()
+    if exit_code(result) != 1 or not _QUIET.match(last):
+        return False
+    printed = [one for one in result if one.text.strip() and not _WRAPPING.match(one.text)]
+    return not printed or "diff" in last.split(" ", 3)[:3]
+
+
+def verdict(text: str) -> Verdict | None:
+    """What one line says of how a run ended."""
+    prefix = _PREFIX.match(text)
+    bare = text[prefix.end() :] if prefix else text
+    if _FAILED_RUN.search(bare):
+        return "failed"
+    return "passed" if _PASSED_RUN.search(bare) else None
+
+
+def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:
+    """How a run ended, and the lines that say so: the last one decides.
+
+    A failure that was counted before it stands, unless the exit code is known to be 0: of two commands in one line the
+    first may have failed.
+    """
+    judged = [(one, said) for one in result if (said := verdict(one.text))]
+    if not judged:
+        return None, ()
+    final = judged[-1][1]
+    if final == "passed" and exit_code(result) != 0 and any(said == "failed" for _, said in judged):
+        final = "failed"
+    return final, tuple(one for one, said in judged if said == final)[-OUTCOME_LINES:]
+
+
+def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The lines of a result that say how `call` ended, where no verdict does: all of a short one."""
+    printed = [one for one in result if one.text.strip()]
+    if len(printed) <= OUTCOME_LINES:
+        return tuple(printed)
+    if call.kind == "read":
+        return ()
+    telling = [one for one in printed if _DONE.search(one.text)]
+    if call.kind in ("write", "search", "ask"):
+        return tuple(telling[:1] or printed[:1])
+    return tuple(telling[-OUTCOME_LINES:] or printed[-1:])

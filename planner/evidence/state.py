@@ -1,0 +1,345 @@
+"""What a history says of the state of the work, as statements with the turns they rest on: an extractive brief.
+
+Each function reads evidence that was gathered and returns its statements in the order of the history. None judges what
+is worth showing, and none says what the record does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.evidence.answers import answer_pairs
+from planner.evidence.boilerplate import without_boilerplate
+from planner.evidence.calls import Call
+from planner.evidence.gather import Evidence, TurnEvidence, call_head
+from planner.evidence.outcomes import Outcome
+from planner.reading.lines import join_lines, statements
+
+__all__ = [
+    "CheckKind",
+    "Said",
+    "branches",
+    "changed_files",
+    "check_outcomes",
+    "choices",
+    "commits",
+    "constraints",
+    "failures_with_remedies",
+    "latest_request",
+    "open_items",
+    "urls",
+]
+
+CheckKind = Literal["test", "lint", "typecheck", "build"]
+
+REQUEST_CHARACTERS = 1_200
+"""Of the latest request so much is told."""
+LINE_CHARACTERS = 300
+"""Of one line so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One statement and the ids of the turns it rests on."""
+
+    text: str
+    turn_ids: tuple[str, ...]
+
+
+def latest_request(evidence: Evidence) -> Said | None:
+    """What the user asked last, in the user's words; with what a short answer chose. None if the user said nothing.
+
+    An answer such as "yes" is not the request: what it agrees to is told with it, and the last longer words before it.
+    """
+    spoken = [(turn, words) for turn in reversed(evidence.turns.values()) if (words := _words(turn))]
+    for turn, words in spoken:
+        if turn.choice is not None:
+            return Said(f"{_quoted(words)} to: {_cut(turn.choice.text)}", (turn.choice.turn_id, turn.turn.id))
+        if turn.turn.kind == "user":
+            return Said(_quoted(words[:REQUEST_CHARACTERS]), (turn.turn.id,))
+    return Said(_quoted(spoken[0][1]), (spoken[0][0].turn.id,)) if spoken else None
+
+
+def constraints(evidence: Evidence) -> list[Said]:
+    """What the user asked, forbade, corrected, chose: pinned words, in quotes, and the answers given in dialogs."""
+    asked: list[Said] = []
+    for turn in evidence.turns.values():
+        numbers = [number for number in turn.pinned_lines if turn.lines[number - 1].part != "result"]
+        asked += [Said(_quoted(_cut(one.text)), (turn.turn.id,)) for one in turn.statements_of(numbers)]
+        asked += _answers(turn)
+    return asked
+
+
+def choices(evidence: Evidence) -> list[Said]:
+    """What short answers of the user chose, each with the words of the answer."""
+    return [
+        Said(f"{_quoted(_words(turn))} to: {_cut(turn.choice.text)}", (turn.choice.turn_id, turn.turn.id))
+        for turn in evidence.turns.values()
+        if turn.choice is not None
+    ]
+
+
+def _answers(turn: TurnEvidence) -> Iterator[Said]:
+    """Answers of dialogs, and what the user said when refusing a call."""
+    dialogs = {call.result_block: pairs for call in turn.calls if (pairs := answer_pairs(call))}
+    for pairs in dialogs.values():
+        for question, answer in pairs:
+            yield Said(f"{_cut(question)} → {_quoted(_cut(answer))}", (turn.turn.id,))
+    rest = (line for line in turn.user_lines if line.part == "result" and line.block not in dialogs)
+    if words := without_boilerplate(join_lines(tuple(rest)).strip()):
+        yield Said(_quoted(words[:REQUEST_CHARACTERS]), (turn.turn.id,))
+
+
+def changed_files(evidence: Evidence) -> list[Said]:
+    """The files that were written, each with how often and how its last change ended."""
+    changes: dict[str, list[tuple[str, Outcome, Call]]] = {}
+    for turn, call, outcome in _calls(evidence):
+        for path in _written(call):
+            changes.setdefault(path, []).append((turn.turn.id, outcome, call))
+    return [_change(evidence.shown(path), made) for path, made in changes.items()]
+
+
+def _change(path: str, made: Sequence[tuple[str, Outcome, Call]]) -> Said:
+    done = [change for change in made if change[1].status != "failed"]
+    ids = tuple(dict.fromkeys(turn_id for turn_id, _, _ in done or made))
+    if not done:
+        return Said(f"{path}: change failed", ids)
+    whole = bool({"content", "file_text"} & done[-1][2].input.keys())
+    state = "written" if whole else "edited" if len(done) == 1 else f"edited, last at {ids[-1]}"
+    return Said(f"{path}: {state}" + (", last change failed" if made[-1][1].status == "failed" else ""), ids)
+
+
+_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
+"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
+
+
+def _written(call: Call) -> Sequence[str]:
+    if call.kind != "write":
+        return ()
+    if call.path and "\n" not in call.path:
+        return (call.path,)
+    return _PATCHED.findall(next((value for value in call.input.values() if isinstance(value, str)), ""))
+
+
+_CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
+    ("typecheck", re.compile(r"\b(?:typecheck|type-check|tsc|mypy|pyright|go vet|flow check)\b")),
+    ("lint", re.compile(r"\b(?:lint|eslint|ruff|biome|golangci-lint|flake8|clippy|rubocop|prettier)\b|lint:|:lint")),
+    ("test", re.compile(r"\b(?:test|tests|pytest|jest|vitest|rspec|mocha|tox|nextest|ctest|unittest)\b|test:|:test")),
+    ("build", re.compile(r"\b(?:build|compile|make|tsup|webpack|vite build|cargo check)\b")),
+)
+"""Which kind of check a command is, the first that fits: ``bun run typecheck``, ``go test ./...``; not ``cat test.py``,
+which only looks."""
+_QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
+
+
+def check_kind(call: Call) -> CheckKind | None:
+    """Which check a call ran, if one."""
+    if call.kind != "run":
+        return None
+    command = _QUOTES.sub("", call.command[:LINE_CHARACTERS])
+    return next((kind for kind, pattern in _CHECKS if pattern.search(command)), None)
+
+
+def check_outcomes(evidence: Evidence) -> list[Said]:
+    """Of each kind of check the last run: its command, whether it passed, and the lines that say so."""
+    last: dict[CheckKind, tuple[TurnEvidence, Call, Outcome]] = {}
+    for turn, call, outcome in _calls(evidence):
+        kind = check_kind(call)
+        if kind is not None and outcome.status in ("passed", "failed", "done"):
+            last[kind] = (turn, call, outcome)
+    return [
+        Said(f"{kind}: `{_cut(evidence.shown(call.subject), 120)}` {_ended(turn, outcome)}", (turn.turn.id,))
+        for kind, (turn, call, outcome) in last.items()
+    ]
+
+
+def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
+    word = {"passed": "passed", "failed": "failed", "done": "ended", "unanswered": "unanswered"}[outcome.status]
+    lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
+    return f"{word}: {_cut(' · '.join(lines[:3]))}" if lines else word
+
+
+_REMEDY = re.compile(
+    r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)|the fix (?:is|was)|fixed by|"
+    r"turned out|this (?:happens|happened|fails|failed) because|because the|needs? to be|should be .{0,40} instead)\b",
+    re.I,
+)
+"""How the agent names a cause or a remedy: ``root cause: the lock is held``; not ``the issue tracker``."""
+REMEDY_TURNS = 12
+"""A remedy is looked for in so many turns behind the failure."""
+
+
+def failures_with_remedies(evidence: Evidence) -> list[Said]:
+    """What failed, with what was tried, the decisive line, and a cause or a later success where the record shows one."""
+    turns = list(evidence.turns.values())
+    passed = _successes(turns)
+    return [_failure(evidence, turns, at, passed) for at, turn in enumerate(turns) if turn.decisive_lines]
+
+
+def _failure(evidence: Evidence, turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> Said:
+    turn, ids = turns[at], [turns[at].turn.id]
+    failed = [call for call, outcome in zip(turn.calls, turn.outcomes, strict=True) if outcome.status == "failed"]
+    tried = "; ".join(call_head(call, evidence.root, failed=True) for call in failed[:2])
+    lines = [_cut(evidence.shown(one.text.strip())) for one in turn.statements_of(turn.decisive_lines)][:2]
+    text = f"{tried}: {' · '.join(lines)}" if tried else " · ".join(lines)
+    cause = _cause(turns, at)
+    if cause is not None:
+        text += f"; cause as the agent said: {_cut(cause.text)}"
+        ids += cause.turn_ids
+    later = next((then for call in failed for then in passed.get(_retry_key(call), ()) if then > at), None)
+    if later is not None:
+        text += f"; later succeeded at {turns[later].turn.id}"
+        ids.append(turns[later].turn.id)
+    return Said(text, tuple(dict.fromkeys(ids)))
+
+
+def _successes(turns: Sequence[TurnEvidence]) -> dict[str, list[int]]:
+    """Where calls succeeded, by what they were about: places in the history, ascending."""
+    places: dict[str, list[int]] = {}
+    for at, turn in enumerate(turns):
+        for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+            if outcome.status in ("passed", "done"):
+                places.setdefault(_retry_key(call), []).append(at)
+    return places
+
+
+_SHOWING = re.compile(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head|grep|rg)\b.*$|\s*2>&1\s*$", re.S)
+"""What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
+
+
+def _retry_key(call: Call) -> str:
+    """The same for a call and one that does it again: of a command what it runs, of a change the file."""
+    return f"{call.name} {call.path or _SHOWING.sub('', call.command[:LINE_CHARACTERS]) or call.subject[:LINE_CHARACTERS]}"
+
+
+def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
+    """What the agent says of the cause, up to the next failure or words of the user."""
+    for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
+        for one in statements(line for line in turn.lines if line.part == "assistant"):
+            if _REMEDY.search(one.text):
+                return Said(one.text.strip(), (turn.turn.id,))
+        if turn.failed or turn.turn.kind == "user":
+            return None
+    return None
+
+
+_URL = re.compile(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
+_REVIEW = re.compile(r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}")
+"""A pull request or an issue: ``https://host/a/b/pull/7``."""
+
+
+def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
+    """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it.
+
+    `reviews_only`: those of pull requests and issues alone.
+    """
+    pattern = _REVIEW if reviews_only else _URL
+    named: dict[str, list[str]] = {}
+    for turn in evidence.turns.values():
+        numbers = {number for outcome in turn.outcomes for number in outcome.lines}
+        for line in turn.lines:
+            if line.source in ("user", "agent") or line.number in numbers:
+                for url in pattern.findall(line.text):
+                    named.setdefault(url.rstrip(".,:;!?*"), []).append(turn.turn.id)
+    return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]
+
+
+_COMMIT = re.compile(r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M)
+"""What git says of a commit: ``[main a1b2c3d] Fix the race``."""
+
+
+def commits(evidence: Evidence) -> list[Said]:
+    """Commits that were made: hash and subject."""
+    return [
+        Said(f"{match['hash']} {_cut(match['subject'], 120)}", (turn.turn.id,))
+        for turn, call, _ in _calls(evidence)
+        if call.kind == "run"
+        for match in _COMMIT.finditer(call.text)
+    ]
+
+
+_ON_BRANCH = re.compile(
+    r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
+    r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)(?:\.\.\.|$)",
+    re.M,
+)
+"""The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
+
+
+def branches(evidence: Evidence) -> list[Said]:
+    """The branches that the work was on, the last one last."""
+    seen: dict[str, list[str]] = {}
+    for turn, call, _ in _calls(evidence):
+        if call.command and "git" in call.command:
+            for match in _ON_BRANCH.finditer(call.text):
+                branch = next(group for group in match.groups() if group)
+                seen[branch] = [*seen.pop(branch, []), turn.turn.id]
+    return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
+
+
+_LIST_KEYS = ("todos", "plan", "items", "tasks")
+_ITEM_KEYS = ("content", "step", "title", "text", "subject")
+_CLOSED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
+
+
+def open_items(evidence: Evidence) -> list[Said]:
+    """The items that the agent's last list of tasks leaves open, with their state."""
+    for turn, call, outcome in reversed(list(_calls(evidence))):
+        items = _items(call)
+        if items and outcome.status != "failed":
+            return [
+                Said(f"{_cut(text)} ({status})" if status else _cut(text), (turn.turn.id,))
+                for text, status in items
+                if status not in _CLOSED
+            ]
+    return []
+
+
+def _items(call: Call) -> list[tuple[str, str]]:
+    """The text and state of each item, if the call's input is a list of tasks."""
+    entries = next((value for key in _LIST_KEYS if (value := _parsed(call.input.get(key)))), [])
+    items = [(_first(entry), str(entry.get("status") or "")) for entry in entries if isinstance(entry, dict)]
+    return [(text, status) for text, status in items if text]
+
+
+def _parsed(value: object) -> list[Any]:
+    """`value` if it is a list, or the list that it is as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return []
+    return value if isinstance(value, list) else []
+
+
+def _first(entry: dict[str, Any]) -> str:
+    return next((text for key in _ITEM_KEYS if isinstance(text := entry.get(key), str) and text.strip()), "")
+
+
+def _calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+    for turn in evidence.turns.values():
+        for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+            yield turn, call, outcome
+
+
+def _words(turn: TurnEvidence) -> str:
+    """The user's own words of a turn, without the host's sentences around them."""
+    return _plain_lines(one.text for one in statements(turn.user_lines))
+
+
+def _plain_lines(texts: Iterable[str]) -> str:
+    return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
+
+
+def _cut(text: str, most: int = LINE_CHARACTERS) -> str:
+    """`text` in one line, its cut marked."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def _quoted(text: str) -> str:
+    return f"“{' '.join(text.split())}”"
