@@ -8,12 +8,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from planner.evidence import TurnEvidence
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.state import (
+    Said,
+    branches,
+    changed_files,
+    check_outcomes,
+    choices,
+    commits,
+    failures_with_remedies,
+    latest_request,
+    open_items,
+    urls,
+)
+from planner.brief import Heading, Statement, brief_text
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 
 __all__ = ["RulesPlanner"]
 
+CONCLUSION_CHARACTERS = 600
+"""So much of what the agent said last opens the state of the work."""
+CITED_TURNS = 3
+"""A statement cites at most the last so many of its turns."""
+MOST_DEFINED, MOST_PAGES = 8, 8
+"""At most so many names of one file, and pages in all."""
 FACT_CHARACTERS = 200
 """Facts that rules extract are single lines; longer ones are left where they stand."""
 
@@ -26,6 +45,16 @@ _INSTALL = re.compile(
     r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
 )
 
+_NEW_TEXT = ("content", "file_text", "new_string", "new_str", "new_source")
+"""Where calls that write keep what they write."""
+_DEFINES = re.compile(
+    r"^[ \t]{0,8}(?:export |pub |async |static |public |private |abstract |default ){0,4}"
+    r"(?:func|def|class|function|type|interface|struct|enum|fn|trait|const|module)\s{1,4}(?:\([^()\n]{0,60}\)\s{0,2})?"
+    r"([A-Za-z_]\w{2,60})",
+    re.M,
+)
+"""What a line of code defines: ``func (s *Store) Save(``, ``export class Foo``; not ``return type``."""
+
 
 class RulesPlanner:
     """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
@@ -35,7 +64,7 @@ class RulesPlanner:
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         facts = [fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now)]
-        return Proposal(turns, Provenance(planner="rules"), _newest(facts))
+        return Proposal(turns, Provenance(planner="rules"), _newest(facts), rules_brief(request.evidence))
 
 
 def _newest(facts: Sequence[ExtractedFact]) -> tuple[ExtractedFact, ...]:
@@ -88,3 +117,57 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
     for line in turn.lines:
         if line.part == "assistant" and _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
             yield fact("decision", line.text.strip())
+
+
+def rules_brief(evidence: Evidence) -> str:
+    """The page of memory as far as the record itself tells it: the newest first under each heading.
+
+    What failed and what the user demands is pinned, so it stands in the entries of its turns and not here again, but
+    for causes.
+    """
+    request = latest_request(evidence)
+    sections: dict[Heading, list[Said]] = {
+        "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
+        "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(_changes(evidence))],
+        "FAILED": [said for said in reversed(failures_with_remedies(evidence)) if len(said.turn_ids) > 1],
+        "FACTS": [*reversed(branches(evidence)), *reversed(commits(evidence)), *_pages(evidence)],
+        "NEXT": open_items(evidence),
+    }
+    return brief_text(
+        Statement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
+        for heading, listed in sections.items()
+        for one in {said.text: said for said in listed}.values()
+    )
+
+
+def _conclusion(evidence: Evidence) -> list[Said]:
+    """What the agent said last."""
+    for turn in reversed(evidence.turns.values()):
+        words = " ".join(" ".join(line.text for line in turn.lines if line.part == "assistant").split())
+        if words:
+            cut = "…" * (len(words) > CONCLUSION_CHARACTERS)
+            return [Said(words[:CONCLUSION_CHARACTERS] + cut, (turn.turn.id,))]
+    return []
+
+
+def _changes(evidence: Evidence) -> list[Said]:
+    """The files that were written, each with the names that were defined in it."""
+    defined: dict[str, list[str]] = {}
+    for turn in evidence.turns.values():
+        for call in turn.calls:
+            if call.kind == "write" and call.path and not call.is_error:
+                new = "\n".join(value for key, value in call.input.items() if key in _NEW_TEXT and isinstance(value, str))
+                defined.setdefault(evidence.shown(call.path), []).extend(_DEFINES.findall(new))
+    said = changed_files(evidence)
+    names = [list(dict.fromkeys(defined.get(one.text.partition(": ")[0], ())))[:MOST_DEFINED] for one in said]
+    return [
+        Said(f"{one.text}; defines {', '.join(own)}" if own else one.text, one.turn_ids)
+        for one, own in zip(said, names, strict=True)
+    ]
+
+
+def _pages(evidence: Evidence) -> list[Said]:
+    """Pull requests and issues, then other pages; none that only programs read."""
+    reviews = urls(evidence, reviews_only=True)
+    others = [said for said in urls(evidence) if "//api." not in said.text and "#" not in said.text]
+    return [*reversed(reviews), *reversed(others)][:MOST_PAGES]
