@@ -205,7 +205,9 @@ def read_fact(form: str) -> FactEntry | None:
     lines = _ranges(_LINES, "".join(word for word in words[2:] if word not in ("line", "lines")))
     if lines is None and len(words) > 2:
         return None
-    return FactEntry(cast(FactType, words[0]), int(turn[1]), lines or (), text.strip(), quote.strip().strip('"“”').strip())
+    return FactEntry(
+        cast(FactType, words[0]), int(turn[1]), lines or (), text.strip(), quote.strip().strip('"“”').strip()
+    )
 
 
 # The whole answer, from text.
@@ -325,7 +327,7 @@ def _usable(entry: TurnEntry, number: int, scope: Scope) -> TurnEntry:
     last = len(scope.by_number[number].lines)
     lines = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= high and low <= last)
     text = "" if scope.invented(entry.text, number) else entry.text
-    strategy = "summarize" if lines or text else None
+    strategy: Strategy | None = "summarize" if lines or text else None
     return TurnEntry(entry.runs, strategy, entry.score, entry.failed, lines, text)
 
 

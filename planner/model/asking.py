@@ -142,7 +142,7 @@ class Conversation:
         doubts = {at: problem for at, one in enumerate(statements) if (problem := _doubt(one.line, self.evidence))}
         if not doubts:
             return tuple(brief)
-        listed = "\n".join(f"{n}. {statements[at].line}\n   {problem}" for n, (at, problem) in enumerate(doubts.items(), 1))
+        listed = "\n".join(f"{n}. {statements[at].line}\n   {doubts[at]}" for n, at in enumerate(doubts, 1))
         try:
             mended: Mended = self._create(
                 Mended, self.prompts.render("system"), self.prompts.render("mend", statements=safe_text(listed)),
@@ -226,7 +226,7 @@ def reading_notes(reading: Reading, scope: Scope, *, cut_off: bool) -> tuple[str
         return ()
     parts = [f"{reading.wrong_entries} of {reading.entries} entries could not be used as they were"]
     parts = (["the answer was cut off"] if cut_off else []) + (parts if reading.wrong_entries else [])
-    parts += [problem for problem in reading.problems[:MOST_PROBLEMS]]
+    parts += reading.problems[:MOST_PROBLEMS]
     parts += [f"{left} turns ranked by the rules"] if left else []
     return (f"{scope.name}: {'; '.join(parts)}",)
 

@@ -120,9 +120,7 @@ def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts, request: P
         notes=tuple(note for outcome in outcomes for note in outcome.notes),
     )
     brief = _brief_of(whole) or (earlier.brief if earlier else "") or prior.brief
-    return replace(
-        prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief
-    )
+    return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
 
 
 def _decided(earlier: CompactionPlan) -> dict[str, TurnProposal]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from planner.evidence import TurnEvidence
@@ -91,11 +92,9 @@ def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[Question, ..
     """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``."""
     earlier = earlier_plan(request)
     turns = list(request.evidence.turns.values())[earlier.history.turns - 1 if earlier else 0 :]
-    around = request.counter.text(
-        prompts.render("system") + _question(request, [], len(turns), earlier).text(prompts)
-    )
+    around = request.counter.text(prompts.render("system") + _question(request, [], earlier).text(prompts))
     pieces = list(_split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens))
-    return tuple(_question(request, cards, len(pieces), earlier) for cards in pieces)
+    return tuple(_question(request, cards, earlier) for cards in pieces)
 
 
 def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
@@ -106,9 +105,7 @@ def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
     return plan if request.history.digest_at(plan.history.messages) == plan.history.digest else None
 
 
-def _cards(
-    request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: int, *, later: bool
-) -> tuple[Card, ...]:
+def _cards(request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: int, *, later: bool) -> tuple[Card, ...]:
     """Cards of `turns` within the planner's share of them, less what stands around the cards in each piece."""
     settings = request.settings
     floor = min(settings.planner_input_floor_tokens, LATER_FLOOR_TOKENS if later else 10**9)
@@ -130,9 +127,7 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
         yield piece
 
 
-def _question(
-    request: PlanRequest, cards: Sequence[Card], pieces: int, earlier: CompactionPlan | None
-) -> Question:
+def _question(request: PlanRequest, cards: Sequence[Card], earlier: CompactionPlan | None) -> Question:
     scope = Scope([turn for card in cards for turn in card.turns])
     everyone = list(request.evidence.turns.values())
     start = scope.turns[0].turn.number - 1 if cards else 0
@@ -200,16 +195,24 @@ def _ending(text: str, most: int) -> str:
 
 
 def _words(turns: Sequence[TurnEvidence]) -> str:
-    """What binds the agent, then what else users said, newest first, as far as they fit; in the order of the turns."""
-    binding = [(t, said) for t in turns for said in t.statements_of(t.constraint_lines)]
-    others = [(t, said) for t in reversed(turns) for said in statements(t.user_lines)]
+    """What users said, the newest turns first, as far as it fits; in the order of the turns.
+
+    Of a long message what binds the agent comes first, and one message takes a quarter at most.
+    """
     chosen: dict[tuple[int, int], str] = {}
     room = WORDS_CHARACTERS
-    for turn, said in (*binding, *others):
-        place, text = (turn.turn.number, said.numbers[0]), f"{turn.turn.id}: {one_line(said.text, WORD_CHARACTERS)}"
-        if place not in chosen and said.text.strip() and len(text) < room:
-            room -= len(text) + 1
-            chosen[place] = text
+    for turn in reversed(turns):
+        own = min(room, WORDS_CHARACTERS // 4)
+        room -= own
+        for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
+            place, text = (
+                (turn.turn.number, words.numbers[0]),
+                f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}",
+            )
+            if place not in chosen and words.text.strip() and len(text) < own:
+                own -= len(text) + 1
+                chosen[place] = text
+        room += own
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
@@ -239,7 +242,8 @@ def turn_index(request: PlanRequest, earlier: CompactionPlan) -> str:
     text = ""
     for characters in (120, 60, 30, 0):
         lines = []
-        for (strategy, gone), run in groupby(old, lambda turn: _fate(decisions.get(turn.turn.id), characters)):
+        fate = partial(_fate, decisions, characters)
+        for (strategy, gone), run in groupby(old, fate):
             members = list(run)
             lines += (
                 [_run_line(members, strategy)] if gone else [_line(request, t, decisions, characters) for t in members]
@@ -250,7 +254,9 @@ def turn_index(request: PlanRequest, earlier: CompactionPlan) -> str:
     return text
 
 
-def _fate(decision: TurnDecision | None, characters: int) -> tuple[str, bool]:
+def _fate(decisions: Mapping[str, TurnDecision], characters: int, turn: TurnEvidence) -> tuple[str, bool]:
+    """What was decided of a turn, and whether its line may be shared with its neighbours of the same fate."""
+    decision = decisions.get(turn.turn.id)
     strategy = decision.strategy if decision is not None else "keep"
     return strategy, strategy in ("drop", "reference") or not characters
 
@@ -261,9 +267,7 @@ def _run_line(turns: Sequence[TurnEvidence], strategy: str) -> str:
     return f"{name} · {sum(turn.tokens for turn in turns)} tokens · {strategy}"
 
 
-def _line(
-    request: PlanRequest, turn: TurnEvidence, decisions: Mapping[str, TurnDecision], characters: int
-) -> str:
+def _line(request: PlanRequest, turn: TurnEvidence, decisions: Mapping[str, TurnDecision], characters: int) -> str:
     decision = decisions.get(turn.turn.id)
     head = f"{turn.turn.id} · {turn.tokens} tokens · {turn_head(turn, characters, request.evidence.shown)}"
     if decision is None:

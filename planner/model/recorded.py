@@ -17,8 +17,9 @@ from planner.model.prompts import load_prompts
 from planner.model.question import Question, plan_questions
 from planner.plan import Usage
 from planner.proposal import PlanRequest, Proposal
+from planner.rules import RulesPlanner
 
-__all__ = ["RecordedPlanner", "rendered_prompts"]
+__all__ = ["PromptReader", "RecordedPlanner", "rendered_prompts"]
 
 
 def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None) -> tuple[str, ...]:
@@ -29,6 +30,19 @@ def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None
     prompts = load_prompts(prompts_dir)
     questions = plan_questions(request, prompts)
     return tuple(f"{prompts.render('system')}\n\n{question.text(prompts)}" for question in questions)
+
+
+@dataclass
+class PromptReader:
+    """Plans by rules, and keeps what the model would have read."""
+
+    prompts_dir: str | Path | None = None
+    texts: tuple[str, ...] = ()
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """The rules' proposal; `texts` are the prompts afterwards."""
+        self.texts = rendered_prompts(request, self.prompts_dir)
+        return RulesPlanner().propose(request)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ _SIGNATURE = re.compile(
 )
 """Opens a signature or a heading: ``export async function run(`` and ``## Setup``, not ``return type_of(x)``."""
 
+
 class _Rank(IntEnum):
     """Classes of lines, the foremost first."""
 
