@@ -355,7 +355,7 @@ def _entry_problems(entry: TurnEntry | None, scope: Scope, single: dict[int, Tur
     if number in single:
         yield f"t{number} is named twice; the last entry holds"
     last = len(scope.by_number[number].lines)
-    outside = [f"{low}-{high}" for low, high in entry.lines if low > high or low > last]
+    outside = [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]
     if outside:
         yield f"lines {', '.join(outside)}: t{number} has lines 1-{last}"
     made_up = scope.invented(entry.text, number) if entry.strategy == "summarize" else []

@@ -117,6 +117,7 @@ def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts, request: P
         model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
         prompts=prompts.hash,
         usage=usage,
+        asked="cards" if outcomes else "rules",
         notes=tuple(note for outcome in outcomes for note in outcome.notes),
     )
     brief = _brief_of(whole) or (earlier.brief if earlier else "") or prior.brief
