@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_facts, guard_plan, strike_invented
-from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision
+from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import Planner, PlanRequest, Proposal
 from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD
@@ -273,10 +273,13 @@ class _Noted:
     """The rules planner, with a word on why it was asked."""
 
     note: str
+    usage: Usage = field(default_factory=Usage)
+    """What was spent on a model before."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         proposal = RulesPlanner().propose(request)
-        return replace(proposal, provenance=proposal.provenance.model_copy(update={"notes": (self.note,)}))
+        update = {"notes": (self.note,), "usage": self.usage}
+        return replace(proposal, provenance=proposal.provenance.model_copy(update=update))
 
 
 @dataclass(frozen=True)
@@ -289,4 +292,6 @@ class _WithRulesBehind:
         try:
             return self.first.propose(request)
         except PlannerUnavailable as error:
-            return _Noted(f"planned by rules, the model could not be had: {error}").propose(request)
+            usage = error.usage if isinstance(error.usage, Usage) else Usage()
+            spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
+            return _Noted(f"planned by rules, the model could not be had{spent}: {error}", usage).propose(request)

@@ -47,6 +47,11 @@ class PlanError(CompactorError):
 class PlannerUnavailable(PlanError):  # noqa: N818 - reads as what happened
     """The planner model could not be reached or used: retry later, or plan with ``planner="rules"``."""
 
+    def __init__(self, message: str, usage: object = None) -> None:
+        """Keep `usage` (a `planner.plan.Usage`), what was spent until then, beside the one-line message."""
+        super().__init__(message)
+        self.usage = usage
+
 
 class PlanRejected(PlanError):  # noqa: N818
     """The planner's answer, or a plan file, is not a plan; `findings` names each place."""

@@ -3,7 +3,7 @@
 The only importer of anthropic and instructor, and only once a model is really asked.
 """
 
-from planner.model.clients import DEFAULT_MODEL, has_credentials
+from planner.model.client import DEFAULT_MODEL, has_credentials
 from planner.model.planner import ModelPlanner
 
 __all__ = ["DEFAULT_MODEL", "ModelPlanner", "has_credentials"]

@@ -1,38 +1,40 @@
-"""The planner model's answer: its schema, and what of it can be used against the turns it speaks of.
+"""The planner model's answer: its forms, and what of it can be used against the turns it speaks of.
 
-An answer is untrusted. What cannot be used is named, one problem a line, so that the model can mend it; what
-can be used stands beside it, so that a last answer with a few mistakes is not thrown away.
+An answer is untrusted text and may be wrong anywhere. What can be used is used, what cannot is named, one problem a
+line; a mistake in one entry never costs another. Every pass over the text is linear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from planner.model.entries import (
-    BEST_SCORE,
-    ENTRY_FORM,
-    FACT_FORM,
-    FactEntry,
-    Range,
-    TurnEntry,
-    read_entry,
-    read_fact,
-)
-from planner.model.scope import Scope, spans
-from planner.plan import ExtractedFact
+from planner.evidence import TurnEvidence
+from planner.evidence.grounding import invented
+from planner.plan import ExtractedFact, FactType, Strategy
 from planner.proposal import TurnProposal
+from planner.reading.lines import join_lines
 
-__all__ = ["Answer", "Reading", "answer_model", "read_answer"]
+__all__ = ["Answer", "Reading", "Scope", "answer_in", "read_answer", "read_entry", "read_fact", "spans"]
 
-MOST_PROBLEMS = 12
-"""Problems sent back at once; a model mends the kind, not each one."""
+MOST_ANSWER_CHARACTERS = 400_000
+"""What is behind is not read: twelve times what the longest answer allowed takes."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
-SCORE_WEIGHTS = (0.42, 0.5, 0.59, 0.71, 0.84, 1.0, 1.19, 1.41, 1.68, 2.0)
-"""What a turn's lines are worth in the fit, against what the evidence alone says, by its score: 2 to the power
-of (score - 5) / 4. Of spreads from 1 to 6 this kept most of what agents needed later; models overrate."""
+BEST_SCORE: Final = 9
+DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
+"""The score of an entry that names none."""
+
+ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
+FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text [| user's words]"
+
+Range = tuple[int, int]
+"""First and last, both included."""
 
 
 class Answer(BaseModel):
@@ -40,32 +42,228 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(title="Answer", extra="ignore")
 
-    need: str = Field(default="", description="Where the work stands and what comes next, under 30 words")
-    turns: list[str] = Field(description=f"One entry a turn or run of turns: {ENTRY_FORM}")
+    brief: list[str] = Field(
+        default_factory=list, description="The page of memory, a line a string: headings, and '- statement (t9, t14)'"
+    )
+    turns: list[str] = Field(default_factory=list, description=f"One entry a turn or run of turns: {ENTRY_FORM}")
     rest: str = Field(default="", description="Strategy and score of every turn not named: 'reference 1'")
     facts: list[str] = Field(default_factory=list, description=f"One entry a fact: {FACT_FORM}")
 
+    @field_validator("brief", "turns", "facts", mode="before")
+    @classmethod
+    def _lines(cls, value: object) -> list[str]:
+        """A text is its lines; of a list what is no text is left out."""
+        items = value if isinstance(value, list) else [value]
+        return [line for item in items if isinstance(item, str) for line in _whole(item).splitlines()]
 
-def answer_model(scope: Scope) -> type[Answer]:
-    """`Answer` that is valid only if all of it can be used for `scope`.
+    @field_validator("rest", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> str:
+        return _whole(value) if isinstance(value, str) else ""
 
-    The scope is held by the class and not passed as instructor's ``context``, which would also be used to
-    render the messages as Jinja templates: a history with ``{{`` in it must reach the model as it is.
-    """
 
-    class Checked(Answer):
-        @model_validator(mode="after")
-        def _usable(self) -> Checked:
-            problems = read_answer(self, scope, 0.0).problems
-            if problems:
-                more = len(problems) - MOST_PROBLEMS
-                listed = [f"- {problem}" for problem in problems[:MOST_PROBLEMS]]
-                raise ValueError("\n".join([*listed, *([f"- and {more} more"] if more > 0 else [])]))
-            return self
+def _whole(text: str) -> str:
+    """`text` as Unicode that can be stored and sent: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
-    Checked.__name__ = Checked.__qualname__ = "Answer"
-    Checked.__doc__ = Answer.__doc__
-    return Checked
+
+@dataclass(frozen=True)
+class Scope:
+    """What one answer may speak of: some turns, in order, their lines, and what stands in them."""
+
+    turns: Sequence[TurnEvidence]
+
+    @cached_property
+    def by_number(self) -> dict[int, TurnEvidence]:
+        """Turns by number."""
+        return {turn.turn.number: turn for turn in self.turns}
+
+    @cached_property
+    def to_plan(self) -> frozenset[int]:
+        """Numbers of the turns an answer must cover: all but the live tail, which stays whatever it says."""
+        return frozenset(number for number, turn in self.by_number.items() if not turn.turn.live)
+
+    @property
+    def name(self) -> str:
+        """The turns, as ``t1-t50``."""
+        return spans(self.by_number)
+
+    def words(self, number: int, lines: Sequence[Range]) -> str:
+        """The exact text of `lines` of turn `number`."""
+        whole = self.by_number[number].lines
+        return "\n".join(join_lines(whole[first - 1 : last]) for first, last in lines)
+
+    def invented(self, text: str, number: int) -> list[str]:
+        """Specifics of `text` that turn `number` does not hold."""
+        return invented(text, self.by_number[number].names)
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Turn numbers as ``t1-t3, t7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"t{first}" if first == last else f"t{first}-t{last}" for first, last in runs)
+
+
+# The forms: one line of text each, read word by word.
+
+
+@dataclass(frozen=True)
+class TurnEntry:
+    """What an answer says of one or more runs of turns."""
+
+    runs: tuple[Range, ...]
+    strategy: Strategy | None
+    """None: by score alone."""
+    score: int
+    failed: bool = False
+    lines: tuple[Range, ...] = ()
+    text: str = ""
+    """The gist if the turn is summarized, else the reason."""
+    unread: str = ""
+    """Words that belong to no form."""
+
+    @property
+    def alone(self) -> bool:
+        """True if it speaks of a single turn."""
+        return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
+
+
+@dataclass(frozen=True)
+class FactEntry:
+    """A fact an answer extracts."""
+
+    type: FactType
+    turn: int
+    lines: tuple[Range, ...]
+    """Where the user's words of a constraint stand."""
+    text: str
+    quote: str
+
+
+_NUMBER = r"(\d{1,7})"
+_TURNS = re.compile(rf"t{_NUMBER}(?:-t?{_NUMBER})?")
+"""``t9``, ``t15-t22``, ``t15-22``."""
+_LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
+"""``12``, ``212-219``."""
+_DASHES = str.maketrans("–—−", "---")
+_STRATEGIES: dict[str, Strategy] = {name: name for name in get_args(Strategy)} | {"summarise": "summarize"}
+
+
+def read_entry(form: str) -> TurnEntry | None:
+    """The entry in `form`, or None if it has not the form of one."""
+    head, _, text = form.partition("|")
+    words = head.translate(_DASHES).lower().strip(" \t-*•\"'").split()
+    at = next((at for at, word in enumerate(words) if word.strip(":,") in _STRATEGIES), len(words))
+    runs = _ranges(_TURNS, "".join(words[:at]).rstrip(":"))
+    if at == len(words) or not runs:
+        return None
+    strategy = _STRATEGIES[words[at].strip(":,")]
+    marks = words[at + 1 :]
+    score = _score(marks[0]) if marks else None
+    marks = marks[score is not None :]
+    failed = [mark for mark in marks if mark.strip(",") == "failed"]
+    marks = [mark for mark in marks if mark.strip(",:") not in ("failed", "line", "lines")]
+    lines = _ranges(_LINES, "".join(marks)) or ()
+    return TurnEntry(
+        runs,
+        "summarize" if lines else strategy,
+        DEFAULT_SCORES[strategy] if score is None else score,
+        bool(failed),
+        lines,
+        text.strip(),
+        "" if lines else " ".join(marks),
+    )
+
+
+def _score(word: str) -> int | None:
+    """``7`` is 7; ``10`` the best; ``0.7`` a share of it; anything else none."""
+    if not re.fullmatch(r"\d|10|[01]?\.\d{1,4}|1\.0{1,4}", word):
+        return None
+    return min(BEST_SCORE, round(float(word) * BEST_SCORE) if "." in word else int(word))
+
+
+def _ranges(form: re.Pattern[str], text: str) -> tuple[Range, ...] | None:
+    """The ranges of `text`, separated by commas; None if any is none."""
+    matches = [form.fullmatch(part) for part in text.split(",") if part]
+    ranges = tuple((int(m[1]), int(m[2] or m[1])) for m in matches if m is not None)
+    return ranges if ranges and len(ranges) == len(matches) else None
+
+
+def read_fact(form: str) -> FactEntry | None:
+    """The fact in `form`, or None if it has not the form of one."""
+    head, _, behind = form.partition("|")
+    text, _, quote = behind.partition("|")
+    words = head.translate(_DASHES).strip(" \t-*•\"'").split()
+    turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
+    if turn is None or words[0] not in get_args(FactType) or not text.strip():
+        return None
+    lines = _ranges(_LINES, "".join(word for word in words[2:] if word not in ("line", "lines")))
+    if lines is None and len(words) > 2:
+        return None
+    return FactEntry(
+        cast(FactType, words[0]), int(turn[1]), lines or (), text.strip(), quote.strip().strip('"“”').strip()
+    )
+
+
+# The whole answer, from text.
+
+
+def answer_in(text: str) -> Answer | None:
+    """The answer in `text`, among words, cut off or with broken quotes; None if there is nothing of one."""
+    text = text[:MOST_ANSWER_CHARACTERS]
+    data = _json_in(text)
+    if data is None:
+        data = _sections(text.splitlines())
+    try:
+        answer = Answer.model_validate(data)
+    except ValidationError:
+        return None
+    return answer if answer.brief or answer.turns or answer.rest else None
+
+
+def _json_in(text: str) -> dict[str, Any] | None:
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        data, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) and data.keys() & Answer.model_fields.keys() else None
+
+
+def _sections(lines: Iterable[str]) -> dict[str, Any]:
+    """The fields of an answer that is no sound JSON: each behind a line that names it, a string a line."""
+    fields: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in lines:
+        name, separator, behind = line.strip(" \t{,#*").partition(":")
+        name = name.strip(" \"'*").lower()
+        if name in Answer.model_fields and (separator or not behind):
+            current, line = fields.setdefault(name, []), behind
+        if current is not None:
+            current += _strings(line)
+    return {**fields, "rest": " ".join(fields.get("rest", []))}
+
+
+def _strings(line: str) -> list[str]:
+    """What a line of a JSON list says; a string that was cut off says nothing sure."""
+    text = line.strip().lstrip("[").strip()
+    opened = text.startswith('"')
+    text = text.rstrip("]}, \t")
+    if opened and (len(text) < 2 or not text.endswith('"')):
+        return []
+    text = text.removeprefix('"').removesuffix('"') if opened else text.strip("`")
+    text = text.replace('\\"', '"').replace("\\n", "\n")
+    return [part for part in text.split("\n") if part.strip()]
+
+
+# What of it can be used.
 
 
 @dataclass
@@ -73,37 +271,40 @@ class Reading:
     """What of an answer can be used, and what cannot."""
 
     turns: dict[str, TurnProposal] = field(default_factory=dict)
+    brief: tuple[str, ...] = ()
+    """Its lines as they were written."""
     facts: list[ExtractedFact] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     entries: int = 0
     wrong_entries: int = 0
 
-    @property
-    def mostly_usable(self) -> bool:
-        """True if at most half of the entries have a problem, and some turns are ranked."""
-        return bool(self.turns) and 2 * self.wrong_entries <= self.entries
+    def usable_for(self, scope: Scope) -> bool:
+        """True if at most half of the entries have a problem, and they rank half of the turns or there is a brief."""
+        ranked = 2 * len(self.turns) >= len(scope.to_plan)
+        return 2 * self.wrong_entries <= self.entries and (ranked or bool(self.brief))
 
 
 def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
     """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
-    reading = Reading(entries=len(answer.turns) + len(answer.facts))
-    named: dict[int, TurnEntry] = {}
-    for form in answer.turns:
+    reading = Reading(brief=tuple(line for line in answer.brief if line.strip()))
+    entries = [form for form in answer.turns if form.strip()]
+    reading.entries = len(entries) + len(answer.facts)
+    single: dict[int, TurnEntry] = {}
+    in_runs: dict[int, TurnEntry] = {}
+    for form in entries:
         entry = read_entry(form)
-        problems = list(_entry_problems(entry, scope, named))
-        _note(reading, form, problems)
-        usable = entry and _usable(entry, scope)
-        if usable:
-            alone = usable.first == usable.last
-            named |= {n: usable for n in _covered(usable, scope) if alone or n not in named}
+        _note(reading, form, list(_entry_problems(entry, scope, single)))
+        if entry is None:
+            continue
+        known = {number: entry for run in entry.runs for number in _covered(run, scope)}
+        if entry.alone:
+            single |= {number: _usable(entry, number, scope) for number in known}
+        else:
+            in_runs |= {number: _of_run(entry) for number in known}
     for form in answer.facts:
-        fact = read_fact(form)
-        problems = list(_fact_problems(fact, scope))
-        _note(reading, form, problems)
-        if fact is not None and not problems:
-            reading.facts.append(_fact(fact, scope, now))
-    _add_rest(reading, answer.rest, named, scope)
-    reading.turns = {f"t{n}": _proposal(n, entry) for n, entry in sorted(named.items())}
+        _read_fact(reading, form, scope, now)
+    named = _rest(reading, answer.rest, scope) | in_runs | single
+    reading.turns = {f"t{number}": _proposal(number, entry) for number, entry in sorted(named.items())}
     return reading
 
 
@@ -113,93 +314,64 @@ def _note(reading: Reading, form: str, problems: list[str]) -> None:
     reading.problems += [f'"{short}": {problem}' for problem in problems]
 
 
-def _covered(entry: TurnEntry, scope: Scope) -> Iterator[int]:
-    return (n for n in range(entry.first, entry.last + 1) if n in scope.to_plan)
+def _covered(run: Range, scope: Scope) -> Iterator[int]:
+    """Turns of `run` that are to be planned, whichever way round it is."""
+    low, high = min(run), max(run)
+    return (number for number in scope.to_plan if low <= number <= high)
 
 
-def _usable(entry: TurnEntry, scope: Scope) -> TurnEntry | None:
-    """`entry` without what cannot be used of it; None if nothing can."""
-    known = entry.first in scope.by_number and entry.last in scope.by_number and entry.first <= entry.last
-    if not known or entry.strategy != "summarize":
-        return entry if known else None
-    if entry.first != entry.last:
-        return replace(entry, strategy=None, text="")
-    last = len(scope.by_number[entry.first].lines)
-    lines = tuple((low, min(high, last)) for low, high in entry.lines if 1 <= low <= min(high, last))
-    text = "" if scope.invented(entry.text, entry.first) else entry.text
-    return replace(entry, strategy="summarize" if lines or text else None, lines=lines, text=text)
+def _usable(entry: TurnEntry, number: int, scope: Scope) -> TurnEntry:
+    """`entry` without what cannot be used of it: lines the turn has not, a gist that names what it does not hold."""
+    if entry.strategy != "summarize":
+        return entry
+    last = len(scope.by_number[number].lines)
+    lines = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= high and low <= last)
+    text = "" if scope.invented(entry.text, number) else entry.text
+    strategy: Strategy | None = "summarize" if lines or text else None
+    return TurnEntry(entry.runs, strategy, entry.score, entry.failed, lines, text)
 
 
-def _entry_problems(entry: TurnEntry | None, scope: Scope, named: dict[int, TurnEntry]) -> Iterator[str]:
+def _of_run(entry: TurnEntry) -> TurnEntry:
+    """What holds for each turn of a run: lines and a gist belong to one turn."""
+    strategy = None if entry.strategy == "summarize" else entry.strategy
+    return TurnEntry(entry.runs, strategy, entry.score, entry.failed, (), "" if strategy is None else entry.text)
+
+
+def _entry_problems(entry: TurnEntry | None, scope: Scope, single: dict[int, TurnEntry]) -> Iterator[str]:
     if entry is None:
         yield f"not an entry; write {ENTRY_FORM}"
         return
-    if entry.first > entry.last:
-        yield f"the run is the wrong way round; write t{entry.last}-t{entry.first}"
-        return
-    unknown = {entry.first, entry.last} - scope.by_number.keys()
+    if entry.unread:
+        yield f"{entry.unread[:40]!r} is no part of an entry"
+    unknown = {number for run in entry.runs for number in run} - scope.by_number.keys()
     if unknown:
         yield f"there is no {spans(unknown)}; the turns are {scope.name}"
         return
-    if entry.first != entry.last:
+    if not entry.alone:
         if entry.strategy == "summarize":
             yield "lines and gists belong to one turn; write one entry a turn"
         return
-    earlier = named.get(entry.first)
-    if earlier is not None and earlier.first == earlier.last:
-        yield f"t{entry.first} is named twice; write one entry"
-    yield from _range_problems(entry.first, entry.lines, scope)
-    if entry.strategy == "summarize":
-        yield from _summary_problems(entry, scope)
-
-
-def _range_problems(number: int, lines: tuple[Range, ...], scope: Scope) -> Iterator[str]:
+    number = entry.runs[0][0]
+    if number in single:
+        yield f"t{number} is named twice; the last entry holds"
     last = len(scope.by_number[number].lines)
-    for low, high in lines:
-        if low > high:
-            yield f"lines {low}-{high} are the wrong way round"
-        elif low < 1 or high > last:
-            yield f"lines {low}-{high}: t{number} has lines 1-{last}"
+    outside = [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]
+    if outside:
+        yield f"lines {', '.join(outside)}: t{number} has lines 1-{last}"
+    made_up = scope.invented(entry.text, number) if entry.strategy == "summarize" else []
+    if made_up:
+        yield f"the gist names {', '.join(made_up)}, which t{number} does not hold"
 
 
-def _summary_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
-    if not entry.lines and not entry.text:
-        yield "summarize needs lines to keep, or a gist behind |"
-    invented = scope.invented(entry.text, entry.first)
-    if invented:
-        yield f"the gist names {', '.join(invented)}, which t{entry.first} does not hold; leave it out"
-
-
-def _fact_problems(fact: FactEntry | None, scope: Scope) -> Iterator[str]:
-    if fact is None:
-        yield f"not a fact; write {FACT_FORM}"
-        return
-    if fact.turn not in scope.by_number:
-        yield f"there is no t{fact.turn}; the turns are {scope.name}"
-        return
-    invented = scope.invented(fact.text, fact.turn)
-    if invented:
-        yield f"names {', '.join(invented)}, which t{fact.turn} does not hold; leave it out"
-    wrong_lines = list(_range_problems(fact.turn, fact.lines, scope))
-    yield from wrong_lines
-    if fact.type != "constraint":
-        return
-    if not fact.quote and not fact.lines:
-        yield "a constraint needs the lines that hold the user's words, or the words behind a second |"
-    if fact.quote and fact.quote not in scope.text(fact.turn):
-        yield f"these are not the words of t{fact.turn}; point at its lines instead"
-
-
-def _add_rest(reading: Reading, rest: str, named: dict[int, TurnEntry], scope: Scope) -> None:
-    """Give every turn not named the stated rest, or name the gap."""
-    missing = scope.to_plan - named.keys()
-    entry = read_entry(f"t1 {rest.strip()}") if rest.strip() else None
-    if rest.strip() and (entry is None or entry.lines or entry.strategy == "summarize"):
+def _rest(reading: Reading, rest: str, scope: Scope) -> dict[int, TurnEntry]:
+    """The stated rest for every turn; of one that cannot be read, none."""
+    if not rest.strip():
+        return {}
+    entry = read_entry(f"t1 {rest.strip()}")
+    if entry is None:
         reading.problems.append(f'rest "{rest[:40]}": write keep, reference or drop and a score: reference 1')
-    elif entry is not None:
-        named |= dict.fromkeys(missing, entry)
-    elif missing:
-        reading.problems.append(f"no entry covers {spans(missing)}; add them, or give a rest")
+        return {}
+    return dict.fromkeys(scope.to_plan, _of_run(entry))
 
 
 def _proposal(number: int, entry: TurnEntry) -> TurnProposal:
@@ -215,8 +387,34 @@ def _proposal(number: int, entry: TurnEntry) -> TurnProposal:
     )
 
 
-def _fact(fact: FactEntry, scope: Scope, now: float) -> ExtractedFact:
+def _read_fact(reading: Reading, form: str, scope: Scope, now: float) -> None:
+    fact = read_fact(form)
+    problems = list(_fact_problems(fact, scope))
+    _note(reading, form, problems)
+    if fact is None or problems:
+        return
     quote = (fact.quote or scope.words(fact.turn, fact.lines)) if fact.type == "constraint" else ""
-    return ExtractedFact(
-        type=fact.type, content=fact.text, quote=quote, source=f"t{fact.turn}", timestamp=max(0.0, now)
+    reading.facts.append(
+        ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=f"t{fact.turn}", timestamp=max(0.0, now))
     )
+
+
+def _fact_problems(fact: FactEntry | None, scope: Scope) -> Iterator[str]:
+    if fact is None:
+        yield f"not a fact; write {FACT_FORM}"
+        return
+    if fact.turn not in scope.by_number:
+        yield f"there is no t{fact.turn}; the turns are {scope.name}"
+        return
+    made_up = scope.invented(fact.text, fact.turn)
+    if made_up:
+        yield f"names {', '.join(made_up)}, which t{fact.turn} does not hold"
+    last = len(scope.by_number[fact.turn].lines)
+    if any(not 1 <= low <= high <= last for low, high in fact.lines):
+        yield f"t{fact.turn} has lines 1-{last}"
+    if fact.type != "constraint":
+        return
+    if not fact.quote and not fact.lines:
+        yield "a constraint needs the lines that hold the user's words, or the words behind a second |"
+    if fact.quote and fact.quote not in scope.by_number[fact.turn].text:
+        yield f"these are not the words of t{fact.turn}; point at its lines instead"

@@ -1,136 +1,324 @@
-"""Asks the planner model about one piece, again when its answer cannot be used, and keeps what can be used.
+"""Asks the planner model, again when its answer cannot be used, within one deadline for everything.
 
-Everything that can go wrong ends as an `Outcome`, so that one piece never takes the others down.
+Whatever goes wrong ends as an `Outcome` with what it cost, so that one question never takes the others down. All
+work is done in daemon threads: a server that never answers keeps neither the caller nor the interpreter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from threading import Lock, Thread
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, Field, model_validator
+
+from planner.brief import brief_text, check_brief, read_brief
 from planner.errors import PlannerUnavailable
-from planner.model.answer import Answer, Reading, answer_model, read_answer
-from planner.model.clients import Endpoint
-from planner.model.failures import unavailable
-from planner.model.pieces import Piece
-from planner.model.quiet import instructor_quiet
-from planner.model.responses import is_refusal, last_answer, response_text, response_usage
-from planner.model.scope import Scope
+from planner.evidence import Evidence
+from planner.model.answer import Answer, Reading, Scope, answer_in, read_answer
+from planner.model.client import Endpoint
+from planner.model.prompts import Prompts, safe_text
+from planner.model.responses import is_refusal, response_text, response_usage, unavailable
 from planner.plan import Usage
-from planner.settings import PlanSettings
 
-__all__ = ["Outcome", "ask", "good_enough", "salvage_note"]
+__all__ = ["Conversation", "Deadline", "Outcome", "ask_all", "ask_structured"]
+
+MOST_PARALLEL = 4
+"""Questions asked at once: more would rather run into rate limits than be faster."""
+MEND_OUTPUT_TOKENS = 2_048
+MEND_LEAST_SECONDS = 5.0
+"""With less time left statements are not asked about again; the guards strike what does not hold."""
+MOST_PROBLEMS = 12
+"""Problems sent back at once; a model mends the kind, not each one."""
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a planning call must be over, by the clock that never goes back."""
+
+    ends: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        """In so many seconds from now."""
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left_seconds(self) -> float:
+        """Never below zero."""
+        return max(0.0, self.ends - time.monotonic())
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one piece: a reading, or the error that stands in its place."""
+    """What came of one question: a reading, or the error that stands in its place."""
 
     reading: Reading | None
     usage: Usage
-    model: str
+    model: str = ""
     """As the provider named it; empty if it never answered."""
-    note: str = ""
+    notes: tuple[str, ...] = ()
+    """What a reviewer should know: that an answer was used in part, or why there is none."""
     error: PlannerUnavailable | None = None
 
 
-@dataclass
-class _Attempts:
-    """What the model answered so far."""
+class Mended(BaseModel):
+    """The statements, written again."""
 
+    statements: list[str] = Field(description="One for each that was asked about, in the same order; '' to leave out")
+
+
+@dataclass
+class Conversation:
+    """One question to the planner model with all that is said about it."""
+
+    endpoint: Endpoint
+    prompts: Prompts
+    prompt: str
+    scope: Scope
+    evidence: Evidence
+    """Of the whole history: what a brief's statements are held against."""
+    max_output_tokens: int
+    max_reasks: int
+    now: float
+    deadline: Deadline
     usage: Usage = field(default_factory=Usage)
     last: Any = None
+    """The newest response."""
 
-    def record(self, response: Any) -> None:
+    def outcome(self) -> Outcome:
+        """Ask and read; never raises."""
+        try:
+            with _instructor_quiet():
+                answer: Answer = self._create(
+                    _usable_answer(self.scope), self.prompts.render("system"), self.prompt, self.max_output_tokens
+                )
+                return self._read(answer, None)
+        except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
+            return self._read(self._salvaged(), self._unavailable(failure))
+
+    def late(self) -> Outcome:
+        """What there is when time is up: nothing but what it cost."""
+        error = self._unavailable(TimeoutError())
+        return Outcome(None, self.usage, notes=(f"{self.scope.name}: {error}",), error=error)
+
+    def _read(self, answer: Answer | None, error: PlannerUnavailable | None) -> Outcome:
+        model = str(getattr(self.last, "model", "") or "")
+        reading = read_answer(answer, self.scope, self.now) if answer is not None else None
+        if reading is None or not reading.usable_for(self.scope):
+            error = error or self._unavailable(ValueError())
+            return Outcome(None, self.usage, model, (f"{self.scope.name}: {error}",), error)
+        notes = reading_notes(reading, self.scope, cut_off=error is not None)
+        if error is None and self.max_reasks and self.deadline.left_seconds > MEND_LEAST_SECONDS:
+            reading.brief = self._mended(reading.brief)
+        return Outcome(reading, self.usage, model, notes)
+
+    def _salvaged(self) -> Answer | None:
+        """What stands of the last answer, though it was cut off or is not quite of the form asked for."""
+        return None if self.last is None or is_refusal(self.last) else answer_in(response_text(self.last))
+
+    def _unavailable(self, failure: BaseException) -> PlannerUnavailable:
+        if self.last is not None and is_refusal(self.last):
+            return PlannerUnavailable(
+                f"planner model {self.endpoint.model}: declined to answer (refusal): try another model, "
+                'or plan with planner="rules"',
+                self.usage,
+            )
+        return unavailable(failure, self.endpoint.model, self.endpoint.secrets, self.usage)
+
+    def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
+        """The brief with what it names wrongly written again by the model, asked once, about those lines alone."""
+        statements = read_brief("\n".join(brief))
+        doubts = {at: problem for at, one in enumerate(statements) if (problem := _doubt(one.line, self.evidence))}
+        if not doubts:
+            return tuple(brief)
+        listed = "\n".join(f"{n}. {statements[at].line}\n   {doubts[at]}" for n, at in enumerate(doubts, 1))
+        try:
+            mended: Mended = self._create(
+                Mended, self.prompts.render("system"), self.prompts.render("mend", statements=safe_text(listed)),
+                MEND_OUTPUT_TOKENS,
+            )  # fmt: skip
+        except Exception:  # noqa: BLE001 - the guards strike what was not mended
+            return tuple(brief)
+        for at, line in zip(doubts, mended.statements, strict=False):
+            again = read_brief(f"{statements[at].heading}\n{line}")
+            if again:
+                statements[at] = again[0]
+        return tuple(brief_text(statements).splitlines())
+
+    def _create(self, shape: type[Shape], system: str, prompt: str, max_output_tokens: int) -> Shape:
+        """One request, and others while its answers are not of `shape`."""
+        import tenacity
+        from instructor.core import Hooks
+
+        hooks = Hooks()
+        hooks.on("completion:response", self._record)
+        retrying = tenacity.Retrying if self.endpoint.loop is None else tenacity.AsyncRetrying
+        arguments: dict[str, Any] = {
+            "response_model": shape,
+            "strict": False,
+            "hooks": hooks,
+            "max_retries": retrying(
+                stop=tenacity.stop_after_attempt(self.max_reasks + 1),
+                retry=tenacity.retry_if_exception(self._worth_another),
+                reraise=True,
+            ),
+            **_request(self.endpoint, shape, system, prompt, max_output_tokens, self.deadline.left_seconds),
+        }
+        if self.endpoint.loop is None:
+            answer: Shape = self.endpoint.create(**arguments)
+            return answer
+        awaited = asyncio.run_coroutine_threadsafe(self.endpoint.create(**arguments), self.endpoint.loop)
+        try:
+            return awaited.result(self.deadline.left_seconds)  # type: ignore[no-any-return]
+        finally:
+            awaited.cancel()
+
+    def _record(self, response: Any) -> None:
         """Called by instructor with each response, before it adds the usages up in place."""
         self.last = response
         self.usage = self.usage + response_usage(response)
 
-    def worth_another(self, error: BaseException) -> bool:
+    def _worth_another(self, error: BaseException) -> bool:
         """True if `error` is about what the model answered; a refusal would only be repeated."""
-        return isinstance(error, ValueError) and self.last is not None and not is_refusal(self.last)
+        answered = isinstance(error, ValueError) and self.last is not None and not is_refusal(self.last)
+        return answered and self.deadline.left_seconds > 0
 
 
-def ask(endpoint: Endpoint, system: str, piece: Piece, settings: PlanSettings, now: float) -> Outcome:
-    """The model's view of `piece`; `system` is the system prompt, `now` stamps the facts."""
-    attempts = _Attempts()
-    error: PlannerUnavailable | None = None
-    answer: Answer | None
-    try:
-        with instructor_quiet():
-            answer = _create(endpoint, system, piece, settings, attempts)
-    except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
-        error = _error(failure, attempts, endpoint)
-        answer = None if is_refusal(attempts.last) else last_answer(response_text(attempts.last))
-    model = str(getattr(attempts.last, "model", "") or "")
-    reading = read_answer(answer, piece.scope, now) if answer is not None else None
-    if error is None:
-        return Outcome(reading, attempts.usage, model)
-    if reading is not None and good_enough(reading, piece.scope):
-        return Outcome(reading, attempts.usage, model, salvage_note(reading, piece.scope, attempts.usage))
-    return Outcome(None, attempts.usage, model, f"{piece.scope.name} ranked by the rules: {error}", error)
+def ask_all(conversations: Sequence[Conversation], deadline: Deadline) -> list[Outcome]:
+    """The outcome of each, side by side, `MOST_PARALLEL` at once; those not done in time are given up."""
+    outcomes: dict[int, Outcome] = {}
+    waiting, lock = count(), Lock()
+
+    def work() -> None:
+        while deadline.left_seconds:
+            with lock:
+                at = next(waiting)
+            if at >= len(conversations):
+                return
+            outcomes[at] = conversations[at].outcome()
+
+    threads = [
+        Thread(target=contextvars.copy_context().run, args=(work,), name="planner model", daemon=True)
+        for _ in range(min(len(conversations), MOST_PARALLEL))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(deadline.left_seconds)
+    return [outcomes.get(at) or conversation.late() for at, conversation in enumerate(conversations)]
 
 
-def _create(endpoint: Endpoint, system: str, piece: Piece, settings: PlanSettings, attempts: _Attempts) -> Answer:
-    import tenacity
-    from instructor.core import Hooks
-
-    hooks = Hooks()
-    hooks.on("completion:response", attempts.record)
-    retrying = tenacity.Retrying if endpoint.loop is None else tenacity.AsyncRetrying
-    arguments: dict[str, Any] = {
-        "response_model": answer_model(piece.scope),
-        "messages": [{"role": "system", "content": system}, {"role": "user", "content": piece.prompt}],
-        "strict": False,
-        "hooks": hooks,
-        "max_retries": retrying(
-            stop=tenacity.stop_after_attempt(settings.max_reasks + 1),
-            retry=tenacity.retry_if_exception(attempts.worth_another),
-            reraise=True,
-        ),
-        **endpoint.request,
-    }
-    if endpoint.speaks_anthropic:
-        arguments |= _anthropic_request(system, piece, settings)
-    if endpoint.loop is None:
-        answer: Answer = endpoint.create(**arguments)
-        return answer
-    awaited: Answer = asyncio.run_coroutine_threadsafe(endpoint.create(**arguments), endpoint.loop).result()
-    return awaited
+def reading_notes(reading: Reading, scope: Scope, *, cut_off: bool) -> tuple[str, ...]:
+    """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
+    left = len(scope.to_plan) - len(reading.turns)
+    if not cut_off and not reading.problems and not left:
+        return ()
+    parts = [f"{reading.wrong_entries} of {reading.entries} entries could not be used as they were"]
+    parts = (["the answer was cut off"] if cut_off else []) + (parts if reading.wrong_entries else [])
+    parts += reading.problems[:MOST_PROBLEMS]
+    parts += [f"{left} turns ranked by the rules"] if left else []
+    return (f"{scope.name}: {'; '.join(parts)}",)
 
 
-def _anthropic_request(system: str, piece: Piece, settings: PlanSettings) -> dict[str, Any]:
-    """The system prompt where a cache can hold it, and the schema that the API holds the answer to."""
+def _usable_answer(scope: Scope) -> type[Answer]:
+    """`Answer` that is valid only if it can be used for `scope`, at least in part.
+
+    The scope is held by the class and not passed as instructor's ``context``, which would also be used to
+    render the messages as Jinja templates: a history with ``{{`` in it must reach the model as it is.
+    """
+
+    class Checked(Answer):
+        @model_validator(mode="after")
+        def _usable(self) -> Checked:
+            reading = read_answer(self, scope, 0.0)
+            if not reading.usable_for(scope):
+                left = len(scope.to_plan) - len(reading.turns)
+                listed = [f"- {problem}" for problem in reading.problems[:MOST_PROBLEMS]]
+                raise ValueError("\n".join([*listed, f"- {left} turns have no usable entry; add them, or give a rest"]))
+            return self
+
+    Checked.__name__ = Checked.__qualname__ = "Answer"
+    Checked.__doc__ = Answer.__doc__
+    return Checked
+
+
+def _doubt(line: str, evidence: Evidence) -> str:
+    """What a statement names that no turn holds, in words; empty if it holds."""
+    _, findings = check_brief(line, evidence)
+    return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
+
+
+def _request(
+    endpoint: Endpoint, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, timeout: float
+) -> Mapping[str, Any]:
+    """What is sent; to Claude with the system prompt where a cache can hold it, and the schema it is held to."""
+    asked = {"role": "user", "content": prompt}
+    request: dict[str, Any] = {**endpoint.request}
+    if "timeout" in request:
+        request["timeout"] = max(0.001, min(timeout, request["timeout"]))
+    if not endpoint.speaks_anthropic:
+        return {"messages": [{"role": "system", "content": system}, asked], **request}
     import anthropic
 
-    schema = anthropic.transform_schema(Answer)
+    schema = anthropic.transform_schema(shape)
     return {
         "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
-        "messages": [{"role": "user", "content": piece.prompt}],
-        "max_tokens": settings.max_output_tokens,
+        "messages": [asked],
+        "max_tokens": max_output_tokens,
         "output_config": {"format": {"type": "json_schema", "schema": schema}},
+        **request,
     }
 
 
-def _error(failure: Exception, attempts: _Attempts, endpoint: Endpoint) -> PlannerUnavailable:
-    if is_refusal(attempts.last):
-        return PlannerUnavailable(
-            f"planner model {endpoint.model}: declined to answer (refusal): try another model, "
-            'or plan with planner="rules"'
-        )
-    return unavailable(failure, endpoint.model, endpoint.secrets)
+def ask_structured(
+    endpoint: Endpoint, shape: type[Shape], system: str, prompt: str, max_output_tokens: int = 4_096
+) -> tuple[Shape, Usage]:
+    """The answer to `prompt` in the shape asked for, and what it cost over all attempts.
+
+    Raises:
+        PlannerUnavailable: no attempt gave an answer of that shape, or the model could not be used.
+    """
+    from instructor.core import Hooks
+
+    spent: list[Usage] = []
+    hooks = Hooks()
+    hooks.on("completion:response", lambda response: spent.append(response_usage(response)))
+    request = _request(endpoint, shape, system, prompt, max_output_tokens, float("inf"))
+    try:
+        with _instructor_quiet():
+            answer: Shape = endpoint.create(response_model=shape, strict=False, hooks=hooks, max_retries=2, **request)
+    except Exception as failure:  # noqa: BLE001 - any provider's, any library's
+        raise unavailable(failure, endpoint.model, endpoint.secrets, sum(spent, Usage())) from None
+    return answer, sum(spent, Usage())
 
 
-def good_enough(reading: Reading, scope: Scope) -> bool:
-    """Most entries can be used, and they rank at least half of the turns."""
-    return reading.mostly_usable and 2 * len(reading.turns) >= len(scope.to_plan)
+_asking: ContextVar[bool] = ContextVar("asking the planner model", default=False)
 
 
-def salvage_note(reading: Reading, scope: Scope, usage: Usage) -> str:
-    """What a reviewer should know of an answer that was used in part."""
-    left = len(scope.to_plan) - len(reading.turns)
-    wrong = f"{reading.wrong_entries} of {reading.entries} entries could not be used"
-    text = f"{scope.name}: {wrong if reading.wrong_entries else 'the answer was cut off'}"
-    text += f" after {usage.requests} answers" if usage.requests > 1 else ""
-    return f"{text}; {left} turns ranked by the rules" if left else text
+def _unless_asking(_record: logging.LogRecord) -> bool:
+    return not _asking.get()
+
+
+@contextmanager
+def _instructor_quiet() -> Iterator[None]:
+    """In this context (and what it starts on an event loop) instructor logs no failed call: it is an outcome.
+
+    Touches no record of anyone else's calls, and no handler or level of the host's.
+    """
+    logging.getLogger("instructor.v2.retry").addFilter(_unless_asking)
+    token = _asking.set(True)
+    try:
+        yield
+    finally:
+        _asking.reset(token)

@@ -1,28 +1,31 @@
 """Turn cards: what the planner model sees of each turn, within a token budget for all of them.
 
-A card is a header line (id, size, what was called, flags) and lines of the turn under their own numbers, so
-that the model can answer by pointing. Decides nothing about what survives.
+A card is a header line (id, size, what was called, hints) and lines of the turn under their own numbers, so that
+the model can answer by pointing. Decides nothing about what survives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
-from planner.model.headers import card_headers
-from planner.model.shown import choose_lines
-from planner.model.untrusted import safe_text
+from planner.model.prompts import one_line, safe_text
+from planner.model.shown import choose_lines, edited_lines
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
 
-__all__ = ["PROMPT_TOKENS", "Card", "card_budget", "turn_cards"]
+__all__ = ["Card", "turn_cards", "turn_head"]
 
-PROMPT_TOKENS = 3_000
-"""What a request holds besides the cards: the instructions, the answer's schema, the task (measured)."""
 HEADERS_SHARE = 0.4
 """The most of the budget that may go to headers."""
+HEAD_CHARACTERS = (240, 120, 60, 30, 0)
+"""How long a turn's head may be: the first length at which all headers fit."""
+
+_CHANGE_DIRECTORY = re.compile(r"^cd \S+ (?:&&|;) ")
 
 
 @dataclass(frozen=True)
@@ -40,24 +43,17 @@ class Card:
         return _text(self.turns[0], self.header, self.lines)
 
 
-def card_budget(request: PlanRequest) -> int:
-    """Tokens all cards together may have: the planner's share of the history less the prompt around them."""
-    settings = request.settings
-    share = int(request.evidence.tokens * settings.planner_input_ratio)
-    return max(settings.planner_input_floor_tokens, share) - min(PROMPT_TOKENS, share // 2)
-
-
-def turn_cards(request: PlanRequest) -> tuple[Card, ...]:
-    """A card for every turn of the history, in order, within `card_budget`; the same every time."""
+def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int) -> tuple[Card, ...]:
+    """A card for every one of `turns`, in order, together within `budget_tokens`; the same every time."""
     counter = request.counter
-    turns = list(request.evidence.turns.values())
-    budget = int(card_budget(request) / counter.scale)
-    groups = card_headers(turns, counter.raw, int(budget * HEADERS_SHARE))
+    budget = int(budget_tokens / counter.scale)
+    shorten = request.evidence.shown
+    groups = _headers(turns, shorten, counter.raw, int(budget * HEADERS_SHARE))
     left = budget - sum(counter.raw(header) + 1 for _, header in groups)
-    alone = [group[0] for group, _ in groups if len(group) == 1]
+    alone = {group[0].turn.id: group[0] for group, _ in groups if len(group) == 1}
+    said = {group[0].turn.id: _said(group[0], header, shorten) for group, header in groups}
     most_per_turn = int(request.settings.piece_tokens / counter.scale / 2)
-    worth = request.relevance
-    shown = choose_lines(request.evidence, alone, worth, counter, max(0, left), most_per_turn)
+    shown = choose_lines(list(alone.values()), request.relevance, counter, max(0, left), most_per_turn, said)
     cards = []
     for group, header in groups:
         lines = shown.get(group[0].turn.id, ()) if len(group) == 1 else ()
@@ -67,9 +63,114 @@ def turn_cards(request: PlanRequest) -> tuple[Card, ...]:
 
 
 def _text(turn: TurnEvidence, header: str, lines: Sequence[Line]) -> str:
-    return "\n".join([header, *(f"{line.number}{_mark(turn, line)} {safe_text(line.text)}" for line in lines)])
+    marks = _marks(turn)
+    return "\n".join([header, *(f"{line.number}{marks[line.number]} {safe_text(line.text)}" for line in lines)])
 
 
-def _mark(turn: TurnEvidence, line: Line) -> str:
-    """What kind of line it is: part of a call, a sign of failure, or said and answered."""
-    return ">" if line.part == "call" else "!" if line.number in turn.failure_lines else "|"
+def _marks(turn: TurnEvidence) -> Mapping[int, str]:
+    """What kind of line each is; the prompt explains the marks."""
+    marks = {line.number: _PART_MARKS[line.part] for line in turn.lines}
+    for call in turn.calls:
+        marks |= edited_lines(call, [line for line in turn.lines if line.block == call.block])
+    marks |= {number: "!" for number in turn.failure_lines if marks[number] in "|>"}
+    return marks | {line.number: '"' for line in turn.user_lines}
+
+
+_PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
+
+_Group = tuple[Sequence[TurnEvidence], str]
+"""Neighbouring turns that share a card (mostly one turn), and the card's header."""
+
+
+def _said(turn: TurnEvidence, header: str, shorten: Callable[[str], str]) -> frozenset[int]:
+    """Numbers of the lines of calls that `header` repeats: their subject stands there in full."""
+    first = {line.block: line.number for line in reversed(turn.lines)}
+    subjects = {call.block: one_line(shorten(call.subject), len(call.subject) + 1) for call in turn.calls}
+    return frozenset(first[block] for block, subject in subjects.items() if block in first and subject in header)
+
+
+def _headers(
+    turns: Sequence[TurnEvidence], shorten: Callable[[str], str], cost: Callable[[str], int], limit: int
+) -> list[_Group]:
+    """A header for every turn, together at most `limit` raw tokens as `cost` counts them.
+
+    First heads are cut shorter; then neighbouring small turns share one card, twice as many each time.
+    """
+    groups: list[_Group] = []
+    for characters in HEAD_CHARACTERS:
+        groups = [([turn], _header(turn, characters, shorten)) for turn in turns]
+        if _fits(groups, cost, limit):
+            return groups
+    run = 2
+    while run < 2 * len(turns):
+        groups = [(group, _run_header(group)) for group in _runs(turns, run)]
+        if _fits(groups, cost, limit):
+            return groups
+        run *= 2
+    return groups
+
+
+def _fits(groups: Sequence[_Group], cost: Callable[[str], int], limit: int) -> bool:
+    return sum(cost(header) + 1 for _, header in groups) <= limit
+
+
+def _header(turn: TurnEvidence, characters: int, shorten: Callable[[str], str]) -> str:
+    parts = [f"## {turn.turn.id}", f"{turn.tokens}/{len(turn.lines)}"]
+    if characters:
+        parts.append(turn_head(turn, characters, shorten))
+    parts += _hints(turn)
+    return " · ".join(part for part in parts if part)
+
+
+def turn_head(turn: TurnEvidence, characters: int, shorten: Callable[[str], str]) -> str:
+    """The turn's calls with their subjects, the same call once; or who speaks; on one line of `characters`.
+
+    `shorten` leaves out the folder that most paths are in.
+    """
+    heads = [f"{call.name} {_clipped(shorten(call.subject), characters // 2)}".strip() for call in turn.calls]
+    counted = Counter(heads)
+    head = "; ".join(f"{head} ×{n}" if n > 1 else head for head, n in counted.items())
+    return one_line(head or _SPEAKERS.get(turn.turn.kind, turn.turn.kind), characters)
+
+
+_SPEAKERS = {"user": "user", "assistant": "agent"}
+
+
+def _clipped(subject: str, most: int) -> str:
+    """`subject` within `most` characters: of a path its end says most, of anything else its beginning."""
+    line = _CHANGE_DIRECTORY.sub("", one_line(subject, len(subject) + 1))
+    if len(line) <= most:
+        return line
+    return f"…{line[1 - most :]}" if "/" in line and " " not in line else f"{line[: most - 1]}…"
+
+
+def _hints(turn: TurnEvidence) -> list[str]:
+    hints = ["hint: failed?"] if turn.failed else []
+    if turn.superseded_by:
+        hints.append(f"hint: done again at {turn.superseded_by}")
+    if turn.turn.live:
+        hints.append("LIVE")
+    return hints
+
+
+def _run_header(group: Sequence[TurnEvidence]) -> str:
+    if len(group) == 1:
+        return _header(group[0], HEAD_CHARACTERS[-1], str)
+    tokens, lines = sum(turn.tokens for turn in group), sum(len(turn.lines) for turn in group)
+    return f"## {group[0].turn.id}-{group[-1].turn.id} · {tokens}/{lines} · {len(group)} turns"
+
+
+def _runs(turns: Sequence[TurnEvidence], most: int) -> Iterator[Sequence[TurnEvidence]]:
+    """Runs of at most `most` neighbours; a turn that must be seen stands alone."""
+    run: list[TurnEvidence] = []
+    for turn in turns:
+        alone = turn.failed or bool(turn.constraint_lines) or turn.turn.live
+        if run and (alone or len(run) == most):
+            yield run
+            run = []
+        run.append(turn)
+        if alone:
+            yield run
+            run = []
+    if run:
+        yield run

@@ -1,7 +1,7 @@
 """The prompts a model reads: Markdown files a person edits, one a name, with ``{{variable}}`` places.
 
-Decides which file is used (the user's folder before the packaged one) and that it can be filled in; never
-what to do with the answer.
+Decides which file is used (the user's folder before the packaged one), that it can be filled in, and what text from
+a history must look like to stand in one as data; never what to do with the answer.
 """
 
 from __future__ import annotations
@@ -16,16 +16,35 @@ from types import MappingProxyType
 from planner.errors import SettingsError
 from planner.plan import Finding
 
-__all__ = ["PROMPTS", "Prompts", "check_prompts", "load_prompts", "packaged_folder"]
+__all__ = [
+    "PROMPTS",
+    "TAGS",
+    "Prompts",
+    "check_prompts",
+    "load_prompts",
+    "one_line",
+    "packaged_folder",
+    "safe_text",
+]
 
 PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "system": frozenset(),
-        "plan": frozenset({"task", "focus", "user_words", "sizes", "before", "cards", "after"}),
+        "plan": frozenset(
+            {"latest", "task", "focus", "user_words", "sizes", "brief", "before", "cards", "after"},
+        ),
+        "mend": frozenset({"statements"}),
+        "prefix": frozenset({"latest", "task", "focus", "sizes", "brief", "index"}),
     }
 )
 """Every prompt by name, and the variables that must stand in it."""
 
+TAGS = ("latest", "task", "focus", "user_words", "brief", "before", "history", "after", "index", "statements")
+"""The boundary tags of the prompts; none of them can come out of a history."""
+
+_TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)
+"""Opens what looks like a boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
@@ -59,6 +78,21 @@ class Prompts:
         if variables.keys() - wanted:
             raise SettingsError(f"prompt {name!r}: has no variable {_places(variables.keys() - wanted)}")
         return _VARIABLE.sub(lambda place: variables[place.group(1)], text)
+
+
+def safe_text(text: str) -> str:
+    """`text` with boundary tags escaped, control characters and other line breaks than ``\\n`` blanked.
+
+    Lone surrogates become question marks: no request can carry them.
+    """
+    text = text.encode("utf-8", "replace").decode()
+    return _TAG.sub("&lt;", _CONTROL.sub(" ", text))
+
+
+def one_line(text: str, most_characters: int) -> str:
+    """`text` safe and on one line, its end cut off with ``…`` when it is longer than `most_characters`."""
+    line = " ".join(safe_text(text).split())
+    return line if len(line) <= most_characters else line[: max(0, most_characters - 1)].rstrip() + "…"
 
 
 def packaged_folder() -> Path:

@@ -1,7 +1,8 @@
-"""Which lines of each turn the planner model gets to see, under one budget for all.
+"""Which lines of each turn the planner model gets to see, under one budget for all turns.
 
-First what must be seen (failures, constraints, user words), then how turns begin and end, then the lines
-worth most for their tokens. Never decides what survives; the model may point at any line.
+By classes, the foremost first, and within a class the newest turns first: the user's words, the agent's own, outcomes
+of calls, what edits put in, more of short results, what of long ones later turns used, the rest by relevance. Never
+decides what survives; the model may point at any line.
 """
 
 from __future__ import annotations
@@ -10,26 +11,60 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from enum import IntEnum
 
-from planner.evidence import Evidence, TurnEvidence
+from planner.evidence import TurnEvidence
+from planner.evidence.calls import Call
 from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
-from planner.relevance.ranking import rank_lines
 from planner.relevance.relevance import Relevance
 
-__all__ = ["choose_lines"]
-
-_KEY = re.compile(r"(?<= )\w+=")
+__all__ = ["choose_lines", "edited_lines"]
 
 NUMBER_TOKENS = 3
-"""Raw tokens of a line's number, separator and line break."""
-MUST_SHARE, ENDS_SHARE = 0.5, 0.7
-"""Shares of the budget that are spent at most when the musts, then the ends, have been chosen: what is left
-goes to worth, so that one wall of user text cannot hide everything else."""
-OWN_LINES, OUTDATED_LINES, RUN_LINES = 12, 2, 4
-"""How many lines may be shown just for standing at an end: of the agent's words and calls, of those of an
-outdated turn, and of the result of something that ran (its last lines say how it went)."""
+"""Raw tokens of a line's number, mark and line break."""
+SHORT_RESULT_LINES, SHORT_RESULT_CHARACTERS = 3, 240
+"""A result up to this size is its own outcome; one up to `DETAILS` times as large is shown before long ones."""
+DETAILS = 4
+ENDING_LINES = {"run": 2, "ask": 6, "other": 4}
+"""How many last lines of a longer result are its outcome, by what the call does; what only reads has none."""
+COMMAND_LINES = 12
+"""Of a call with long arguments so many lines are shown before what it changes."""
+SIGNATURE_WORTH = 0.1
+"""What a signature or heading counts beside the names that later turns use, each up to 1."""
+REPEAT_CHARACTERS = 24
+"""A longer line of a result that stands on another card already is not shown again."""
+
+_GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
+_SIGNATURE = re.compile(
+    r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S|\*\*\S"
+)
+"""Opens a signature or a heading: ``export async function run(`` and ``## Setup``, not ``return type_of(x)``."""
+
+
+class _Rank(IntEnum):
+    """Classes of lines, the foremost first."""
+
+    USER = 0
+    AGENT = 1
+    OUTCOME = 2
+    CHANGE = 3
+    DETAIL = 4
+    USED = 5
+    REST = 6
+
+
+SHARES = {
+    _Rank.USER: 0.35,
+    _Rank.AGENT: 0.65,
+    _Rank.OUTCOME: 0.85,
+    _Rank.CHANGE: 0.92,
+    _Rank.DETAIL: 0.96,
+    _Rank.USED: 0.99,
+    _Rank.REST: 1.0,
+}
+"""How much of the budget may be spent when each class is through: one wall of text cannot hide all behind it."""
 
 
 @dataclass
@@ -38,14 +73,17 @@ class _Choice:
 
     counter: TokenCounter
     most_per_turn: int
+    in_headers: Mapping[str, frozenset[int]]
     spent: int = 0
     spent_by_turn: Counter[str] = field(default_factory=Counter)
     shown: dict[str, set[int]] = field(default_factory=dict)
+    results: set[str] = field(default_factory=set)
+    """Texts of result lines that are shown somewhere."""
 
     def take(self, turn_id: str, line: Line, limit: float) -> bool:
         """Show `line` if it fits; True if it is shown now."""
         shown = self.shown.setdefault(turn_id, set())
-        if line.number in shown:
+        if line.number in shown or line.number in self.in_headers.get(turn_id, ()):
             return True
         cost = self.counter.raw(line.text) + NUMBER_TOKENS
         if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
@@ -53,81 +91,192 @@ class _Choice:
         shown.add(line.number)
         self.spent += cost
         self.spent_by_turn[turn_id] += cost
+        if line.part == "result":
+            self.results.add(line.text.strip())
         return True
+
+    def repeats(self, line: Line) -> bool:
+        """True for a line of a result that says what another card shows."""
+        text = line.text.strip()
+        return line.part == "result" and len(text) >= REPEAT_CHARACTERS and text in self.results
 
 
 def choose_lines(
-    evidence: Evidence,
     turns: Sequence[TurnEvidence],
-    worth: Relevance,
+    relevance: Relevance,
     counter: TokenCounter,
     limit: int,
     most_per_turn: int,
+    in_headers: Mapping[str, frozenset[int]],
 ) -> Mapping[str, tuple[Line, ...]]:
     """The lines to show of each of `turns`, in order, by turn id; together at most `limit` raw tokens.
 
-    No turn shows more than `most_per_turn` of them.
+    No turn shows more than `most_per_turn` of them. Lines of a turn that its card's header repeats (`in_headers`) are
+    left out.
     """
-    choice = _Choice(counter, most_per_turn)
-    _take_rounds(choice, ((t, _musts(t)) for t in turns), limit * MUST_SHARE)
-    _take_rounds(choice, ((t, _ends(t)) for t in turns), limit * ENDS_SHARE)
-    _take_worth(choice, evidence, worth, {t.turn.id for t in turns}, limit)
+    choice = _Choice(counter, most_per_turn, in_headers)
+    ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
+    for rank in (_Rank.USER, _Rank.AGENT, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
+        take = _take_rounds if rank == _Rank.OUTCOME else _take_turns
+        take(choice, [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked], limit * SHARES[rank])
+    _take_best(choice, _used_later(turns, relevance), limit * SHARES[_Rank.USED])
+    _take_best(choice, _by_relevance(turns, relevance), limit * SHARES[_Rank.REST])
     return {t.turn.id: tuple(line for line in t.lines if line.number in choice.shown.get(t.turn.id, ())) for t in turns}
 
 
-def _take_rounds(choice: _Choice, wanted: Iterable[tuple[TurnEvidence, Sequence[Line]]], limit: float) -> None:
-    """One line a turn in each round, the newest turns first, while they fit."""
-    queues = [(t.turn.id, iter(lines)) for t, lines in wanted][::-1]
-    while queues:
-        queues = [(turn_id, lines) for turn_id, lines in queues if _take_next(choice, turn_id, lines, limit)]
+_Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
 
 
-def _take_next(choice: _Choice, turn_id: str, lines: Iterator[Line], limit: float) -> bool:
-    line = next(lines, None)
-    return line is not None and choice.take(turn_id, line, limit)
+def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
+    """Lines of one class, what shows failures first, then from both ends inwards: the middle gives way."""
+    lines = [turn.lines[number - 1] for number in sorted(ranks) if ranks[number] == rank]
+    first = [line for line in lines if rank == _Rank.OUTCOME and line.number in turn.obligations]
+    return first + _from_ends([line for line in lines if line not in first])
 
 
-def _musts(turn: TurnEvidence) -> list[Line]:
-    """Failure and constraint lines, then the user's words from both ends inwards."""
-    urgent = [line for line in turn.lines if line.number in turn.obligations]
-    return urgent + _from_ends(turn.user_lines)
+def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
+    """All lines of a turn before those of the next."""
+    for turn, lines in queue:
+        for line in lines:
+            if not choice.take(turn.turn.id, line, limit):
+                break
 
 
-def _ends(turn: TurnEvidence) -> list[Line]:
-    """The agent's words and calls from both ends inwards, then how each result begins and ends."""
-    if turn.superseded_by:
-        return _from_ends(_own_lines(turn))[:OUTDATED_LINES]
-    run = {call.result_block for call in turn.calls if call.kind == "run"}
-    results = groupby((line for line in turn.lines if line.part == "result"), key=lambda line: line.block)
-    ends = [_from_ends(list(lines)[::-1])[: RUN_LINES if block in run else 1] for block, lines in results]
-    return _from_ends(_own_lines(turn))[:OWN_LINES] + [line for lines in ends for line in lines]
+def _take_rounds(choice: _Choice, queue: _Queue, limit: float) -> None:
+    """One line a turn in each round: no turn is left without its outcome for another's length."""
+    for place in range(max((len(lines) for _, lines in queue), default=0)):
+        for turn, lines in queue:
+            if place < len(lines):
+                choice.take(turn.turn.id, lines[place], limit)
 
 
-def _own_lines(turn: TurnEvidence) -> list[Line]:
-    return [t for t in turn.lines if t.part in ("assistant", "call") and not _said_by_header(turn, t)]
+def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
+    """The class of each line that has one before its relevance is asked."""
+    user = {line.number for line in turn.user_lines}
+    outcomes, details = set(turn.obligations), set(turn.failure_lines)
+    for number, is_detail in _results(turn):
+        (details if is_detail else outcomes).add(number)
+    changes = set(_changes(turn))
+    ranks: dict[int, _Rank] = {}
+    for line in turn.lines:
+        if not line.text.strip():
+            continue
+        if line.number in user:
+            ranks[line.number] = _Rank.USER
+        elif line.part == "assistant":
+            ranks[line.number] = _Rank.AGENT
+        elif line.number in outcomes:
+            ranks[line.number] = _Rank.OUTCOME
+        elif line.number in changes:
+            ranks[line.number] = _Rank.CHANGE
+        elif line.number in details:
+            ranks[line.number] = _Rank.DETAIL
+    return ranks
+
+
+def _results(turn: TurnEvidence) -> Iterator[tuple[int, bool]]:
+    """Numbers of the lines that say what results come to, each with whether that is only a detail.
+
+    Of an edit that was made the header says enough.
+    """
+    by_block: dict[int, list[Line]] = {}
+    for line in turn.lines:
+        if line.text.strip():
+            by_block.setdefault(line.block, []).append(line)
+    for call in turn.calls:
+        result = by_block.get(call.result_block, []) if call.result_block is not None else []
+        size = max(len(result) / SHORT_RESULT_LINES, sum(len(line.text) for line in result) / SHORT_RESULT_CHARACTERS)
+        ending = ENDING_LINES.get(call.kind, 0)
+        made = call.kind == "write" and not call.is_error
+        for at, line in enumerate(() if made else result):
+            outcome = size <= 1 or (at >= len(result) - ending and not line.continues)
+            if outcome or size <= DETAILS:
+                yield line.number, not outcome
+    for lines in by_block.values():
+        if lines[0].part == "user":
+            yield lines[0].number, False
+
+
+def _changes(turn: TurnEvidence) -> Iterator[int]:
+    """What edits put in, and the beginning of other long arguments."""
+    for call in turn.calls:
+        lines = [line for line in turn.lines if line.block == call.block]
+        if call.kind != "write":
+            yield from (line.number for line in lines[:COMMAND_LINES])
+            continue
+        edited = edited_lines(call, lines)
+        old = {line.text.strip() for line in lines if edited.get(line.number) == "-"}
+        new = (line for line in lines if edited.get(line.number) == "+" and line.text.strip() not in old)
+        yield from (line.number for line in (*lines[:1], *new))
+
+
+_OLD_KEYS, _NEW_KEYS = ("old_string", "old_str"), ("new_string", "new_str", "content", "file_text")
+
+
+def edited_lines(call: Call, lines: Sequence[Line]) -> dict[int, str]:
+    """For the lines of a call that edits: ``-`` for the old text, ``+`` for the new, by line number.
+
+    `lines` are those of the call's block, laid out as `planner.reading.lines.call_text` does: short arguments on
+    the first line, each longer one below its key.
+    """
+    if call.kind != "write":
+        return {}
+    keys = [key for key, value in call.input.items() if isinstance(value, str) and "\n" in value]
+    sides = [side for key in keys for side in ("", *[_side(key)] * (call.input[key].count("\n") + 1))]
+    marks: dict[int, str] = {}
+    place = -1
+    for line in lines:
+        place += not line.continues
+        if 1 <= place <= len(sides) and sides[place - 1]:
+            marks[line.number] = sides[place - 1]
+    return marks
+
+
+def _side(key: str) -> str:
+    return "-" if key in _OLD_KEYS else "+" if key in _NEW_KEYS else ""
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:
-    """First, last, second, last but one, …; blank lines left out."""
-    lines = [line for line in lines if line.text.strip()]
+    """First, last, second, last but one, …"""
     half = (len(lines) + 1) // 2
     order = [line for pair in zip(lines[:half], reversed(lines), strict=False) for line in pair]
     return order[: len(lines)]
 
 
-def _said_by_header(turn: TurnEvidence, line: Line) -> bool:
-    """True for the line of a short call that its card's header repeats."""
-    return line.part == "call" and len(turn.calls) == 1 and _KEY.sub("", line.text) == turn.head
+_Scored = tuple[float, TurnEvidence, Line]
 
 
-def _take_worth(choice: _Choice, evidence: Evidence, worth: Relevance, among: set[str], limit: int) -> None:
-    """What the rules would keep, best first: the model should choose from the best there is."""
-    live = {turn_id for turn_id, turn in evidence.turns.items() if turn.turn.live}
-    shown = {turn_id: frozenset(numbers) for turn_id, numbers in choice.shown.items()}
-    picks = rank_lines(evidence, worth, choice.counter, shown, live, max(0, limit - choice.spent))
-    for pick in picks:
-        turn = evidence.turns[pick.turn_id]
-        for number in pick.numbers if pick.turn_id in among else ():
-            line = turn.lines[number - 1]
-            if line.text.strip() and not _said_by_header(turn, line):
-                choice.take(pick.turn_id, line, limit)
+def _take_best(choice: _Choice, scored: Iterable[_Scored], limit: float) -> None:
+    """The best of `scored` that fit, by score a token."""
+    by_density = sorted(
+        scored, key=lambda one: (-one[0] / (choice.counter.raw(one[2].text) + NUMBER_TOKENS), -one[1].turn.number)
+    )
+    for _, turn, line in by_density:
+        if not choice.repeats(line):
+            choice.take(turn.turn.id, line, limit)
+
+
+def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance) -> Iterator[_Scored]:
+    """Lines of results that hold what the agent wrote in a later turn; signatures and headings."""
+    written: dict[int, int] = {}
+    for turn in turns:
+        for line, held in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+            if line.part in ("assistant", "call"):
+                written |= {use.name: turn.turn.number for use in held.uses}
+    for turn in turns:
+        for line, held in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+            if line.part != "result" or not line.text.strip():
+                continue
+            names = {use.name for use in held.uses if written.get(use.name, 0) > turn.turn.number}
+            score = sum(relevance.weights[name] for name in names)
+            score += SIGNATURE_WORTH * bool(_SIGNATURE.match(_GUTTER.sub("", line.text)))
+            if score:
+                yield score, turn, line
+
+
+def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance) -> Iterator[_Scored]:
+    """All filled lines by what the evidence says they are worth."""
+    for turn in turns:
+        for line, held in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+            if line.text.strip():
+                yield held.base + sum(relevance.weights[use.name] for use in held.uses), turn, line

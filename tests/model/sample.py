@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from planner.evidence import gather_evidence
+from planner.analysis import analyze
+from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest
-from planner.reading.history import read_history
-from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
 __all__ = ["SAMPLE", "answer", "call", "plan_request"]
@@ -44,16 +43,16 @@ SAMPLE: list[dict[str, Any]] = [
 
 
 def plan_request(
-    messages: list[dict[str, Any]] = SAMPLE, task: str = "Drain the queue", **settings: Any
+    messages: list[dict[str, Any]] = SAMPLE,
+    task: str = "Drain the queue",
+    previous: CompactionPlan | None = None,
+    **settings: Any,
 ) -> PlanRequest:
-    """A request to rank the turns of `messages`."""
-    history, counter = read_history(messages), TokenCounter()
-    evidence = gather_evidence(history, counter)
-    return PlanRequest(
-        history, evidence, task, "", evidence.tokens // 4, counter, PlanSettings(**settings), 1_780_000_000.0
-    )
+    """A request to plan for `messages`."""
+    analysis = analyze(messages)
+    return PlanRequest(analysis, task, "", analysis.tokens // 4, PlanSettings(**settings), 1_780_000_000.0, previous)
 
 
-def answer(*turns: str, rest: str = "", facts: tuple[str, ...] = (), need: str = "") -> str:
+def answer(*turns: str, rest: str = "", facts: tuple[str, ...] = (), brief: tuple[str, ...] = ()) -> str:
     """What a planner model would say."""
-    return json.dumps({"need": need, "turns": list(turns), "rest": rest, "facts": list(facts)})
+    return json.dumps({"brief": list(brief), "turns": list(turns), "rest": rest, "facts": list(facts)})

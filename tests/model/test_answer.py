@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.answer import Answer, read_answer
-from planner.model.responses import last_answer
-from planner.model.scope import Scope
+from planner.model.answer import Answer, Scope, answer_in, read_answer
 from tests.model.sample import SAMPLE, answer, plan_request
 from tests.strategies import histories, texts
 
@@ -111,7 +109,7 @@ def test_nothing_an_answer_says_gets_past_what_the_turns_hold(data, messages):
         assert scope.invented(proposal.summary, int(turn_id[1:])) == []
         assert 0 <= proposal.score <= 1
     for extracted in found.facts:
-        assert extracted.quote in scope.text(int(extracted.source[1:]))
+        assert extracted.quote in scope.by_number[int(extracted.source[1:])].text
 
 
 def test_an_answer_is_found_among_words_and_when_cut_off():

@@ -4,10 +4,9 @@ import re
 
 from hypothesis import assume, given, settings
 
-from planner.model.cards import card_budget, turn_cards
-from planner.model.pieces import plan_pieces
-from planner.model.prompts import load_prompts
-from planner.model.untrusted import TAGS, one_line, safe_text
+from planner.model.cards import turn_cards
+from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
+from planner.model.question import plan_questions
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories, texts
 

@@ -33,8 +33,8 @@ def asking(client: Any = None, model: str | None = None) -> Iterator[tuple[Ask, 
     Raises:
         PlannerUnavailable: there is no usable key, or the model does not answer.
     """
-    from planner.model.clients import open_endpoint
-    from planner.model.structured import ask_structured
+    from planner.model.asking import ask_structured
+    from planner.model.client import open_endpoint
 
     cost = Cost()
     with open_endpoint(client, model, TIMEOUT_SECONDS, None) as endpoint:

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 
 from applier.cli.commands.prompts_eval import command as compare
-from applier.cli.files import write_whole
-from applier.cli.options import as_json
+from applier.cli.files import read_file, write_whole
+from applier.cli.options import as_json, part, transcript
 from applier.cli.screen import print_json, screen
+from planner.api import plan_compaction
 from planner.errors import SettingsError
 from planner.model.prompts import PROMPTS, check_prompts, load_prompts
+from planner.model.recorded import PromptReader
 
 __all__ = ["command"]
 
@@ -75,6 +77,29 @@ def copy(folder: Path) -> None:
     for name, path in load_prompts().files.items():
         write_whole(folder / f"{name}.md", path.read_text("utf-8"))
     click.echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")
+
+
+@command.command
+@transcript
+@part
+@_folder
+@click.option("--task", help="What the agent is to do now (default: the transcript's own).")
+@click.option(
+    "--target-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="R", default=0.25, show_default=True
+)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
+def render(
+    transcript: Path, part: int | None, folder: Path | None, task: str | None, target_ratio: float, output: Path | None
+) -> None:
+    """Print all that the planner model would read to plan TRANSCRIPT, and ask no model."""
+    read = read_file(transcript, part)
+    reader = PromptReader(folder)
+    plan_compaction(read.messages, task or read.task, planner=reader, target_ratio=target_ratio)
+    text = "\n\n".join(reader.texts)
+    if output:
+        write_whole(output, text)
+    else:
+        click.echo(text)
 
 
 command.add_command(compare)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import PlannerUnavailable, SettingsError
-from planner.model.untrusted import one_line
+from planner.model.prompts import one_line
 
 __all__ = ["DEFAULT_MODEL", "Endpoint", "has_credentials", "open_endpoint", "running_loop"]
 

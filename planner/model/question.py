@@ -1,0 +1,277 @@
+"""What is asked of the planner model by cards: one question, or for a large history several that run side by side.
+
+Every question knows the latest request, the task, the user's words of the whole history, and what is known of the
+turns around its own. A plan after a plan shows the new turns as cards, and of earlier ones a line each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+from planner.evidence import TurnEvidence
+from planner.model.answer import BEST_SCORE, Scope
+from planner.model.cards import Card, turn_cards, turn_head
+from planner.model.prompts import Prompts, one_line, safe_text
+from planner.plan import CompactionPlan, TurnDecision
+from planner.proposal import PlanRequest
+from planner.reading.lines import statements
+
+__all__ = ["Question", "Sizes", "earlier_plan", "latest_request", "plan_questions", "task_text", "turn_index"]
+
+TASK_CHARACTERS, TASK_OPENING = 6_000, 600
+"""A longer task is cut in its middle; of one that stands on a card anyway, this much is said again."""
+REQUEST_CHARACTERS = 1_500
+"""How much of the latest request is named; a request shorter than `SHORT_REQUEST` is shown with what it answers."""
+SHORT_REQUEST = 60
+NEIGHBOURS = 12
+"""Turns on either side of a piece that are named to it."""
+HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
+BRIEF_RATIO, BRIEF_TARGET_SHARE = 0.024, 0.5
+"""The brief takes at most this share of the history, and of the target: half of a view of 4.8 %. On six sessions a
+brief of 2.3 % answered .84 of what the continuation needed, more than any line of that size."""
+ENTRIES_RATIO = 0.006
+"""The share of its turns' tokens that the rest of an answer may take: with the brief 3 %."""
+BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 400, 300
+BRIEF_OUTPUT_SHARE = 0.6
+"""Of the output limit."""
+TOKENS_A_WORD, TOKENS_A_LINE = 3, 75
+"""Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's)."""
+EARLIER_SHARE = 0.15
+"""Of the input of a later plan, what lines of earlier turns may take."""
+LATER_FLOOR_TOKENS = 6_000
+"""A later plan may read this many tokens however little is new."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the model is told of sizes, in tokens."""
+
+    brief: int
+    entries: int
+
+    @classmethod
+    def of(cls, request: PlanRequest, turns: Sequence[TurnEvidence]) -> Sizes:
+        """For an answer about `turns`."""
+        here = sum(turn.tokens for turn in turns)
+        whole = max(1, request.evidence.tokens)
+        target = min(whole, request.target_tokens) * here // whole
+        most = int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
+        brief = min(int(here * BRIEF_RATIO), int(target * BRIEF_TARGET_SHARE), most)
+        entries = max(ENTRIES_FLOOR_TOKENS, int(here * ENTRIES_RATIO))
+        return cls(max(BRIEF_FLOOR_TOKENS, brief), min(entries, most // 2))
+
+    @property
+    def text(self) -> str:
+        """How long the answer may be, in words a model can count by."""
+        words, lines = self.brief // TOKENS_A_WORD, max(5, self.brief // TOKENS_A_LINE)
+        return (
+            f"The brief: at most {self.brief} tokens (about {words} words, {lines} lines). "
+            f"The rest of the answer: at most {self.entries} tokens."
+        )
+
+
+@dataclass(frozen=True)
+class Question:
+    """One request to the planner model."""
+
+    scope: Scope
+    """The turns it may rank."""
+    values: Mapping[str, str]
+    """What fills the places of the prompt ``plan``."""
+
+    def text(self, prompts: Prompts, notes: str = "") -> str:
+        """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
+        brief = "\n".join(part for part in (self.values["brief"], safe_text(notes)) if part)
+        return prompts.render("plan", **{**self.values, "brief": brief or "(none yet)"})
+
+
+def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[Question, ...]:
+    """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``."""
+    earlier = earlier_plan(request)
+    turns = list(request.evidence.turns.values())[earlier.history.turns - 1 if earlier else 0 :]
+    around = request.counter.text(prompts.render("system") + _question(request, [], earlier).text(prompts))
+    pieces = list(_split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens))
+    return tuple(_question(request, cards, earlier) for cards in pieces)
+
+
+def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
+    """The previous plan, if it was made for a prefix of this very history."""
+    plan = request.previous
+    if plan is None or not 1 < plan.history.turns <= len(request.history.turns):
+        return None
+    return plan if request.history.digest_at(plan.history.messages) == plan.history.digest else None
+
+
+def _cards(request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: int, *, later: bool) -> tuple[Card, ...]:
+    """Cards of `turns` within the planner's share of them, less what stands around the cards in each piece."""
+    settings = request.settings
+    floor = min(settings.planner_input_floor_tokens, LATER_FLOOR_TOKENS if later else 10**9)
+    budget = max(floor, int(sum(turn.tokens for turn in turns) * settings.planner_input_ratio))
+    pieces = 1 + budget // settings.piece_tokens
+    return turn_cards(request, turns, max(budget // 3, budget - pieces * around_tokens))
+
+
+def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
+    piece: list[Card] = []
+    tokens = 0
+    for card in cards:
+        if piece and tokens + card.tokens > most_tokens:
+            yield piece
+            piece, tokens = [], 0
+        piece.append(card)
+        tokens += card.tokens
+    if piece:
+        yield piece
+
+
+def _question(request: PlanRequest, cards: Sequence[Card], earlier: CompactionPlan | None) -> Question:
+    scope = Scope([turn for card in cards for turn in card.turns])
+    everyone = list(request.evidence.turns.values())
+    start = scope.turns[0].turn.number - 1 if cards else 0
+    stop = scope.turns[-1].turn.number if cards else 0
+    index = turn_index(request, earlier) if earlier else _heads(request, everyone[max(0, start - NEIGHBOURS) : start])
+    values = {
+        "latest": latest_request(everyone),
+        "task": task_text(request.task, scope),
+        "focus": safe_text(request.focus).strip() or "(nothing in particular)",
+        "sizes": _sizes(request, scope, last=stop == len(everyone)),
+        "user_words": _words(everyone) or "(none)",
+        "brief": safe_text(earlier.brief) if earlier else "",
+        "before": index or "(none)",
+        "cards": "\n".join(card.text for card in cards),
+        "after": _heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
+    }
+    return Question(scope, values)
+
+
+def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
+    """What the whole is, what may stay, and how long the answer may be."""
+    everyone = list(request.evidence.turns.values())
+    whole, here = sum(turn.tokens for turn in everyone), sum(turn.tokens for turn in scope.turns)
+    live = sum(turn.tokens for turn in everyone if turn.turn.live)
+    stay = min(whole, request.target_tokens)
+    sizes = Sizes.of(request, everyone if last else scope.turns)
+    text = f"The conversation has {len(everyone)} turns and {whole} tokens. What is left of it may have {stay} at most"
+    text += f", of which LIVE turns take {min(live, stay)} and the brief up to {sizes.brief}; " if live else "; "
+    text += f"about {max(0, stay - live - sizes.brief)} are left for the lines and turns you choose."
+    if here < whole:
+        part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
+        text += f" These cards are {scope.name}, {here} tokens of it; {part}."
+    return f"{text}\n{sizes.text}"
+
+
+def _heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
+    shorten = request.evidence.shown
+    return "\n".join(f"{turn.turn.id} · {turn_head(turn, HEAD_CHARACTERS, shorten)}" for turn in turns)
+
+
+def latest_request(turns: Sequence[TurnEvidence]) -> str:
+    """The newest words of the user with their turn; of a short answer, what the agent said before it, too."""
+    at = next((at for at in reversed(range(len(turns))) if _own_words(turns[at])), None)
+    if at is None:
+        return "(none)"
+    words = _own_words(turns[at])
+    text = f"{turns[at].turn.id}: {one_line(words, REQUEST_CHARACTERS)}"
+    before = next((turn for turn in reversed(turns[:at]) if _agents_words(turn)), None)
+    if len(words) > SHORT_REQUEST or before is None:
+        return text
+    return f"{before.turn.id}, the agent: {_ending(_agents_words(before), REQUEST_CHARACTERS // 2)}\n{text}"
+
+
+def _own_words(turn: TurnEvidence) -> str:
+    return "\n".join(statement.text for statement in statements(turn.user_lines)).strip()
+
+
+def _agents_words(turn: TurnEvidence) -> str:
+    return "\n".join(line.text for line in turn.lines if line.part == "assistant").strip()
+
+
+def _ending(text: str, most: int) -> str:
+    line = one_line(text, len(text) + 1)
+    return line if len(line) <= most else f"…{line[1 - most :]}"
+
+
+def _words(turns: Sequence[TurnEvidence]) -> str:
+    """What users said, the newest turns first, as far as it fits; in the order of the turns.
+
+    Of a long message what binds the agent comes first, and one message takes a quarter at most.
+    """
+    chosen: dict[tuple[int, int], str] = {}
+    room = WORDS_CHARACTERS
+    for turn in reversed(turns):
+        own = min(room, WORDS_CHARACTERS // 4)
+        room -= own
+        for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
+            place, text = (
+                (turn.turn.number, words.numbers[0]),
+                f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}",
+            )
+            if place not in chosen and words.text.strip() and len(text) < own:
+                own -= len(text) + 1
+                chosen[place] = text
+        room += own
+    return "\n".join(chosen[place] for place in sorted(chosen))
+
+
+def task_text(task: str, scope: Scope) -> str:
+    """The task; of one that stands in a turn of `scope` anyway, its beginning."""
+    words = " ".join(task.split())
+    card = next((t for t in scope.turns if t.user_lines and words in " ".join(t.text.split())), None)
+    if card is not None and len(words) > TASK_OPENING:
+        return f"{one_line(task, TASK_OPENING)} (the whole stands in {card.turn.id})"
+    text = safe_text(task).strip()
+    if len(text) > TASK_CHARACTERS:
+        half = TASK_CHARACTERS // 2
+        text = f"{text[:half].rstrip()}\n[…]\n{text[-half:].lstrip()}"
+    return text or "(not stated)"
+
+
+def turn_index(request: PlanRequest, earlier: CompactionPlan) -> str:
+    """A line for each turn that `earlier` decided, with what it decided; runs of what is gone share one.
+
+    Heads get shorter until all lines fit `EARLIER_SHARE` of what the planner may read of the new turns.
+    """
+    settings, turns = request.settings, list(request.evidence.turns.values())
+    old, new = turns[: earlier.history.turns - 1], turns[earlier.history.turns - 1 :]
+    share = sum(turn.tokens for turn in new) * settings.planner_input_ratio
+    most = max(share, LATER_FLOOR_TOKENS) * EARLIER_SHARE
+    decisions = earlier.decisions
+    text = ""
+    for characters in (120, 60, 30, 0):
+        lines = []
+        fate = partial(_fate, decisions, characters)
+        for (strategy, gone), run in groupby(old, fate):
+            members = list(run)
+            lines += (
+                [_run_line(members, strategy)] if gone else [_line(request, t, decisions, characters) for t in members]
+            )
+        text = "\n".join(lines)
+        if request.counter.text(text) <= most:
+            break
+    return text
+
+
+def _fate(decisions: Mapping[str, TurnDecision], characters: int, turn: TurnEvidence) -> tuple[str, bool]:
+    """What was decided of a turn, and whether its line may be shared with its neighbours of the same fate."""
+    decision = decisions.get(turn.turn.id)
+    strategy = decision.strategy if decision is not None else "keep"
+    return strategy, strategy in ("drop", "reference") or not characters
+
+
+def _run_line(turns: Sequence[TurnEvidence], strategy: str) -> str:
+    first, last = turns[0].turn.id, turns[-1].turn.id
+    name = first if first == last else f"{first}-{last}"
+    return f"{name} · {sum(turn.tokens for turn in turns)} tokens · {strategy}"
+
+
+def _line(request: PlanRequest, turn: TurnEvidence, decisions: Mapping[str, TurnDecision], characters: int) -> str:
+    decision = decisions.get(turn.turn.id)
+    head = f"{turn.turn.id} · {turn.tokens} tokens · {turn_head(turn, characters, request.evidence.shown)}"
+    if decision is None:
+        return head
+    gist = one_line(decision.summary, characters)
+    text = f"{head} · {decision.strategy} {round(decision.relevance_score * BEST_SCORE)}"
+    return f"{text} · {gist}" if gist else text
