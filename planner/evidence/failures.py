@@ -18,6 +18,7 @@ from planner.evidence.outcomes import (
     Verdict,
     exit_code,
     found_nothing,
+    is_wrapping,
     telling_lines,
     verdict_of_run,
 )
@@ -62,11 +63,15 @@ _REJECTED = re.compile(
     re.I,
 )
 """How hosts say that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``."""
-_TOOL_ERROR = re.compile(
-    r"\s*(?:<tool_use_error>|Error:|ERROR\b|error:|InputValidationError|String to replace not found|"
+_REFUSED_BY_TOOL = re.compile(
+    r"\s*(?:<tool_use_error>|InputValidationError|String to replace not found|"
     r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing)|"
-    r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed|"
-    r"\{\s*\"(?:error|errors)\": ?(?!null|false|\"\"|\[\]|\{\}))"
+    r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed)"
+)
+"""How tools that edit say that they did nothing: ``String to replace not found in file``."""
+_TOOL_ERROR = re.compile(
+    rf"{_REFUSED_BY_TOOL.pattern}|\s*(?:Error:|ERROR\b|error:)"
+    r"|\s*\{\s*\"errors?\": ?+(?!null|false|\"\"|\[\]|\{\})"
 )
 """How a tool's own error begins: ``Error: no such flight``, ``{"error": "denied"}``; not ``{"error": null}``."""
 _HTTP_ERROR = re.compile(
@@ -216,8 +221,10 @@ def _report(result: Sequence[Statement]) -> list[Statement]:
             ranks.setdefault(statement.text.strip(), (rank, statement))
     of_rank = [[statement for rank, statement in ranks.values() if rank == wanted] for wanted in range(len(_RANKS))]
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
-    filled = [statement for statement in result if statement.text.strip()]
-    return ranked[:REPORT_LINES] or filled[:1] + filled[-1:]
+    if all(_EXIT.search(statement.text) for statement in ranked):
+        printed = [one for one in result if one.text.strip() and one not in ranked and not is_wrapping(one.text)]
+        ranked = [*dict.fromkeys(printed[:1] + printed[-1:]), *ranked]
+    return ranked[:REPORT_LINES]
 
 
 def _refused_change(own: Sequence[Statement]) -> list[Statement]:
@@ -238,7 +245,7 @@ def _rank(text: str) -> int | None:
 
 
 _RANKS = (
-    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
+    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _REFUSED_BY_TOOL, _HTTP_ERROR),
     (_NAMED_TEST,),
     (_WANTED, _REPORT),
     (_EXIT,),
@@ -255,7 +262,7 @@ def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) ->
         return False
     if call.is_error or exit_code(result) not in (0, None):
         return True
-    if call.kind == "ask":
+    if call.kind == "ask" or said == "passed":
         return False
     if any(_REJECTED.match(line.text) for line in result[:2]) or _tool_erred(call, result):
         return True
@@ -263,9 +270,7 @@ def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) ->
         return any(_SHELL_ERROR.match(line.text) for line in result) or (
             len(result) <= SHORT_RESULT_LINES and any(_telling(line.text) for line in result)
         )
-    if said is not None or call.kind == "write":
-        return said == "failed"
-    return _complains(call, result)
+    return said == "failed" or (call.kind != "write" and _complains(call, result))
 
 
 def _tool_erred(call: Call, result: Sequence[Statement]) -> bool:
