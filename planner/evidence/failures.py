@@ -24,7 +24,7 @@ from planner.evidence.outcomes import (
 )
 from planner.reading.lines import Statement, numbers_of
 
-__all__ = ["Failures", "failures_of", "has_failed", "read_calls"]
+__all__ = ["Failures", "failures_of", "has_failed", "is_refusal", "read_calls"]
 
 REPORT_LINES = 4
 """At most this many statements of one failed result stand for it; the first of them is decisive."""
@@ -131,6 +131,10 @@ _NO_FAILURE = re.compile(
 )
 
 
+_PASSING = re.compile(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
+"""A line that tells of a test that passed, or only warns: ``(pass) fails when the file does not exist``."""
+_BARE = re.compile(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
+"""A line that says no more than that there was an error."""
 _HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
 
@@ -222,9 +226,18 @@ def _report(result: Sequence[Statement]) -> list[Statement]:
     of_rank = [[statement for rank, statement in ranks.values() if rank == wanted] for wanted in range(len(_RANKS))]
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
     if all(_EXIT.search(statement.text) for statement in ranked):
-        printed = [one for one in result if one.text.strip() and one not in ranked and not is_wrapping(one.text)]
-        ranked = [*dict.fromkeys(printed[:1] + printed[-1:]), *ranked]
+        printed = [one for one in result if one.text.strip() and one not in ranked and not _says_nothing(one.text)]
+        ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
     return ranked[:REPORT_LINES]
+
+
+def is_refusal(text: str) -> bool:
+    """True for a line in which a host says that the user refused a call."""
+    return bool(_REJECTED.match(text))
+
+
+def _says_nothing(text: str) -> bool:
+    return is_wrapping(text) or bool(_BARE.fullmatch(text))
 
 
 def _refused_change(own: Sequence[Statement]) -> list[Statement]:
@@ -236,7 +249,7 @@ def _refused_change(own: Sequence[Statement]) -> list[Statement]:
 
 def _rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
-    if _NO_FAILURE.search(text):
+    if _NO_FAILURE.search(text) or _PASSING.match(text) or _BARE.fullmatch(text):
         return None
     for rank, patterns in enumerate(_RANKS):
         if any(pattern.search(text) for pattern in patterns):
@@ -260,6 +273,7 @@ def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) ->
     """True if `call`, whose run's last word is `said`, failed: by the host's flag, its exit code, or its report."""
     if found_nothing(call, result):
         return False
+    result = [one for one in result if not one.lines[0].continues]
     if call.is_error or exit_code(result) not in (0, None):
         return True
     if call.kind == "ask" or said == "passed":
@@ -292,5 +306,6 @@ def _complains(call: Call, result: Sequence[Statement]) -> bool:
 
 def _signals(text: str) -> bool:
     """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
-    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _AT_COLUMN, _TOOL_SAYS, _REPORT))
-    return begins and not _NO_FAILURE.search(text)
+    if _PASSING.match(text) or _NO_FAILURE.search(text):
+        return False
+    return any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _AT_COLUMN, _TOOL_SAYS, _REPORT))

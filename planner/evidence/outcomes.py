@@ -28,6 +28,7 @@ _EXIT = re.compile(
     r"^\s*(?:Process exited with code|Exit code:?|Error: Exit code|exit status|exited with code|"
     r"\[?(?:The )?[Cc]ommand (?:completed|finished|exited|failed) with exit code:?|<shellId: \S+ completed with exit code)"
     r" *(-?\d{1,10})\b"
+    r"|^\s*Command .{0,160} executed with exit code (\d{1,10})\b"
     r"|^\s*\{.{0,200}\"exit_?[cC]ode\": ?(-?\d{1,10})\b|\"exit_?[cC]ode\": ?(-?\d{1,10})\b"
     r"|^\s*(?:exit(?:ed)?(?: with)?(?: code| status)|return ?code)\s*[:=]?\s*(-?\d{1,10})\b"
     r"|\[[Ee]xited with code (-?\d{1,10})\]$",
@@ -42,7 +43,7 @@ _QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 """Quoted words of a command: what stands in them chains nothing."""
 _WRAPPING = re.compile(
     r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code|Error: Exit code|"
-    r"<shellId:)"
+    r"<shellId:|Command .{0,160} executed with exit code|\[(?:The command|Command|Current|Python)[ :])"
 )
 """What a host prints around the output of a command: ``Wall time: 0.1 seconds``."""
 
