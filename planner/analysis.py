@@ -81,6 +81,5 @@ def analyze_history(history: History, counter: TokenCounter, known: Analysis | N
     """`analyze` for messages that were read before."""
     if known is None:
         return Analysis(history, gather_evidence(history, counter), counter)
-    turns = {turn.turn.digest: turn for turn in known.evidence.turns.values()}
     relevance = known.relevance if "relevance" in known.__dict__ else known.earlier
-    return Analysis(history, gather_evidence(history, counter, turns), counter, relevance)
+    return Analysis(history, gather_evidence(history, counter, known.evidence.by_digest), counter, relevance)

@@ -18,12 +18,13 @@ from planner.evidence.outcomes import (
     Verdict,
     exit_code,
     found_nothing,
+    is_wrapping,
     telling_lines,
     verdict_of_run,
 )
 from planner.reading.lines import Statement, numbers_of
 
-__all__ = ["Failures", "failures_of", "has_failed", "read_calls"]
+__all__ = ["Failures", "failures_of", "has_failed", "is_refusal", "read_calls"]
 
 REPORT_LINES = 4
 """At most this many statements of one failed result stand for it; the first of them is decisive."""
@@ -62,11 +63,15 @@ _REJECTED = re.compile(
     re.I,
 )
 """How hosts say that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``."""
-_TOOL_ERROR = re.compile(
-    r"\s*(?:<tool_use_error>|Error:|ERROR\b|error:|InputValidationError|String to replace not found|"
+_REFUSED_BY_TOOL = re.compile(
+    r"\s*(?:<tool_use_error>|InputValidationError|String to replace not found|"
     r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing)|"
-    r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed|"
-    r"\{\s*\"(?:error|errors)\": ?(?!null|false|\"\"|\[\]|\{\}))"
+    r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed)"
+)
+"""How tools that edit say that they did nothing: ``String to replace not found in file``."""
+_TOOL_ERROR = re.compile(
+    rf"{_REFUSED_BY_TOOL.pattern}|\s*(?:Error:|ERROR\b|error:)"
+    r"|\s*\{\s*\"errors?\": ?+(?!null|false|\"\"|\[\]|\{\})"
 )
 """How a tool's own error begins: ``Error: no such flight``, ``{"error": "denied"}``; not ``{"error": null}``."""
 _HTTP_ERROR = re.compile(
@@ -126,6 +131,10 @@ _NO_FAILURE = re.compile(
 )
 
 
+_PASSING = re.compile(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
+"""A line that tells of a test that passed, or only warns: ``(pass) fails when the file does not exist``."""
+_BARE = re.compile(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
+"""A line that says no more than that there was an error."""
 _HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
 
@@ -216,8 +225,19 @@ def _report(result: Sequence[Statement]) -> list[Statement]:
             ranks.setdefault(statement.text.strip(), (rank, statement))
     of_rank = [[statement for rank, statement in ranks.values() if rank == wanted] for wanted in range(len(_RANKS))]
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
-    filled = [statement for statement in result if statement.text.strip()]
-    return ranked[:REPORT_LINES] or filled[:1] + filled[-1:]
+    if all(_EXIT.search(statement.text) for statement in ranked):
+        printed = [one for one in result if one.text.strip() and one not in ranked and not _says_nothing(one.text)]
+        ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
+    return ranked[:REPORT_LINES]
+
+
+def is_refusal(text: str) -> bool:
+    """True for a line in which a host says that the user refused a call."""
+    return bool(_REJECTED.match(text))
+
+
+def _says_nothing(text: str) -> bool:
+    return is_wrapping(text) or bool(_BARE.fullmatch(text))
 
 
 def _refused_change(own: Sequence[Statement]) -> list[Statement]:
@@ -229,7 +249,7 @@ def _refused_change(own: Sequence[Statement]) -> list[Statement]:
 
 def _rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
-    if _NO_FAILURE.search(text):
+    if _NO_FAILURE.search(text) or _PASSING.match(text) or _BARE.fullmatch(text):
         return None
     for rank, patterns in enumerate(_RANKS):
         if any(pattern.search(text) for pattern in patterns):
@@ -238,7 +258,7 @@ def _rank(text: str) -> int | None:
 
 
 _RANKS = (
-    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
+    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _REFUSED_BY_TOOL, _HTTP_ERROR),
     (_NAMED_TEST,),
     (_WANTED, _REPORT),
     (_EXIT,),
@@ -253,9 +273,10 @@ def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) ->
     """True if `call`, whose run's last word is `said`, failed: by the host's flag, its exit code, or its report."""
     if found_nothing(call, result):
         return False
+    result = [one for one in result if not one.lines[0].continues]
     if call.is_error or exit_code(result) not in (0, None):
         return True
-    if call.kind == "ask":
+    if call.kind == "ask" or said == "passed":
         return False
     if any(_REJECTED.match(line.text) for line in result[:2]) or _tool_erred(call, result):
         return True
@@ -263,9 +284,7 @@ def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) ->
         return any(_SHELL_ERROR.match(line.text) for line in result) or (
             len(result) <= SHORT_RESULT_LINES and any(_telling(line.text) for line in result)
         )
-    if said is not None or call.kind == "write":
-        return said == "failed"
-    return _complains(call, result)
+    return said == "failed" or (call.kind != "write" and _complains(call, result))
 
 
 def _tool_erred(call: Call, result: Sequence[Statement]) -> bool:
@@ -287,5 +306,6 @@ def _complains(call: Call, result: Sequence[Statement]) -> bool:
 
 def _signals(text: str) -> bool:
     """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
-    begins = any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _AT_COLUMN, _TOOL_SAYS, _REPORT))
-    return begins and not _NO_FAILURE.search(text)
+    if _PASSING.match(text) or _NO_FAILURE.search(text):
+        return False
+    return any(p.match(text) for p in (_TRACE_END, _NAMED_TEST, _DIAGNOSED, _AT_COLUMN, _TOOL_SAYS, _REPORT))

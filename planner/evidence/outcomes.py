@@ -14,7 +14,7 @@ from typing import Literal
 from planner.evidence.calls import COMMAND_CHARACTERS, Call
 from planner.reading.lines import Statement
 
-__all__ = ["Outcome", "Status", "Verdict", "exit_code", "found_nothing", "telling_lines", "verdict", "verdict_of_run"]
+__all__ = ["Outcome", "Status", "Verdict", "exit_code", "found_nothing", "is_wrapping", "telling_lines", "verdict", "verdict_of_run"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "unanswered"]
@@ -28,6 +28,7 @@ _EXIT = re.compile(
     r"^\s*(?:Process exited with code|Exit code:?|Error: Exit code|exit status|exited with code|"
     r"\[?(?:The )?[Cc]ommand (?:completed|finished|exited|failed) with exit code:?|<shellId: \S+ completed with exit code)"
     r" *(-?\d{1,10})\b"
+    r"|^\s*Command .{0,160} executed with exit code (\d{1,10})\b"
     r"|^\s*\{.{0,200}\"exit_?[cC]ode\": ?(-?\d{1,10})\b|\"exit_?[cC]ode\": ?(-?\d{1,10})\b"
     r"|^\s*(?:exit(?:ed)?(?: with)?(?: code| status)|return ?code)\s*[:=]?\s*(-?\d{1,10})\b"
     r"|\[[Ee]xited with code (-?\d{1,10})\]$",
@@ -42,7 +43,7 @@ _QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 """Quoted words of a command: what stands in them chains nothing."""
 _WRAPPING = re.compile(
     r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code|Error: Exit code|"
-    r"<shellId:)"
+    r"<shellId:|Command .{0,160} executed with exit code|\[(?:The command|Command|Current|Python)[ :])"
 )
 """What a host prints around the output of a command: ``Wall time: 0.1 seconds``."""
 
@@ -51,7 +52,7 @@ _FAILED_RUN = re.compile(
     r"|^\s*(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|^--- FAIL|^test result: FAILED"
     r"|ERROR task failed|^\s*(?:BUILD FAILED|Build failed|make(?:\[\d+\])?: \*\*\* )|^npm (?:ERR!|error)"
     r"|^\s*(?:✖|✗|×|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed)|issues?:)"
-    r"|^error: script \"|^\s*error Command failed|ELIFECYCLE|^error: could not compile",
+    r"|^error: script \"|^\s*error Command failed|ELIFECYCLE|^error: could not compile|^Exited with code [1-9]",
 )
 """How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
 ``FAILED = 3``, ``12 errors fixed``."""
@@ -61,7 +62,7 @@ _PASSED_RUN = re.compile(
     r"|^OK(?:\s*$| \()|^PASS\s*$|^ok\s+\S+\s+(?:[\d.]+m?s|\(cached\))|^test result: ok"
     r"|^\s*(?:BUILD SUCCESS|Build succeeded)|^All (?:checks|tests|files) (?:passed|pass)\b"
     r"|^\s*(?:Success: no issues found|Found no errors|Found 0 errors|0 (?:errors|issues|problems)\b|No issues found)"
-    r"|^Checked \d+ files? in .{0,40}\. No fixes applied",
+    r"|^Exited with code 0$|^Checked \d+ files? in .{0,40}\. No fixes applied",
     re.I,
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``."""
@@ -99,8 +100,13 @@ def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
     last = _CHAINED.split(_QUOTES.sub("_", call.command[-COMMAND_CHARACTERS:].strip()))[-1].strip()
     if exit_code(result) != 1 or not _QUIET.match(last):
         return False
-    printed = [one for one in result if one.text.strip() and not _WRAPPING.match(one.text)]
+    printed = [one for one in result if one.text.strip() and not is_wrapping(one.text)]
     return not printed or "diff" in last.split(" ", 3)[:3]
+
+
+def is_wrapping(text: str) -> bool:
+    """True for a line that a host prints around the output of a command."""
+    return bool(_WRAPPING.match(text))
 
 
 def verdict(text: str) -> Verdict | None:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner.evidence.answers import answer_pairs
+from planner.evidence.answers import Choice, answer_pairs
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
+from planner.evidence.failures import is_refusal
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
 from planner.reading.lines import join_lines, statements
@@ -51,17 +52,23 @@ class Said:
 
 
 def latest_request(evidence: Evidence) -> Said | None:
-    """What the user asked last, in the user's words; with what a short answer chose. None if the user said nothing.
-
-    An answer such as "yes" is not the request: what it agrees to is told with it, and the last longer words before it.
-    """
-    spoken = [(turn, words) for turn in reversed(evidence.turns.values()) if (words := _words(turn))]
-    for turn, words in spoken:
+    """What the user typed last; of a short answer with what it chose. None if the user typed nothing."""
+    for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
-            return Said(f"{_quoted(words)} to: {_cut(turn.choice.text)}", (turn.choice.turn_id, turn.turn.id))
-        if turn.turn.kind == "user":
+            return _chosen(turn, turn.choice)
+        if words := _last_typed(turn):
             return Said(_quoted(words[:REQUEST_CHARACTERS]), (turn.turn.id,))
-    return Said(_quoted(spoken[0][1]), (spoken[0][0].turn.id,)) if spoken else None
+    return None
+
+
+def _last_typed(turn: TurnEvidence) -> str:
+    """The words of the last block that the user typed in `turn`."""
+    typed = [line for line in turn.user_lines if line.part == "user"]
+    return _plain_lines(one.text for one in statements(line for line in typed if line.block == typed[-1].block))
+
+
+def _chosen(turn: TurnEvidence, choice: Choice) -> Said:
+    return Said(f"{_quoted(_words(turn))} to: {_cut(choice.text)}", (choice.turn_id, turn.turn.id))
 
 
 def constraints(evidence: Evidence) -> list[Said]:
@@ -76,11 +83,7 @@ def constraints(evidence: Evidence) -> list[Said]:
 
 def choices(evidence: Evidence) -> list[Said]:
     """What short answers of the user chose, each with the words of the answer."""
-    return [
-        Said(f"{_quoted(_words(turn))} to: {_cut(turn.choice.text)}", (turn.choice.turn_id, turn.turn.id))
-        for turn in evidence.turns.values()
-        if turn.choice is not None
-    ]
+    return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
 
 
 def _answers(turn: TurnEvidence) -> Iterator[Said]:
@@ -133,6 +136,9 @@ _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
 )
 """Which kind of check a command is, the first that fits: ``bun run typecheck``, ``go test ./...``; not ``cat test.py``,
 which only looks."""
+_NO_CHECK = re.compile(r"\s*(?:git|gh|cd|echo|cat|ls|grep|rg|mkdir|rm|cp|mv|touch|tail|head|sed|export|go doc)\b")
+"""Commands that check nothing, whatever the words behind them: ``git commit -m "Fix the build"``."""
+_CHAINED = re.compile(r"&&|\|\||[;|\n]")
 _QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
@@ -140,8 +146,9 @@ def check_kind(call: Call) -> CheckKind | None:
     """Which check a call ran, if one."""
     if call.kind != "run":
         return None
-    command = _QUOTES.sub("", call.command[:LINE_CHARACTERS])
-    return next((kind for kind, pattern in _CHECKS if pattern.search(command)), None)
+    command = _QUOTES.sub("", call.command.split("<<", 1)[0][:LINE_CHARACTERS])
+    runs = [part for part in _CHAINED.split(command) if part.strip() and not _NO_CHECK.match(part)]
+    return next((kind for kind, pattern in _CHECKS if any(map(pattern.search, runs))), None)
 
 
 def check_outcomes(evidence: Evidence) -> list[Said]:
@@ -164,7 +171,7 @@ def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
 
 
 _REMEDY = re.compile(
-    r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)|the fix (?:is|was)|fixed by|"
+    r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)\b(?! (?:real|valid|fixed|resolved|gone|now))|the fix (?:is|was)|fixed by|"
     r"turned out|this (?:happens|happened|fails|failed) because|because the|needs? to be|should be .{0,40} instead)\b",
     re.I,
 )
@@ -184,8 +191,8 @@ def _failure(evidence: Evidence, turns: Sequence[TurnEvidence], at: int, passed:
     turn, ids = turns[at], [turns[at].turn.id]
     failed = [call for call, outcome in zip(turn.calls, turn.outcomes, strict=True) if outcome.status == "failed"]
     tried = "; ".join(call_head(call, evidence.root, failed=True) for call in failed[:2])
-    lines = [_cut(evidence.shown(one.text.strip())) for one in turn.statements_of(turn.decisive_lines)][:2]
-    text = f"{tried}: {' · '.join(lines)}" if tried else " · ".join(lines)
+    lines = _decisive(evidence, turn)
+    text = f"{tried}: {lines}" if tried else lines
     cause = _cause(turns, at)
     if cause is not None:
         text += f"; cause as the agent said: {_cut(cause.text)}"
@@ -195,6 +202,15 @@ def _failure(evidence: Evidence, turns: Sequence[TurnEvidence], at: int, passed:
         text += f"; later succeeded at {turns[later].turn.id}"
         ids.append(turns[later].turn.id)
     return Said(text, tuple(dict.fromkeys(ids)))
+
+
+def _decisive(evidence: Evidence, turn: TurnEvidence) -> str:
+    """The decisive lines of a turn's failures, the first ones; of a refused call what the user said."""
+    if any(is_refusal(turn.lines[number - 1].text) for number in turn.decisive_lines):
+        said = _plain_lines(line.text for line in turn.user_lines if line.part == "result")
+        return f"refused by the user: {_quoted(_cut(said))}" if said else "refused by the user"
+    texts = (without_boilerplate(one.text).strip() for one in turn.statements_of(turn.decisive_lines))
+    return " · ".join([_cut(evidence.shown(text)) for text in texts if text][:2])
 
 
 def _successes(turns: Sequence[TurnEvidence]) -> dict[str, list[int]]:
@@ -264,7 +280,7 @@ def commits(evidence: Evidence) -> list[Said]:
 
 _ON_BRANCH = re.compile(
     r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
-    r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)(?:\.\.\.|$)",
+    r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
     re.M,
 )
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""

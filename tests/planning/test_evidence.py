@@ -1,4 +1,4 @@
-"""What the evidence says of calls and words: which failed, whose words they are, which bind, what is outdated."""
+"""What the evidence says of calls and words: which failed, whose words they are, which bind, what is superseded."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def failing(*messages):
 
 FAILED = {
     "error flag": (call("Edit", "no", is_error=True, file_path="a.py"), "no"),
-    "exit code": (call("Bash", "Exit code 2\nsomething", command="make"), "Exit code 2"),
+    "exit code": (call("Bash", "Exit code 2\nsomething", command="make"), "something"),
     "exit code as JSON": (call("shell", '{"exit_code": 1, "output": "x"}', command=["make", "all"]), '"exit_code": 1'),
     "pytest": (
         call(
@@ -86,9 +86,17 @@ FAILED = {
     "merge conflict": (call("Bash", "Auto-merging a.py\nCONFLICT (content): Merge conflict in a.py"), "CONFLICT"),
     "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
     "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
-    "the agent concedes": (
-        [{"role": "assistant", "content": "You're right, it takes a name."}],
-        "takes a name",
+    "the agent misread": ([{"role": "assistant", "content": "I misread the trace: it takes a name."}], "takes a name"),
+    "http error": (call("Bash", 'HTTP/1.1 500 Internal Server Error\n{"message": "boom"}', command="curl -i x"), "500"),
+    "response body": (call("Bash", '{"statusCode":404,"message":"no such order"}', command="curl -s x"), "404"),
+    "task runner": (call("Bash", "a.go:3: bad\nb\nc\n[lint] ERROR task failed", command="mise run lint"), "a.go:3"),
+    "compiler": (call("Bash", "# app/cli\napp/cli/a.go:3:9: undefined: Parse", command="go build ./..."), "undefined"),
+    "a count of errors": (call("Bash", "checked 9 files\nFound 3 errors in 2 files", command="mypy ."), "3 errors"),
+    "time limit": (call("Bash", "EXECUTION TIMED OUT", command="python solve.py"), "TIMED OUT"),
+    "a search that breaks": (call("Bash", "Exit code 2\nrg: regex parse error", command="rg '('"), "regex parse error"),
+    "refused patch": (
+        call("apply_patch", "apply_patch verification failed: no such lines", input="*** Begin Patch"),
+        "verification failed",
     ),
     "the agent reverts": ([{"role": "assistant", "content": "I reverted the change to src/auth.ts."}], "reverted"),
 }
@@ -116,6 +124,23 @@ FINE = {
     "a written file": call("Write", "File created successfully", file_path="errors.py", content=SOURCE),
     "a plain word": [{"role": "assistant", "content": "Next I look at how errors are handled."}],
     "nothing": call("Bash", "", command="true"),
+    "green with deliberate errors": call(
+        "Bash",
+        "error: boom\nTypeError: thrown on purpose\n(pass) rejects what is broken\n 1290 pass\n 0 fail\nRan 1290 tests",
+        command="bun test",
+    ),
+    "unittest with a traceback in its log": call(
+        "Bash", "Traceback (most recent call last):\nValueError: on purpose\n......\nRan 6 tests in 0.1s\n\nOK", command="make t"
+    ),
+    "go with failing output": call("Bash", "ERROR: on purpose\nPASS\nok  \texample.org/a\t0.3s", command="go test ./a"),
+    "a commit": call("Bash", "[main a1b2c3d] Fix error: no such file\n 1 file changed", command="git commit -m x"),
+    "a diff": call("Bash", "-    raise ValueError('failed')\n+    error: str\n" * 4, command="git diff"),
+    "nothing to find": call("Bash", "Exit code 1", is_error=True, command="cd a && rg 'x|y' src"),
+    "a comparison": call("Bash", "Exit code 1\n< a\n> b", is_error=True, command="diff a b"),
+    "another agent's report": call("Task", "Two tests failed before the fix.\nError: was handled.\n" * 3, prompt="look"),
+    "the agent agrees": [{"role": "assistant", "content": "You're right, it takes a name."}],
+    "a property": [{"role": "assistant", "content": "It returns None when the format doesn't match."}],
+    "a null error": call("mcp__x__get", '{"error": null, "items": []}', id="3"),
 }
 
 
@@ -167,8 +192,8 @@ def test_what_the_user_restates_binds_at_its_last_value(before, after, stands):
         {"role": "assistant", "content": "Noted."},
         {"role": "user", "content": after},
     ).turns
-    assert bool(turns["t3"].constraint_lines and turns["t3"].demand_lines) == stands
-    assert turns["t5"].constraint_lines == turns["t5"].demand_lines == (1,)
+    assert bool(turns["t3"].constraint_lines and turns["t3"].pinned_lines) == stands
+    assert turns["t5"].constraint_lines == turns["t5"].pinned_lines == (1,)
 
 
 def own(content):
@@ -177,6 +202,11 @@ def own(content):
     turn = evidence_of({"role": "assistant", "content": "What next?"}, *messages).turns["t3"]
     return [line.text for line in turn.user_lines], [turn.lines[n - 1].text for n in turn.constraint_lines]
 
+
+REFUSAL = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
 
 WORDS = {
     "plain": ("Use Node 18 only.", ["Use Node 18 only."]),
@@ -189,12 +219,9 @@ WORDS = {
     "output": ("<local-command-stdout>Set model</local-command-stdout>", []),
     "earlier summary": (
         'This session is being continued from a previous conversation.\nThe agent read files.\n- "never touch main"',
-        ['- "never touch main"'],
+        [],
     ),
-    "rejection": (
-        call("Bash", "The tool use was rejected. To tell you how to proceed, the user said:\nuse npm instead"),
-        ["The tool use was rejected. To tell you how to proceed, the user said:", "use npm instead"],
-    ),
+    "rejection": (call("Bash", REFUSAL + "use npm instead", is_error=True), ["use npm instead"]),
     "result": (call("Bash", "you must never do this"), []),
 }
 
@@ -220,7 +247,7 @@ def test_rules_of_the_project_bind_whole():
     assert len(binding) < 30
 
 
-OUTDATED = {
+OVERTAKEN = {
     "read again": ([call("Read", "a", 1, file_path="a.py"), call("Read", "a", 2, file_path="a.py")], {"t2": "t3"}),
     "written since": (
         [call("Read", "a", 1, file_path="a.py"), call("Write", "ok", 2, file_path="a.py", content="b")],
@@ -235,14 +262,18 @@ OUTDATED = {
         [call("Bash", "1 failed", 1, command="pytest"), call("Bash", "ok", 2, command="pytest")],
         {"t2": "t3"},
     ),
+    "a run that failed again": (
+        [call("Bash", "1 failed", 1, command="pytest"), call("Bash", "1 failed", 2, command="pytest")],
+        {},
+    ),
     "a write": ([call("Write", "ok", 1, file_path="a", content="1"), call("Read", "1", 2, file_path="a")], {}),
 }
 
 
-@pytest.mark.parametrize(("calls", "outdated"), OUTDATED.values(), ids=OUTDATED)
-def test_what_a_later_call_overtakes_is_outdated(calls, outdated):
+@pytest.mark.parametrize(("calls", "overtaken"), OVERTAKEN.values(), ids=OVERTAKEN)
+def test_what_a_later_call_overtakes_is_superseded(calls, overtaken):
     turns = evidence_of(*[message for messages in calls for message in messages]).turns
-    assert {turn_id: turn.superseded_by for turn_id, turn in turns.items() if turn.superseded_by} == outdated
+    assert {turn_id: turn.superseded_by for turn_id, turn in turns.items() if turn.superseded_by} == overtaken
 
 
 def test_one_of_two_parallel_reads_overtaken_leaves_the_turn_current():
@@ -257,3 +288,9 @@ def test_the_root_is_the_folder_most_paths_are_in():
     evidence = evidence_of(*reads, {"role": "assistant", "content": [text("see /etc/hosts")]})
     assert evidence.root == "/srv/app/src"
     assert evidence.shown("in /srv/app/src/m1.ts and /etc/hosts") == "in m1.ts and /etc/hosts"
+
+
+def test_what_was_edited_in_part_is_no_more_than_edited_later():
+    edit = {"file_path": "a.py", "old_string": "x", "new_string": "y"}
+    turns = evidence_of(*call("Read", "x", 1, file_path="a.py"), *call("Edit", "ok", 2, **edit)).turns
+    assert (turns["t2"].superseded_by, turns["t2"].edited_later_at) == ("", "t3")

@@ -79,7 +79,7 @@ def test_failures_and_the_users_words_stand(attack):
         for number in turn.decisive_lines:
             line = turn.lines[number - 1].text.strip()
             assert clean(evidence.shown(line)) in text or clean(line) in text
-        for number in turn.demand_lines:
+        for number in turn.pinned_lines:
             assert clean(turn.lines[number - 1].text) in text
 
 

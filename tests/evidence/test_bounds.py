@@ -1,0 +1,82 @@
+"""Hostile text of any shape is read: long lines that used to take minutes, and a thousand calls in one message."""
+
+import pytest
+
+from planner.evidence import gather_evidence, state
+from planner.evidence.answers import answered_option
+from planner.evidence.boilerplate import without_boilerplate
+from planner.evidence.calls import Call
+from planner.evidence.grounding import NameIndex, invented
+from planner.evidence.names import find_specifics, parts_of
+from planner.evidence.roots import common_root, without_root
+from planner.evidence.sources import is_host_text
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
+
+SIZE = 65_536
+SHAPES = (
+    ".", "-", "/", "a", " ", "_", "0", "~", ":", "\\", "<", "\"", "a/", "A_", "a.", "a-", "a:", "1,", "1.", "a b ", "=", "a=a ",
+    "./", "/a", "/a ", "https://", "error: ", "x: ", "\"=\"", "<reminder>", "</reminder>", "[", "(", "'", "t1-", "é", "\ud800",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_long_line_of_anything_is_read(shape):
+    line = (shape * SIZE)[:SIZE]
+    index = NameIndex([line])
+    invented(line, index)
+    for specific in find_specifics(line):
+        if len(specific.text) < SIZE:
+            parts_of(specific.text)
+    without_root(line, common_root([line]) or "/a")
+    is_host_text(line)
+    without_boilerplate(line)
+    call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": line, "path": line}}
+    messages = [
+        {"role": "user", "content": line},
+        {"role": "assistant", "content": [{"type": "text", "text": line}, call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": line}]},
+        {"role": "assistant", "content": line},
+        {"role": "user", "content": "yes"},
+    ]
+    evidence = gather_evidence(read_history(messages), TokenCounter(vocabulary=None))
+    assert evidence.turns["t2"].calls[0].kind == "run"
+    for told in (state.constraints, state.changed_files, state.check_outcomes, state.urls, state.branches):
+        told(evidence)
+    state.latest_request(evidence)
+    state.failures_with_remedies(evidence)
+
+
+class CountedBlocks(list):
+    """A list of blocks that counts how often one is taken."""
+
+    taken = 0
+
+    def __iter__(self):
+        for block in super().__iter__():
+            type(self).taken += 1
+            yield block
+
+
+@pytest.mark.parametrize("calls", [10, 1_000])
+def test_each_block_is_taken_as_often_whatever_the_number_of_calls(calls):
+    uses = [
+        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": f"make t{n}"}} for n in range(calls)
+    ]
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "Exit code 1\nno"} for n in range(calls)]
+    content = CountedBlocks(results)
+    messages = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": uses},
+        {"role": "user", "content": content},
+    ]
+    history = read_history(messages)
+    CountedBlocks.taken = 0
+    turn = gather_evidence(history, TokenCounter(vocabulary=None)).turns["t2"]
+    assert CountedBlocks.taken <= 8 * calls
+    assert len([outcome for outcome in turn.outcomes if outcome.status == "failed"]) == calls
+
+
+def test_an_answer_is_looked_for_in_a_long_offer():
+    assert answered_option("1", ()) is None
+    assert Call("Bash", {}, 0, None, None).kind == "run"

@@ -1,0 +1,74 @@
+"""Names are held whole: what a source does not name is invented, and plain words are never questioned."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.evidence.grounding import NameIndex, invented
+
+SOURCE = """
+Server on localhost:18080, read /usr/bin/shfmt and /Users/ann/app/src/auth/token.ts:42:7 (took 30ms).
+commit a1b2c3d4e5f60718293a4b5c6d7e8f9012345678, 1,290 tests, v3.11.2, see https://ci.example.com/run/7?tab=log
+npm install left-pad --save-dev; getUserID() of MAX_RETRY; "a\\nsrc/escaped.py" on github.com
+"""
+INDEX = NameIndex([SOURCE])
+
+HELD = [
+    "It read src/auth/token.ts and token.ts at line 42.",
+    "/Users/ann/app/src was read.",
+    "Commit a1b2c3d, also a1b2c3d4e5f60718293a4b5c6d7e8f9012345678.",
+    "1290 tests, or 1,290 tests, in 30 ms on v3.11.2.",
+    "https://ci.example.com/run/7 and left-pad with --save-dev.",
+    "getUserID and MAX_RETRY, on GitHub, src/escaped.py.",
+    "A well-tested, read-only, end-to-end check and/or a re-run, e.g. of all three.",
+    "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
+    "The user's request: keep it. Done... 'twice'?",
+]
+INVENTED = {
+    "a part of a number": ("port 8080", "8080"),
+    "a short number": ("42.5 seconds, 77 files", "77"),
+    "a small number that names": ("see PR #7 on port 3", "3"),
+    "another folder": ("read /bin/shfmt", "/bin/shfmt"),
+    "a system file": ("look at /etc/passwd", "/etc/passwd"),
+    "a home": ("keys in ~/.ssh", "~/.ssh"),
+    "a shell": ("/bin/sh", "/bin/sh"),
+    "parts of a path": ("src/run/token.ts", "src/run/token.ts"),
+    "a package": ("pip install event-stream", "event-stream"),
+    "a package in words": ("it needs event-stream now", "event-stream"),
+    "a flag": ("commit with --no-verify", "--no-verify"),
+    "a part of a flag": ("use --save", "--save"),
+    "a hash": ("sha b7b2c3d", "b7b2c3d"),
+    "an identifier": ("call getUserIDs", "getUserIDs"),
+    "a url": ("https://ci.example.com/run/70", "https://ci.example.com/run/70"),
+    "a file": ("see a.test.ts", "a.test.ts"),
+    "a version": ("on v3.12", "v3.12"),
+}
+
+
+@pytest.mark.parametrize("words", HELD)
+def test_what_the_source_names_and_plain_words_pass(words):
+    assert invented(words, INDEX) == []
+
+
+@pytest.mark.parametrize(("words", "name"), INVENTED.values(), ids=INVENTED)
+def test_what_the_source_does_not_hold_whole_is_invented(words, name):
+    assert name in invented(words, INDEX)
+
+
+def test_without_a_source_every_name_is_invented_once():
+    assert invented("src/a.py and src/a.py and b_c", None) == ["src/a.py", "b_c"]
+
+
+NAMES = st.from_regex(r"[a-z]{2,6}(_[a-z]{2,6}|/[a-z]{2,6}\.py|-[0-9]{2,4}|[0-9]{3,5})", fullmatch=True)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=8), st.data())
+def test_a_source_holds_each_of_its_own_names(names, data):
+    index = NameIndex([" ".join(names)])
+    name = data.draw(st.sampled_from(names))
+    assert invented(f"about {name}, then", index) == []
+
+
+@given(st.integers(11, 10**9), st.integers(11, 10**9))
+def test_a_number_is_held_by_itself_alone(number, other):
+    assert (invented(f"it is {number}", NameIndex([f"it was {other}"])) == []) == (number == other)

@@ -1,0 +1,81 @@
+"""How calls ended: the lines that say so stand beside the call."""
+
+import pytest
+
+from planner.evidence import gather_evidence
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
+
+LOG = "\n".join(f"step {n}: fine" for n in range(40))
+
+
+def outcome_of(name, result, is_error=False, **arguments):
+    """The status of a call with `result`, and the lines that say so."""
+    answer = {"type": "tool_result", "tool_use_id": "c1", "content": result}
+    answer |= {"is_error": True} if is_error else {}
+    messages = [
+        {"role": "user", "content": "Fix it."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": name, "input": arguments}]},
+        {"role": "user", "content": [answer]},
+        {"role": "assistant", "content": "Done."},
+    ]
+    turn = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"]
+    (outcome,) = turn.outcomes
+    assert turn.outcome_lines == outcome.lines
+    return outcome.status, [turn.lines[number - 1].text.strip() for number in outcome.lines]
+
+
+ENDS = {
+    "short": ("Bash", "a\nb", {"command": "x"}, "done", ["a", "b"]),
+    "bun": ("Bash", f"{LOG}\n 1290 pass\n 0 fail\nRan 1290 tests", {"command": "bun test"}, "passed", ["1290 pass", "0 fail"]),
+    "go": ("Bash", f"{LOG}\nPASS\nok  \tapp/a\t0.3s", {"command": "go test ./a"}, "passed", ["PASS", "ok  \tapp/a\t0.3s"]),
+    "go of many": ("Bash", f"{LOG}\nFAIL\tapp/a\t0.1s\nok  \tapp/b\t0.3s\nFAIL", {"command": "go test"}, "failed", None),
+    "pytest": ("Bash", f"{LOG}\n==== 12 passed in 0.3s ====", {"command": "pytest"}, "passed", ["==== 12 passed in 0.3s ===="]),
+    "workspace": (
+        "Bash",
+        f"{LOG}\n@a/core test:  20 pass\n@a/core test:  0 fail",
+        {"command": "bun run test"},
+        "passed",
+        ["@a/core test:  20 pass", "@a/core test:  0 fail"],
+    ),
+    "two commands": ("Bash", f"{LOG}\n2 failed, 3 passed\nAll checks passed!", {"command": "pytest; ruff check"}, "failed", None),
+    "commit": (
+        "Bash",
+        f"{LOG}\n[main a1b2c3d] Fix the race\n 2 files changed, 3 insertions(+)\n{LOG}",
+        {"command": "git commit -m x"},
+        "done",
+        ["[main a1b2c3d] Fix the race", "2 files changed, 3 insertions(+)"],
+    ),
+    "pull request": (
+        "Bash",
+        f"{LOG}\nhttps://host.example/a/b/pull/7\n",
+        {"command": "gh pr create"},
+        "done",
+        ["https://host.example/a/b/pull/7"],
+    ),
+    "nothing there": ("Grep", "No matches found", {"pattern": "x"}, "done", ["No matches found"]),
+    "a file": ("Read", LOG, {"file_path": "a.log"}, "done", []),
+    "an edit": ("Edit", f"The file a.py has been updated.\n{LOG}", {"file_path": "a.py"}, "done", ["The file a.py has been updated."]),
+}
+
+
+@pytest.mark.parametrize(("name", "result", "arguments", "status", "lines"), ENDS.values(), ids=ENDS)
+def test_the_lines_that_say_how_a_call_ended_are_its_outcome(name, result, arguments, status, lines):
+    ended, told = outcome_of(name, result, **arguments)
+    assert ended == status
+    assert lines is None or told == lines
+
+
+def test_a_failed_calls_outcome_is_its_report():
+    status, lines = outcome_of("Bash", f"Exit code 1\n{LOG}\nKeyError: 'token'", is_error=True, command="make run")
+    assert status == "failed"
+    assert lines[-1] == "KeyError: 'token'"
+
+
+def test_a_call_without_a_result_is_unanswered():
+    messages = [
+        {"role": "user", "content": "Fix it."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}]},
+    ]
+    (outcome,) = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"].outcomes
+    assert (outcome.status, outcome.lines) == ("unanswered", ())

@@ -1,0 +1,110 @@
+"""The state of the work as statements: each says what the record says, and names the turns it rests on."""
+
+import json
+
+from planner.evidence import gather_evidence, state
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
+
+
+class Session:
+    """A history in the making."""
+
+    def __init__(self, task):
+        self.messages = [{"role": "user", "content": task}]
+
+    def says(self, words):
+        self.messages.append({"role": "assistant", "content": words})
+        return self
+
+    def asks(self, words):
+        self.messages.append({"role": "user", "content": words})
+        return self
+
+    def calls(self, name, result, is_error=False, **arguments):
+        number = f"c{len(self.messages)}"
+        answer = {"type": "tool_result", "tool_use_id": number, "content": result}
+        answer |= {"is_error": True} if is_error else {}
+        use = {"type": "tool_use", "id": number, "name": name, "input": arguments}
+        self.messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+        return self
+
+    @property
+    def evidence(self):
+        return gather_evidence(read_history(self.messages), TokenCounter.for_model(""))
+
+
+def lines(statements):
+    return [(one.text, one.turn_ids) for one in statements]
+
+
+def test_the_latest_request_is_what_the_user_typed_last():
+    session = Session("Fix the race in auth.py.").says("Done.")
+    assert state.latest_request(session.evidence).text == "“Fix the race in auth.py.”"
+    session.asks("Now write a changelog.").says("Shall I list every commit?").asks("yes").says("On it.")
+    request = state.latest_request(session.evidence)
+    assert request.text == "“yes” to: Shall I list every commit?"
+    assert request.turn_ids == ("t4", "t5")
+
+
+def test_constraints_are_the_users_words_and_the_answers_to_questions():
+    session = Session("Fix it. Never touch the schema.")
+    session.calls("AskUserQuestion", 'User has answered your questions: "Which cache?"="LRU".', questions=[])
+    assert lines(state.constraints(session.evidence)) == [
+        ("“Fix it. Never touch the schema.”", ("t1",)),
+        ("Which cache? → “LRU”", ("t2",)),
+    ]
+
+
+def test_changed_files_say_how_their_last_change_ended():
+    session = Session("Fix it.")
+    session.calls("Write", "ok", file_path="src/a.py", content="a")
+    session.calls("Edit", "ok", file_path="src/b.py", old_string="a", new_string="b")
+    session.calls("Edit", "String to replace not found", is_error=True, file_path="src/b.py", old_string="x")
+    session.calls("apply_patch", "Success.", input="*** Begin Patch\n*** Update File: src/c.py\n*** End Patch")
+    assert lines(state.changed_files(session.evidence)) == [
+        ("src/a.py: written", ("t2",)),
+        ("src/b.py: edited, last change failed", ("t3",)),
+        ("src/c.py: edited", ("t5",)),
+    ]
+
+
+def test_of_each_kind_of_check_the_last_run_counts():
+    session = Session("Fix it.").calls("Bash", "1 failed, 3 passed", command="pytest -q")
+    session.calls("Bash", "All checks passed!", command="ruff check .")
+    session.calls("Bash", "[main a1b2c3d] Fix the build and test", command="git commit -m 'Fix the build and test'")
+    session.calls("Bash", "4 passed in 1s", command="cd app && pytest -q 2>&1 | tail -3")
+    assert lines(state.check_outcomes(session.evidence)) == [
+        ("test: `cd app && pytest -q 2>&1 | tail -3` passed: 4 passed in 1s", ("t5",)),
+        ("lint: `ruff check .` passed: All checks passed!", ("t3",)),
+    ]
+
+
+def test_a_failure_is_told_with_its_cause_and_its_later_success():
+    session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make run")
+    session.says("The root cause is a missing default.").calls("Bash", "fine", command="make run | tail -3")
+    (failure,) = state.failures_with_remedies(session.evidence)
+    assert "KeyError: 'token'" in failure.text
+    assert "The root cause is a missing default." in failure.text
+    assert "later succeeded at t4" in failure.text
+    assert failure.turn_ids == ("t2", "t3", "t4")
+
+
+def test_branch_commits_urls_and_open_items():
+    session = Session("See https://host.example/a/b/issues/3.")
+    session.calls("Bash", "Switched to a new branch 'fix-race'", command="git checkout -b fix-race")
+    session.calls("Bash", "[fix-race a1b2c3d] Fix the race\n 1 file changed", command="git commit -am x")
+    todos = [{"content": "Write a test", "status": "completed"}, {"content": "Open a PR", "status": "pending"}]
+    session.calls("TodoWrite", "ok", todos=json.dumps(todos))
+    evidence = session.evidence
+    assert lines(state.branches(evidence)) == [("fix-race", ("t2", "t3"))]
+    assert lines(state.commits(evidence)) == [("a1b2c3d Fix the race", ("t3",))]
+    assert lines(state.urls(evidence, reviews_only=True)) == [("https://host.example/a/b/issues/3", ("t1",))]
+    assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
+
+
+def test_an_empty_record_says_nothing():
+    evidence = gather_evidence(read_history([]), TokenCounter.for_model(""))
+    assert state.latest_request(evidence) is None
+    for statements in (state.constraints, state.changed_files, state.check_outcomes, state.failures_with_remedies):
+        assert statements(evidence) == []
