@@ -93,7 +93,7 @@ def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[Question, ..
     earlier = earlier_plan(request)
     turns = list(request.evidence.turns.values())[earlier.history.turns - 1 if earlier else 0 :]
     empty = _question(request, turns, "", earlier).text(prompts)
-    around = request.counter.text(prompts.render("system") + empty)
+    around = request.counter.text(prompts.system + empty)
     pieces = _split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens)
     return tuple(
         _question(
