@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from planner.analysis import Analysis
 from planner.evidence import Evidence
@@ -19,7 +19,23 @@ from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 from planner.settings import PlanSettings
 
-__all__ = ["PlanRequest", "Planner", "Proposal", "TurnProposal"]
+__all__ = ["AgentRequest", "PlanRequest", "Planner", "Proposal", "TurnProposal"]
+
+
+@dataclass(frozen=True)
+class AgentRequest:
+    """What the agent last sent, so that its model can be asked behind the prefix that the provider has cached."""
+
+    body: Mapping[str, Any]
+    """The JSON body as it was sent, or as it is about to be, which goes on from it. Not mutated, kept nowhere."""
+    client: Any
+    """The ``anthropic`` client it was sent with."""
+    seconds_since: float
+    """Since the provider answered: a cache goes cold."""
+    path: str = "/v1/messages"
+    """With its query: ``/v1/messages?beta=true`` for beta requests."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """What was sent besides the client's own, as ``anthropic-beta``."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +52,9 @@ class PlanRequest:
     """Seconds since the epoch, for the facts' timestamps."""
     previous: CompactionPlan | None = None
     """The last plan of this session, made for a prefix of this history: a planner may read only what is new."""
+
+    agent_request: AgentRequest | None = None
+    """Set inside a session: a planner may ask the agent's own model behind its cached prefix."""
 
     @property
     def history(self) -> History:

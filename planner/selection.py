@@ -217,9 +217,7 @@ class _Selecting:
             for turn_id, numbers in lines.items():
                 turn, was = self.request.evidence.turns[turn_id], self.chosen[turn_id]
                 numbers |= excerpt_numbers(was, len(turn.lines))
-                self.chosen[turn_id] = was.model_copy(
-                    update={"strategy": "summarize", "excerpts": ranges_of(numbers)}
-                )
+                self.chosen[turn_id] = was.model_copy(update={"strategy": "summarize", "excerpts": ranges_of(numbers)})
                 left += self._raw_tokens(turn, was) - self._raw_tokens(turn, self.chosen[turn_id])
             if not taken:
                 break

@@ -26,7 +26,9 @@ _KEY = re.compile(
     re.I,
 )
 """A reply that names an option: ``2``, ``option B``, ``let's go with option 1, …``; not ``a test``, ``3 files``."""
-_ARTICLE = re.compile(r"(?:a|\d{1,2}) +(?!and\b|or\b|but\b|please\b|is\b|sounds\b|looks\b|then\b|with\b)[a-z]{2,}", re.I)
+_ARTICLE = re.compile(
+    r"(?:a|\d{1,2}) +(?!and\b|or\b|but\b|please\b|is\b|sounds\b|looks\b|then\b|with\b)[a-z]{2,}", re.I
+)
 _ALL = re.compile(r"(?:both|all(?: of (?:them|it|the above))?|everything|each|do (?:both|all))\b", re.I)
 _ASSENT = re.compile(
     r"(?:y|yes|yeah|yep|yup|ok|okay|sure|right|correct|agreed?|please(?: do)?|go(?: ahead| for it)?|do (?:it|that)|"

@@ -107,7 +107,9 @@ _SETBACK = re.compile(
 """The agent says that something is not as it was hoped: worth keeping, no failed approach by itself."""
 _RAISED = re.compile(r"^E {3,}\S")
 """What pytest says was raised."""
-_LOCATED = re.compile(r"^\s*(?:\[[\w:.-]+\] )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S")
+_LOCATED = re.compile(
+    r"^\s*(?:\[[\w:.-]+\] )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S"
+)
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
 _TOOL_SAYS = re.compile(
     r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"

@@ -41,9 +41,13 @@ SHORT_HASH = 7
 """As few characters of a hash as git prints."""
 _HASH = re.compile(rf"[0-9a-f]{{{SHORT_HASH},40}}")
 """A commit, short or long; a short one is held by the long one that it begins."""
-_NUMBERED = re.compile(r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I)
+_NUMBERED = re.compile(
+    r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I
+)
 """Words behind which a number is a name: ``port 3``, ``exit code 2``, ``PR #7``; not ``all 3``."""
-_INSTALL = re.compile(r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I)
+_INSTALL = re.compile(
+    r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
+)
 """Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
 _PROSE_PARTS = frozenset(
     "a all and anti as at auto back based be built by case cross day down driven end ex fail false first fixed for free "

@@ -70,7 +70,10 @@ _REFUSALS = (
 """Cline and its kin; OpenCode: the same in one sentence."""
 REFUSAL_CHARACTERS = 400
 """A refusal's mark stands within so much: what is further down is text that a tool returned."""
-_AFTER_ANSWER = ("\n\nNote: The user's next message may contain", "You can now continue with the user's answers in mind")
+_AFTER_ANSWER = (
+    "\n\nNote: The user's next message may contain",
+    "You can now continue with the user's answers in mind",
+)
 """Where the host goes on after the user's words."""
 _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "AskUserQuestion": ("User has answered your questions: ",),

@@ -229,7 +229,9 @@ _SHOWING = re.compile(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head|grep|rg)\b.*$|\s*2>&1\s
 
 def _retry_key(call: Call) -> str:
     """The same for a call and one that does it again: of a command what it runs, of a change the file."""
-    return f"{call.name} {call.path or _SHOWING.sub('', call.command[:LINE_CHARACTERS]) or call.subject[:LINE_CHARACTERS]}"
+    return (
+        f"{call.name} {call.path or _SHOWING.sub('', call.command[:LINE_CHARACTERS]) or call.subject[:LINE_CHARACTERS]}"
+    )
 
 
 def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
@@ -264,7 +266,9 @@ def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
     return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]
 
 
-_COMMIT = re.compile(r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M)
+_COMMIT = re.compile(
+    r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M
+)
 """What git says of a commit: ``[main a1b2c3d] Fix the race``."""
 
 

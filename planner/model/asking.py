@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from planner.model.prompts import Prompts, safe_text
 from planner.model.responses import is_refusal, response_text, response_usage, unavailable
 from planner.plan import Usage
 
-__all__ = ["Conversation", "Deadline", "Outcome", "ask_all", "ask_structured"]
+__all__ = ["Conversation", "Deadline", "Outcome", "ask_all", "ask_structured", "in_time", "reading_notes"]
 
 MOST_PARALLEL = 4
 """Questions asked at once: more would rather run into rate limits than be faster."""
@@ -40,6 +40,7 @@ MOST_PROBLEMS = 12
 """Problems sent back at once; a model mends the kind, not each one."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Conversation:
         try:
             with _instructor_quiet():
                 answer: Answer = self._create(
-                    _usable_answer(self.scope), self.prompts.render("system"), self.prompt, self.max_output_tokens
+                    _usable_answer(self.scope), self.prompts.system, self.prompt, self.max_output_tokens
                 )
                 return self._read(answer, None)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
@@ -145,7 +146,7 @@ class Conversation:
         listed = "\n".join(f"{n}. {statements[at].line}\n   {doubts[at]}" for n, at in enumerate(doubts, 1))
         try:
             mended: Mended = self._create(
-                Mended, self.prompts.render("system"), self.prompts.render("mend", statements=safe_text(listed)),
+                Mended, self.prompts.system, self.prompts.render("mend", statements=safe_text(listed)),
                 MEND_OUTPUT_TOKENS,
             )  # fmt: skip
         except Exception:  # noqa: BLE001 - the guards strike what was not mended
@@ -217,6 +218,32 @@ def ask_all(conversations: Sequence[Conversation], deadline: Deadline) -> list[O
     for thread in threads:
         thread.join(deadline.left_seconds)
     return [outcomes.get(at) or conversation.late() for at, conversation in enumerate(conversations)]
+
+
+def in_time(work: Callable[[], Result], deadline: Deadline) -> Result:
+    """What `work` returns, done in a thread of its own that is given up at the deadline.
+
+    Raises:
+        TimeoutError: it was not done in time.
+        Exception: whatever `work` raised.
+    """
+    results: list[Result] = []
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as failure:  # noqa: BLE001 - raised again below
+            failures.append(failure)
+
+    thread = Thread(target=contextvars.copy_context().run, args=(run,), name="planner model", daemon=True)
+    thread.start()
+    thread.join(deadline.left_seconds)
+    if failures:
+        raise failures[0]
+    if not results:
+        raise TimeoutError
+    return results[0]
 
 
 def reading_notes(reading: Reading, scope: Scope, *, cut_off: bool) -> tuple[str, ...]:

@@ -83,10 +83,19 @@ _Group = tuple[Sequence[TurnEvidence], str]
 
 
 def _said(turn: TurnEvidence, header: str, shorten: Callable[[str], str]) -> frozenset[int]:
-    """Numbers of the lines of calls that `header` repeats: their subject stands there in full."""
+    """Numbers of the lines of calls that `header` repeats: their subject stands there in full, and is all they say."""
     first = {line.block: line.number for line in reversed(turn.lines)}
-    subjects = {call.block: one_line(shorten(call.subject), len(call.subject) + 1) for call in turn.calls}
-    return frozenset(first[block] for block, subject in subjects.items() if block in first and subject in header)
+    return frozenset(
+        first[call.block]
+        for call in turn.calls
+        if call.block in first
+        and one_line(shorten(call.subject), len(call.subject) + 1) in header
+        and not [key for key, value in call.input.items() if key not in _SAYS_NOTHING and value != call.subject]
+    )
+
+
+_SAYS_NOTHING = ("description", "old_string", "new_string", "content")
+"""Arguments that retell the subject, or stand below the line."""
 
 
 def _headers(

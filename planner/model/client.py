@@ -17,7 +17,15 @@ from typing import Any
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model.prompts import one_line
 
-__all__ = ["DEFAULT_MODEL", "Endpoint", "has_credentials", "open_endpoint", "running_loop"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "Endpoint",
+    "for_planning",
+    "has_credentials",
+    "keys_of",
+    "open_endpoint",
+    "running_loop",
+]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
 """The current model of Claude's smallest and cheapest line (anthropic 2.11's list of models): ranking turns
@@ -145,7 +153,7 @@ def _instructor_endpoint(
         client.provider is instructor.Provider.ANTHROPIC,
         request,
         _usable_loop(loop) if isinstance(client, instructor.AsyncInstructor) else None,
-        _keys_of(client.client),
+        keys_of(client.client),
     )
 
 
@@ -157,7 +165,7 @@ def _anthropic_endpoint(
 
     _check_key(client)
     try:
-        asked = instructor.from_anthropic(_for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
+        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
     except ClientError:
         raise SettingsError(
             "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
@@ -166,7 +174,7 @@ def _anthropic_endpoint(
     return _instructor_endpoint(asked, model.removeprefix("anthropic/"), timeout_seconds, loop)
 
 
-def _for_planning(client: Any) -> Any:
+def for_planning(client: Any) -> Any:
     """`client` without middleware that is for agents only: a session's would wait for the planner it waits for."""
     every = getattr(client, "middleware", ())
     kept = [middleware for middleware in every if not getattr(middleware, "for_agents_only", False)]
@@ -184,13 +192,14 @@ def _usable_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEven
 
 def _check_key(client: Any) -> None:
     """A key that cannot stand in a header is refused before libraries put it into an error text."""
-    if any(re.search(r"[^\x21-\x7e]", key) for key in _keys_of(client)):
+    if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key holds a space, a line break or a letter that no key has: copy it "
             f"again, {RULES_CURE}"
         )
 
 
-def _keys_of(client: Any) -> tuple[str, ...]:
+def keys_of(client: Any) -> tuple[str, ...]:
+    """The keys `client` sends, for taking them out of what is said."""
     keys = (getattr(client, name, None) for name in ("api_key", "auth_token"))
     return tuple(key for key in keys if isinstance(key, str) and key)

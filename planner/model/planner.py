@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from planner.brief import brief_text, read_brief
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import open_endpoint, running_loop
+from planner.model.prefix import ask_behind_prefix, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, earlier_plan, plan_questions
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
@@ -46,9 +47,23 @@ class ModelPlanner:
         """
         deadline = Deadline.after(request.settings.timeout_seconds)
         prompts = load_prompts(self.prompts_dir)
+        behind = self._ask_behind_prefix(request, prompts, deadline)
+        if behind is not None and behind.reading is not None:
+            return merged([behind], behind.model, prompts, request, asked="prefix")
         questions = [question for question in plan_questions(request, prompts) if question.scope.to_plan]
         outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
-        return merged(outcomes, model, prompts, request)
+        return merged([*([behind] if behind else []), *outcomes], model, prompts, request)
+
+    def _ask_behind_prefix(self, request: PlanRequest, prompts: Prompts, deadline: Deadline) -> Outcome | None:
+        """What the agent's own model says behind its cached prefix; None if there is none to ask."""
+        agent = request.agent_request
+        if agent is None:
+            return None
+        why_not = why_not_prefix(agent, self.model)
+        if why_not:
+            error = PlannerUnavailable(why_not)
+            return Outcome(None, Usage(), notes=(f"not asked behind the agent's prefix: {why_not}",), error=error)
+        return ask_behind_prefix(request, agent, prompts, self.client or agent.client, self.loop, deadline)
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, request: PlanRequest, deadline: Deadline
@@ -93,7 +108,13 @@ def _brief_of(outcomes: Sequence[Outcome]) -> str:
     return brief_text(read_brief("\n".join(lines)))
 
 
-def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts, request: PlanRequest) -> Proposal:
+def merged(
+    outcomes: Sequence[Outcome],
+    model: str,
+    prompts: Prompts,
+    request: PlanRequest,
+    asked: Literal["cards", "prefix"] = "cards",
+) -> Proposal:
     """`outcomes`, in the order of the history, over what is known without them; `model` as it was asked for.
 
     Raises:
@@ -102,7 +123,7 @@ def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts, request: P
     usage = reduce(add, (outcome.usage for outcome in outcomes), Usage())
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if errors and len(errors) == len(outcomes):
-        raise PlannerUnavailable(str(errors[0]), usage)
+        raise PlannerUnavailable(str(errors[-1]), usage)
     prior, earlier = RulesPlanner().propose(request), earlier_plan(request)
     turns: dict[str, TurnProposal] = dict(prior.turns)
     turns |= _decided(earlier) if earlier else {}
@@ -117,7 +138,7 @@ def merged(outcomes: Sequence[Outcome], model: str, prompts: Prompts, request: P
         model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
         prompts=prompts.hash,
         usage=usage,
-        asked="cards" if outcomes else "rules",
+        asked=asked if outcomes else "rules",
         notes=tuple(note for outcome in outcomes for note in outcome.notes),
     )
     brief = _brief_of(whole) or (earlier.brief if earlier else "") or prior.brief

@@ -29,12 +29,13 @@ __all__ = [
 
 PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "system": frozenset(),
+        "brief": frozenset(),
+        "system": frozenset({"brief_rules"}),
         "plan": frozenset(
             {"latest", "task", "focus", "user_words", "sizes", "brief", "before", "cards", "after"},
         ),
         "mend": frozenset({"statements"}),
-        "prefix": frozenset({"latest", "task", "focus", "sizes", "brief", "index"}),
+        "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
     }
 )
 """Every prompt by name, and the variables that must stand in it."""
@@ -61,6 +62,11 @@ class Prompts:
         """``sha256:…`` over all names and texts."""
         whole = "\0".join(f"{name}\0{self.texts[name]}" for name in sorted(self.texts))
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
+
+    @property
+    def system(self) -> str:
+        """The system prompt, rules of the brief included."""
+        return self.render("system", brief_rules=self.texts["brief"])
 
     def render(self, name: str, **variables: str) -> str:
         """Prompt `name` with its places filled; what is filled in is not read for places again.

@@ -92,9 +92,15 @@ def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[Question, ..
     """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``."""
     earlier = earlier_plan(request)
     turns = list(request.evidence.turns.values())[earlier.history.turns - 1 if earlier else 0 :]
-    around = request.counter.text(prompts.render("system") + _question(request, [], earlier).text(prompts))
-    pieces = list(_split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens))
-    return tuple(_question(request, cards, earlier) for cards in pieces)
+    empty = _question(request, turns, "", earlier).text(prompts)
+    around = request.counter.text(prompts.system + empty)
+    pieces = _split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens)
+    return tuple(
+        _question(
+            request, [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards), earlier
+        )
+        for cards in pieces
+    )
 
 
 def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
@@ -127,11 +133,11 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
         yield piece
 
 
-def _question(request: PlanRequest, cards: Sequence[Card], earlier: CompactionPlan | None) -> Question:
-    scope = Scope([turn for card in cards for turn in card.turns])
-    everyone = list(request.evidence.turns.values())
-    start = scope.turns[0].turn.number - 1 if cards else 0
-    stop = scope.turns[-1].turn.number if cards else 0
+def _question(
+    request: PlanRequest, turns: Sequence[TurnEvidence], cards: str, earlier: CompactionPlan | None
+) -> Question:
+    scope, everyone = Scope(turns), list(request.evidence.turns.values())
+    start, stop = (turns[0].turn.number - 1, turns[-1].turn.number) if turns else (0, 0)
     index = turn_index(request, earlier) if earlier else _heads(request, everyone[max(0, start - NEIGHBOURS) : start])
     values = {
         "latest": latest_request(everyone),
@@ -141,7 +147,7 @@ def _question(request: PlanRequest, cards: Sequence[Card], earlier: CompactionPl
         "user_words": _words(everyone) or "(none)",
         "brief": safe_text(earlier.brief) if earlier else "",
         "before": index or "(none)",
-        "cards": "\n".join(card.text for card in cards),
+        "cards": cards,
         "after": _heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
     return Question(scope, values)

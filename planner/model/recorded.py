@@ -29,7 +29,7 @@ def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None
     """
     prompts = load_prompts(prompts_dir)
     questions = plan_questions(request, prompts)
-    return tuple(f"{prompts.render('system')}\n\n{question.text(prompts)}" for question in questions)
+    return tuple(f"{prompts.system}\n\n{question.text(prompts)}" for question in questions)
 
 
 @dataclass

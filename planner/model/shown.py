@@ -8,10 +8,11 @@ decides what survives; the model may point at any line.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from heapq import heapify, heappop, heappush
 
 from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
@@ -21,8 +22,8 @@ from planner.relevance.relevance import Relevance
 
 __all__ = ["choose_lines", "edited_lines"]
 
-NUMBER_TOKENS = 3
-"""Raw tokens of a line's number, mark and line break."""
+NUMBER_TOKENS = 2.5
+"""Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
 SHORT_RESULT_LINES, SHORT_RESULT_CHARACTERS = 3, 240
 """A result up to this size is its own outcome; one up to `DETAILS` times as large is shown before long ones."""
 DETAILS = 4
@@ -32,6 +33,10 @@ COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
 SIGNATURE_WORTH = 0.1
 """What a signature or heading counts beside the names that later turns use, each up to 1."""
+RECENT_TURNS = 8
+"""What so few turns ago was read may be used yet: what it names counts as if it were."""
+AGAIN = 0.6
+"""What a name counts each further time, against the time before."""
 REPEAT_CHARACTERS = 24
 """A longer line of a result that stands on another card already is not shown again."""
 
@@ -74,8 +79,8 @@ class _Choice:
     counter: TokenCounter
     most_per_turn: int
     in_headers: Mapping[str, frozenset[int]]
-    spent: int = 0
-    spent_by_turn: Counter[str] = field(default_factory=Counter)
+    spent: float = 0
+    spent_by_turn: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     shown: dict[str, set[int]] = field(default_factory=dict)
     results: set[str] = field(default_factory=set)
     """Texts of result lines that are shown somewhere."""
@@ -119,8 +124,8 @@ def choose_lines(
     for rank in (_Rank.USER, _Rank.AGENT, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
         take = _take_rounds if rank == _Rank.OUTCOME else _take_turns
         take(choice, [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked], limit * SHARES[rank])
-    _take_best(choice, _used_later(turns, relevance), limit * SHARES[_Rank.USED])
-    _take_best(choice, _by_relevance(turns, relevance), limit * SHARES[_Rank.REST])
+    for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
+        _take_best(choice, candidates(turns, relevance, counter), relevance.weights, limit * SHARES[rank])
     return {t.turn.id: tuple(line for line in t.lines if line.number in choice.shown.get(t.turn.id, ())) for t in turns}
 
 
@@ -198,16 +203,17 @@ def _results(turn: TurnEvidence) -> Iterator[tuple[int, bool]]:
 
 
 def _changes(turn: TurnEvidence) -> Iterator[int]:
-    """What edits put in, and the beginning of other long arguments."""
+    """What edits put in, of one that failed also what it looked for, and the beginning of other long arguments."""
     for call in turn.calls:
         lines = [line for line in turn.lines if line.block == call.block]
         if call.kind != "write":
             yield from (line.number for line in lines[:COMMAND_LINES])
             continue
         edited = edited_lines(call, lines)
-        old = {line.text.strip() for line in lines if edited.get(line.number) == "-"}
+        old = {line.text.strip(): line for line in lines if edited.get(line.number) == "-"}
         new = (line for line in lines if edited.get(line.number) == "+" and line.text.strip() not in old)
-        yield from (line.number for line in (*lines[:1], *new))
+        tried = old.values() if call.is_error else ()
+        yield from (line.number for line in (*lines[:1], *tried, *new))
 
 
 _OLD_KEYS, _NEW_KEYS = ("old_string", "old_str"), ("new_string", "new_str", "content", "file_text")
@@ -243,40 +249,60 @@ def _from_ends(lines: Sequence[Line]) -> list[Line]:
     return order[: len(lines)]
 
 
-_Scored = tuple[float, TurnEvidence, Line]
+@dataclass(frozen=True)
+class _Candidate:
+    """A line that competes for space by what it names and by what it is worth besides."""
+
+    turn: TurnEvidence
+    line: Line
+    names: frozenset[int]
+    base: float
+    cost: float
+
+    def density(self, weights: Sequence[float], shown: Mapping[int, int]) -> float:
+        """Worth a token; a name that stands on cards already counts less each time."""
+        return (self.base + sum(weights[name] * AGAIN ** shown.get(name, 0) for name in self.names)) / self.cost
 
 
-def _take_best(choice: _Choice, scored: Iterable[_Scored], limit: float) -> None:
-    """The best of `scored` that fit, by score a token."""
-    by_density = sorted(
-        scored, key=lambda one: (-one[0] / (choice.counter.raw(one[2].text) + NUMBER_TOKENS), -one[1].turn.number)
-    )
-    for _, turn, line in by_density:
-        if not choice.repeats(line):
-            choice.take(turn.turn.id, line, limit)
+def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Sequence[float], limit: float) -> None:
+    """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token."""
+    shown: dict[int, int] = defaultdict(int)
+    heap = [(-one.density(weights, shown), -one.turn.turn.number, one.line.number, one) for one in candidates]
+    heapify(heap)
+    while heap and choice.spent < limit:
+        _, number, place, one = heappop(heap)
+        density = one.density(weights, shown)
+        if heap and density < -heap[0][0]:
+            heappush(heap, (-density, number, place, one))
+        elif not choice.repeats(one.line) and choice.take(one.turn.turn.id, one.line, limit):
+            for name in one.names:
+                shown[name] += 1
 
 
-def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance) -> Iterator[_Scored]:
-    """Lines of results that hold what the agent wrote in a later turn; signatures and headings."""
+def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
+    """Lines of results with what the agent wrote in a later turn, or, read lately, may yet; signatures, headings."""
     written: dict[int, int] = {}
     for turn in turns:
-        for line, held in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):
-                written |= {use.name: turn.turn.number for use in held.uses}
+                written |= {use.name: turn.turn.number for use in own.uses}
+    last = turns[-1].turn.number if turns else 0
     for turn in turns:
-        for line, held in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        number = turn.turn.number
+        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.part != "result" or not line.text.strip():
                 continue
-            names = {use.name for use in held.uses if written.get(use.name, 0) > turn.turn.number}
-            score = sum(relevance.weights[name] for name in names)
-            score += SIGNATURE_WORTH * bool(_SIGNATURE.match(_GUTTER.sub("", line.text)))
-            if score:
-                yield score, turn, line
+            lately = last - number < RECENT_TURNS
+            names = frozenset(use.name for use in own.uses if lately or written.get(use.name, 0) > number)
+            signature = SIGNATURE_WORTH * bool(_SIGNATURE.match(_GUTTER.sub("", line.text)))
+            if names or signature:
+                yield _Candidate(turn, line, names, signature, counter.raw(line.text) + NUMBER_TOKENS)
 
 
-def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance) -> Iterator[_Scored]:
+def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
     """All filled lines by what the evidence says they are worth."""
     for turn in turns:
-        for line, held in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.text.strip():
-                yield held.base + sum(relevance.weights[use.name] for use in held.uses), turn, line
+                names = frozenset(use.name for use in own.uses)
+                yield _Candidate(turn, line, names, own.base, counter.raw(line.text) + NUMBER_TOKENS)
