@@ -91,7 +91,7 @@ def test_failures_and_the_users_demands_stand(attack):
         for number in turn.decisive_lines:
             line = turn.lines[number - 1].text.strip()
             assert unframed(evidence.shown(line)) in text or unframed(line) in text
-        for number in turn.demand_lines:
+        for number in turn.pinned_lines:
             assert unframed(turn.lines[number - 1].text) in text
 
 
