@@ -175,6 +175,10 @@ class CompactionPlan(BaseModel):
             raise ValueError(f"more than one decision for {', '.join(doubled)}")
         return self
 
+    def __eq__(self, other: object) -> bool:
+        """True if `other` says the same, wherever it came from and whatever it is bound to."""
+        return isinstance(other, CompactionPlan) and self.__dict__ == other.__dict__
+
     @property
     def bound(self) -> Bound | None:
         """What the plan was made from and how its view is laid out, while that is in memory and the plan unchanged."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import socket
 from pathlib import Path
 
@@ -12,13 +13,31 @@ SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "transcripts
 LOOPBACK = ("127.0.0.1", "::1", "localhost", b"127.0.0.1", b"localhost", "", None)
 
 settings.register_profile(
-    "compactor",
+    "same",
     parent=settings(),
     deadline=None,
     max_examples=30,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("compactor")
+settings.register_profile("random", parent=settings.get_profile("same"), derandomize=False, print_blob=True)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
+"""``same``: every run draws what the last one drew. ``random``: explores, under a seed that the header prints and
+``--hypothesis-seed`` repeats."""
+settings.load_profile(PROFILE)
+
+
+def pytest_configure(config):
+    """Give a random run a seed of its own, unless one was asked for; workers take over the first process's."""
+    if PROFILE == "random" and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def pytest_report_header(config):
+    """Say how laws are explored, so that a find can be had again."""
+    seed = config.option.hypothesis_seed
+    return f"laws: profile {PROFILE}" + (f", --hypothesis-seed={seed}" if seed is not None else "")
 
 
 class NetworkTouched(BaseException):

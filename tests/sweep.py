@@ -71,7 +71,7 @@ def sweep(messages, task, ratio, store, swept):
 def restores(plan, messages, store, swept):
     """True if every turn that the view names comes back exactly."""
     apply(plan, messages, store=store)
-    history = plan.bound_history
+    history = plan.bound_analysis.history
     key = "h" + history.digest.removeprefix("sha256:")[:8]
     for turn_id in removed(plan):
         turn = history.by_id[turn_id]

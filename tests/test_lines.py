@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,17 +63,33 @@ def test_a_call_shows_every_string_it_was_given(messages):
                 assert all(value in shown for value in block["input"].values() if isinstance(value, str))
 
 
-def test_a_long_line_is_cut_behind_a_separator():
-    first, second = lines_of("x" * 50 + ", " + "y" * 50)
-    assert (first.text, first.continues) == ("x" * 50 + ", ", False)
-    assert (second.text, second.continues) == ("y" * 50, True)
+CUTS = {
+    "at a sentence's end": (
+        "x" * 100 + ". " + "y" * 50 + ", " + "z" * 150,
+        ["x" * 100 + ". ", "y" * 50 + ", " + "z" * 150],
+    ),
+    "not behind a short sentence": ("Yes. " + "y" * 300, ["Yes. " + "y" * 235, "y" * 65]),
+    "at the last separator": ("x" * 150 + ", " + "y" * 150, ["x" * 150 + ", ", "y" * 150]),
+    "behind the next separator if it is near": ("x" * 300 + ", " + "y" * 50, ["x" * 300 + ",", " " + "y" * 50]),
+    "anywhere, if there is none": ("x" * 500, ["x" * 240, "x" * 240, "x" * 20]),
+}
+
+
+@pytest.mark.parametrize(("words", "pieces"), CUTS.values(), ids=CUTS)
+def test_a_long_line_is_cut(words, pieces):
+    assert [(line.text, line.continues) for line in lines_of(words)] == [(p, at > 0) for at, p in enumerate(pieces)]
+
+
+@pytest.mark.parametrize("length", [1, 80, 81, WRAP_CHARACTERS])
+def test_a_physical_line_is_one_line_up_to_the_wrap(length):
+    assert [line.text for line in lines_of("first\n" + "word " * 40 + "\n" + "z" * length)][-1] == "z" * length
+    assert len(lines_of("first\n" + "word " * 40 + "\n" + "z" * length)) == 3
 
 
 def test_a_range_inside_a_wrapped_line_keeps_its_bytes():
-    words = "\n".join(["first", "z" * 500, "last"])
-    lines = lines_of(words)
+    lines = lines_of("\n".join(["first", "z" * 500, "last"]))
     assert join_lines(lines[1:-1]) == "z" * 500
-    assert join_lines(lines[2:4]) == "z" * 2 * WRAP_CHARACTERS
+    assert join_lines(lines[2:4]) == "z" * (500 - WRAP_CHARACTERS)
 
 
 def test_what_servers_and_documents_say_has_lines():
@@ -108,8 +125,13 @@ def test_dense_lines_keep_how_they_are_indented_against_each_other():
     assert dense(["      if x:", "        return 1"]) == ["if x:", "  return 1"]
 
 
-def test_pieces_of_a_line_are_read_together_and_lines_are_not():
-    found = list(statements(lines_of("Never " + "x" * 120 + "\nsecond " + "word " * 60)))
-    assert found[0].text == "Never " + "x" * 120
-    assert max(len(said.text) for said in found) <= 160
-    assert [number for said in found for number in said.numbers] == list(range(1, found[-1].numbers[-1] + 1))
+def test_pieces_of_a_line_are_read_together_only_if_they_are_short_together():
+    assert [said.text for said in statements(lines_of("Never " + "x" * 120 + "\nsecond"))] == [
+        "Never " + "x" * 120,
+        "second",
+    ]
+    parts = list(statements(lines_of("second " + "word " * 200)))
+    assert "".join(said.text for said in parts) == "second " + "word " * 200
+    assert [number for said in parts for number in said.numbers] == list(
+        range(1, len(lines_of("second " + "word " * 200)) + 1)
+    )

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from planner.analysis import analyze
+from planner.api import check_plan
 from planner.errors import PlanRejected
 from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.reading.history import read_history
@@ -88,13 +90,23 @@ def test_decisions_cannot_be_changed_in_place():
         plan(turns=(KEEP, KEEP))
 
 
-def test_a_bound_plan_holds_its_history_and_writes_none_of_it():
-    bound = plan().bind(HISTORY)
-    assert bound.bound_history is HISTORY
-    assert CompactionPlan.from_json(bound.to_json()).bound_history is None
-    assert (bound.history.messages, bound.history.turns) == (5, 3)
-    assert bound.history.digest == HISTORY.digest
-    assert bound.decisions == {"t1": KEEP}
+def test_a_bound_plan_holds_what_was_read_and_writes_none_of_it():
+    analysis = analyze(make_session(3))
+    bound = check_plan(plan(), analysis)
+    loaded = CompactionPlan.from_json(bound.to_json())
+    assert bound.bound_analysis is bound.bound.analysis is analysis
+    assert (loaded.bound, loaded.bound_analysis) == (None, None)
+    assert loaded == bound
+    assert check_plan(loaded, analyze(make_session(3))) == bound
+
+
+def test_a_changed_plan_is_no_longer_bound_to_its_layout():
+    bound = check_plan(plan(), analyze(make_session(3)))
+    for change in ({"turns": bound.turns[:1]}, {"brief": "STATE\n- done (t1)"}):
+        edited = bound.model_copy(update=change)
+        assert edited.bound is None
+        assert edited.bound_analysis is bound.bound_analysis
+        assert edited != bound
 
 
 def test_usage_adds_up():

@@ -24,7 +24,7 @@ def removed(plan):
 
 
 def plan_of(history, strategies, *, target_tokens=0, model="", facts=(), **fields):
-    """A plan that says of each turn what `strategies` says: a strategy, or fields of a decision."""
+    """A plan of `history`, not yet guarded: of each turn what `strategies` says, a strategy or fields of a decision."""
     turns = tuple(
         TurnDecision(
             **{"turn_id": turn_id, "relevance_score": 0.5, **(what if isinstance(what, dict) else {"strategy": what})}
@@ -41,4 +41,4 @@ def plan_of(history, strategies, *, target_tokens=0, model="", facts=(), **field
         estimated_tokens=0,
         provenance=Provenance(planner="test"),
         **fields,
-    ).bind(history)
+    )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.view import apply, preview
-from planner import TranscriptError, plan_compaction
+from planner import PlanSettings, TokenCounter, TranscriptError, plan_compaction
 from planner.validity import check_messages
 from tests.strategies import histories, image, make_session, text
 from tests.viewed import refused, said
@@ -123,16 +123,28 @@ HUGE = {
 
 
 @pytest.mark.parametrize("huge", HUGE.values(), ids=HUGE)
-@pytest.mark.parametrize("live", [True, False])
-def test_one_huge_result_is_cut_to_the_target(huge, live):
+def test_one_huge_result_is_cut_to_the_target(huge):
     messages = [*make_session(4), {"role": "assistant", "content": [CALL]}]
     messages.append({"role": "user", "content": [{**RESULT, "content": huge}]})
-    messages += [] if live else [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
-    plan = planned(messages, target_tokens=4_000)
-    shown = preview(plan)
+    messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    shown = preview(planned(messages, target_tokens=4_000))
     assert shown.tokens_after <= 4_000
     assert refused(shown.messages) == []
-    assert ('restore_context("' in said(shown.messages)) == (shown.tokens_before > 4_000)
+    assert ("stored whole" in said(shown.messages)) == (shown.tokens_before > 4_000)
+
+
+@pytest.mark.parametrize("huge", HUGE.values(), ids=HUGE)
+def test_one_huge_live_result_is_cut_only_where_no_window_holds_it(huge):
+    messages = [*make_session(4), {"role": "assistant", "content": [CALL]}]
+    messages.append({"role": "user", "content": [{**RESULT, "content": huge}]})
+    roomy = planned(messages, target_tokens=10)
+    assert preview(roomy).messages[-1]["content"][-1] == messages[-1]["content"][-1]
+    small = planned(messages, target_tokens=10, settings=PlanSettings(window_tokens=8_000))
+    demoted = "live_demoted" in {finding.code for finding in small.findings}
+    live = TokenCounter.for_model("").messages(messages[-2:])
+    assert demoted == (live > 4_000)
+    assert ("lines left out here; stored whole as t5]" in said(preview(small).messages)) == demoted
+    assert refused(preview(small).messages) == []
 
 
 def test_hundreds_of_messages():

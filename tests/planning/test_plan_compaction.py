@@ -21,6 +21,7 @@ from planner import (
     plan_compaction_async,
     read_history,
 )
+from planner.analysis import analyze
 from planner.plan import Provenance
 from planner.proposal import Proposal
 from tests.planning.planners import Answers, Liar
@@ -43,6 +44,7 @@ def test_the_target_is_met_or_the_plan_says_why_not(messages, ratio, model):
     assert plan.estimated_tokens == counter.messages(preview(plan).messages)
     explained = [finding.problem for finding in plan.findings if finding.code == "target_unreachable"]
     assert bool(explained) == (plan.estimated_tokens > plan.target_tokens)
+    assert (plan.provenance.planner == "none") == (counter.messages(messages) <= plan.target_tokens)
     assert all(f"{plan.target_tokens} were asked for" in problem for problem in explained)
     assert [turn.turn_id for turn in plan.turns] == [turn.id for turn in read_history(messages).turns]
 
@@ -76,7 +78,7 @@ def test_a_plan_for_other_messages_is_refused_and_for_fewer_too():
         with pytest.raises(StalePlan, match="plan again"):
             apply(plan, stale)
         with pytest.raises(StalePlan, match="plan again"):
-            check_plan(plan, read_history(stale))
+            check_plan(plan, analyze(stale))
     with pytest.raises(StalePlan, match="pass the messages"):
         apply(CompactionPlan.from_json(plan.to_json()))
 
@@ -123,8 +125,9 @@ def test_a_plan_that_saves_too_little_keeps_everything():
     assert all(a is b for a, b in zip(preview(plan).messages, messages, strict=True))
 
 
-def test_a_ratio_of_one_keeps_everything():
+def test_a_history_within_the_target_asks_no_planner_and_keeps_everything():
     messages = make_session(3)
+    assert planned(messages, target_ratio=1, planner=Answers(None)).provenance.planner == "none"
     assert all(a is b for a, b in zip(preview(planned(messages, target_ratio=1)).messages, messages, strict=True))
 
 
@@ -158,7 +161,8 @@ def test_a_planner_that_lies_gets_a_sound_plan(messages, seed, ratio):
     assert refused(shown.messages, before=messages) == []
     assert shown.plan == plan
     assert plan.estimated_tokens <= max(plan.target_tokens, plan.history.tokens)
-    assert {"unknown_turn", "unsound_proposal", "invented_fact"} <= {finding.code for finding in plan.findings}
+    if plan.provenance.planner != "none":
+        assert {"unknown_turn", "unsound_proposal", "invented_fact"} <= {finding.code for finding in plan.findings}
     assert "/etc/passwd" not in said(shown.messages)
     assert CompactionPlan.from_json(plan.to_json()).to_json() == plan.to_json()
 
