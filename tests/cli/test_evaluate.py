@@ -7,7 +7,6 @@ from importlib.resources import files
 import pytest
 
 from applier.bench.samples import cuts_of_file
-from tests.loopback import KEY, Loopback
 
 
 @pytest.fixture
@@ -36,31 +35,6 @@ def test_losses_and_picture_are_given_when_asked(compactor, whole_run, folder):
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--picture", "r.svg")
     assert "  said: Please keep the public names parse_line" in ran.out
     assert (folder / "r.svg").read_text().startswith("<svg")
-
-
-def answer(body):
-    """Questions, answers or grades, as the prompt asks for them."""
-    if "exam questions" in str(body["system"]):
-        return json.dumps({"probes": [{"kind": "decision", "question": "Which parser?", "answer": "shunting-yard"}]})
-    return json.dumps({"grades": [2]} if "You grade" in str(body["system"]) else {"answers": ["shunting-yard"]})
-
-
-def test_questions_are_written_once_kept_and_graded(compactor, whole_run, folder, monkeypatch):
-    with Loopback([answer]) as server:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-        arguments = ["eval", whole_run, "--method", "newest", "--ratio", 0.1, "--probes", "probes.json"]
-        first, again = compactor(*arguments, "--json"), compactor(*arguments)
-    assert first.json["means"][0]["score"] == 1.0
-    assert first.json["usage"]["requests"] == 6
-    assert "4 requests" in again.out
-    assert "shunting-yard" in (folder / "probes.json").read_text()
-
-
-def test_questions_without_a_key_are_one_clear_line(compactor, whole_run):
-    ran = compactor("eval", whole_run, "--probes", "probes.json")
-    assert ran.code == 1
-    assert len(ran.err.splitlines()) == 1
 
 
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
