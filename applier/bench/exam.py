@@ -7,8 +7,8 @@ Answers of readers and their grades are in `answer_sheets`; nothing here asks a 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,10 +17,9 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.methods import methods_for
-from applier.bench.outcome import as_outcome
-from applier.bench.survival import one_space
-from applier.bench.texts import message_tokens, plain_text, text_tokens
+from applier.bench.cuts import own_summary
+from applier.bench.methods import NotRecorded, as_compacted, methods_for
+from applier.bench.texts import message_tokens, one_space, plain_text, text_tokens
 from planner.errors import TranscriptError
 from planner.reading.messages import Message
 
@@ -37,7 +36,6 @@ __all__ = [
     "exam_samples",
     "exam_views",
     "mean_scores",
-    "own_summary",
     "read_exams",
 ]
 
@@ -83,6 +81,15 @@ class Exam(BaseModel):
     """Name of the transcript's file, without its suffix."""
     questions: tuple[Question, ...] = Field(min_length=1)
 
+    def literal_scores(self, text: str) -> dict[int, float]:
+        """1 or 0 by number of question: whether an accepted string stands in `text`."""
+        folded = one_space(text)
+        return {question.number: float(question.stands_in(folded)) for question in self.questions}
+
+    def literal_score(self, text: str) -> float:
+        """The share of questions of which an accepted string stands in `text`."""
+        return fmean(self.literal_scores(text).values())
+
 
 @dataclass(frozen=True)
 class ExamSample:
@@ -120,15 +127,15 @@ class ExamView:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
-    def literal(self) -> dict[int, float]:
-        """1 or 0 by number of question: whether an accepted string stands in the view."""
-        folded = one_space(self.text)
-        return {question.number: float(question.stands_in(folded)) for question in self.exam.questions}
+    def scores(self) -> dict[int, float]:
+        """The literal scores by number of question."""
+        return self.exam.literal_scores(self.text)
 
     @property
     def lost(self) -> list[Question]:
         """The questions whose answers do not stand."""
-        return [question for question in self.exam.questions if not self.literal[question.number]]
+        scores = self.scores
+        return [question for question in self.exam.questions if not scores[question.number]]
 
 
 @dataclass(frozen=True)
@@ -182,34 +189,25 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
         yield ExamSample(exam, messages, transcript.task, message_tokens(messages), own_summary(path))
 
 
-def own_summary(path: Path) -> str:
-    """What the transcript's own agent kept when it compacted itself; empty where the file holds none."""
-    if path.suffix != ".json":
-        return ""
-    document = json.loads(path.read_text("utf-8"))
-    meta = document.get("meta") if isinstance(document, dict) else None
-    return str((meta or {}).get("native_compact_summary") or "")
-
-
 def exam_views(
     sample: ExamSample, names: Sequence[str], targets: Sequence[Target], model: str | None = None
 ) -> Iterator[ExamView]:
     """What the methods called `names` make of the sample's history for each target.
 
     The target ``summary`` and the method ``summary`` are left out where there is no summary, a recorded method where
-    nothing was recorded.
+    ``TRANSCRIPT@TARGET`` was not recorded.
 
     Raises:
         SettingsError: a method is not known.
     """
     if SUMMARY in names and sample.summary:
         yield _view(sample, SUMMARY, SUMMARY, sample.summary)
-    methods = methods_for(sample.exam.transcript, [name for name in names if name != SUMMARY], model)
-    for name, method in methods.items():
-        for target in targets:
-            ratio = sample.target_ratio(target)
-            if ratio:
-                result = as_outcome(method(list(sample.messages), sample.task, int(ratio * sample.tokens)))
+    for target in targets:
+        goal = int(sample.target_ratio(target) * sample.tokens)
+        methods = methods_for(f"{sample.exam.transcript}@{target}", [name for name in names if name != SUMMARY], model)
+        for name, method in methods.items() if goal else ():
+            with suppress(NotRecorded):
+                result = as_compacted(method(list(sample.messages), sample.task, goal))
                 yield _view(sample, name, target, plain_text(result.messages))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from applier.bench.outcome import Outcome
+from applier.bench.methods import CompactedList
 from applier.bench.texts import message_tokens, plain_text
 from applier.store import open_store
 from planner.layout.cache_cost import payback_calls
@@ -42,16 +42,16 @@ class Soundness:
     planner_output_ratio: float
 
 
-def measure_soundness(before: Sequence[Message], outcome: Outcome) -> Soundness:
-    """The soundness of `outcome`, made of `before`."""
-    tokens, first = message_tokens(before), _first_changed(before, outcome.messages)
+def measure_soundness(before: Sequence[Message], compacted: CompactedList) -> Soundness:
+    """The soundness of `compacted`, made of `before`."""
+    tokens, first = message_tokens(before), _first_changed(before, compacted.messages)
     prefix = message_tokens(before[:first])
-    usage = outcome.plan.provenance.usage if outcome.plan else None
+    usage = compacted.plan.provenance.usage if compacted.plan else None
     return Soundness(
-        violations=sum(violation.refused for violation in check_messages(outcome.messages)),
-        restored=_restored(read_history(before), outcome.messages),
+        violations=sum(violation.refused for violation in check_messages(compacted.messages)),
+        restored=_restored(read_history(before), compacted.messages),
         first_changed_message=first,
-        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(outcome.messages), prefix)),
+        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(compacted.messages), prefix)),
         planner_input_ratio=(usage.input_tokens if usage else 0) / max(1, tokens),
         planner_output_ratio=(usage.output_tokens if usage else 0) / max(1, tokens),
     )

@@ -1,18 +1,17 @@
 """`eval`: what survives of a person's own transcripts, as a table and as JSON."""
 
-import json
 import re
 from importlib.resources import files
 
 import pytest
 
-from applier.bench.samples import cuts_of_file
+from applier.bench.cuts import cuts_of_file
 
 
 @pytest.fixture
 def whole_run(folder):
     path = folder / "run.json"
-    path.write_bytes(files("applier.bench.example").joinpath("transcript.json").read_bytes())
+    path.write_bytes(files("applier.bench").joinpath("transcript.json").read_bytes())
     return path
 
 
@@ -31,10 +30,10 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     assert [row[2] for row in rows] == ["0.25", "0.10"]
 
 
-def test_losses_and_picture_are_given_when_asked(compactor, whole_run, folder):
-    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--picture", "r.svg")
+def test_losses_and_a_chart_are_given_when_asked(compactor, whole_run, folder):
+    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--chart", "r.svg")
     assert "  said: Please keep the public names parse_line" in ran.out
-    assert (folder / "r.svg").read_text().startswith("<svg")
+    assert (folder / "r.svg").read_text().startswith("<?xml")
 
 
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):

@@ -57,7 +57,7 @@ def hold_exams(paths: Sequence[Path], options: ExamOptions) -> None:
             done()
     missing = [name for name in options.methods if name not in {view.method for view in views}]
     if missing:
-        raise SettingsError(f"{missing[0]}: nothing recorded for any of these exams, or none has a summary")
+        raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
     notes = _round_notes(options.round_folder, views) if options.round_folder else []
     folder = options.sheets or options.round_folder
     sheets = read_sheets(folder) if folder else []
@@ -77,7 +77,7 @@ def _means(views: Sequence[ExamView], sheets: Sequence[AnswerSheet]) -> list[Exa
     closed = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is None]
     looked_up = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is not None]
     return [
-        *mean_scores("literal", [(view, view.literal) for view in views]),
+        *mean_scores("literal", [(view, view.scores) for view in views]),
         *mean_scores("graded", closed),
         *mean_scores("graded with look-ups", looked_up),
     ]

@@ -10,15 +10,13 @@ from typing import Any
 import click
 from rich.console import Console
 
+from applier.bench.chart import draw_recall
+from applier.bench.cuts import transcript_paths
+from applier.bench.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
 from applier.bench.exam import SUMMARY, Target
 from applier.bench.labels import read_labels
 from applier.bench.methods import METHODS
-from applier.bench.picture import recall_picture
-from applier.bench.run import Job, Row, evaluate_files
-from applier.bench.samples import transcript_paths
-from applier.bench.summary import Summary, summarize
 from applier.cli.commands.eval_probes import ExamOptions, hold_exams
-from applier.cli.files import write_whole
 from applier.cli.options import as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 from planner.errors import TranscriptError
@@ -59,7 +57,9 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--picture", metavar="FILE", type=click.Path(path_type=Path), help="Draw recall against size, as SVG.")
+@click.option(
+    "--chart", metavar="FILE", type=click.Path(path_type=Path), help="Draw recall against size: .svg, .png and others."
+)
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
 @click.option(
     "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
@@ -86,7 +86,7 @@ def command(
     labels: tuple[Path, ...],
     model: str | None,
     workers: int,
-    picture: Path | None,
+    chart: Path | None,
     lost: bool,
     probes: Path | None,
     round_folder: Path | None,
@@ -112,12 +112,14 @@ def command(
     ratios = tuple(target for target in targets if not isinstance(target, str))
     if len(ratios) < len(targets) or round_folder or sheets:
         raise click.UsageError("--ratio summary, --write-views and --sheets go with --probes.")
-    job = Job(tuple(methods), ratios, labels=read_labels(labels) if labels else None, quick=quick, model=model)
+    job = EvaluationJob(
+        tuple(methods), ratios, labels=read_labels(labels) if labels else None, quick=quick, model=model
+    )
     with progress("measuring", len(paths)) as done:
         rows = evaluate_files(job, paths, workers, done)
-    means = summarize(rows)
-    if picture:
-        write_whole(picture, recall_picture(means))
+    means = evaluation_means(rows)
+    if chart:
+        draw_recall(means, chart)
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
         return
@@ -143,10 +145,10 @@ COLUMNS = {
     "restored": "restored",
     "payback": "payback_calls",
 }
-"""Titles of the table with the field of `Summary` behind each."""
+"""Titles of the table with the field of `EvaluationMean` behind each."""
 
 
-def _print(means: Sequence[Summary]) -> None:
+def _print(means: Sequence[EvaluationMean]) -> None:
     shown = {title: name for title, name in COLUMNS.items() if any(getattr(mean, name) is not None for mean in means)}
     table = plain_table(*shown, right=shown.keys() - {"cut", "method"})
     for mean in means:
@@ -158,7 +160,7 @@ def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _print_lost(console: Console, row: Row) -> None:
+def _print_lost(console: Console, row: EvaluationRow) -> None:
     console.print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
     losses = {
         "lost": row.recall.lost,

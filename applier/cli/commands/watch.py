@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from applier.adapters.transcripts import Transcript
-from applier.bench.replay import Call, Replay, replay
+from applier.bench.replay import Replay, ReplayedCall, replay
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
 from applier.cli.options import as_json, part, transcript
@@ -144,7 +144,7 @@ def _json(run: Replay) -> dict[str, Any]:
     }
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: ReplayedCall) -> dict[str, Any]:
     return {
         "history_tokens": call.history_tokens,
         "sent_tokens": call.sent_tokens,
