@@ -2,6 +2,7 @@
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -31,9 +32,38 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
 
 
 def test_losses_and_a_chart_are_given_when_asked(compactor, whole_run, folder):
+    pytest.importorskip("matplotlib")
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--chart", "r.svg")
     assert "  said: Please keep the public names parse_line" in ran.out
     assert (folder / "r.svg").read_text().startswith("<?xml")
+
+
+EXAMS = Path(__file__).parents[1] / "evaluation" / "exams"
+EXAMPLES = Path(__file__).parents[1] / "example"
+
+
+def test_an_exam_is_scored_by_kind_and_says_what_is_lost(compactor):
+    arguments = ["eval", EXAMPLES / "failing.json", "--probes", EXAMS / "failing.json", "--ratio", 0.3]
+    ran = compactor(*arguments, "--method", "rules", "--method", "newest", "--lost")
+    assert ran.code == 0, ran.err
+    title, _, *rows = ran.out.splitlines()[-4:]
+    assert title.split() == "method target scored exams size score artifact failed user decision state".split()  # noqa: SIM905
+    assert [row.split()[:4] for row in rows] == [["rules", "0.30", "literal", "1"], ["newest", "0.30", "literal", "1"]]
+    assert "10 user: Which file must never be changed" in ran.out
+    means = compactor(*arguments, "--json").json["means"]
+    assert means[0]["by_kind"].keys() == {"artifact", "failed", "user", "decision", "state"}
+
+
+def test_views_for_readers_are_written_and_what_is_next_is_said(compactor, folder):
+    arguments = ["eval", EXAMPLES / "failing.json", "--probes", EXAMS / "failing.json", "--ratio", 0.3]
+    ran = compactor(*arguments, "--write-views", "round")
+    assert "1 views in round/views, 1 not answered yet" in ran.out
+    assert len(list((folder / "round" / "views").iterdir())) == 1
+
+
+@pytest.mark.parametrize("more", [["--ratio", "summary"], ["--write-views", "x"], ["--ratio", "big"], ["--ratio", 7]])
+def test_what_belongs_to_exams_is_wrong_usage_without_one(compactor, whole_run, more):
+    assert compactor("eval", whole_run, *more).code == 2
 
 
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
