@@ -30,7 +30,7 @@ __all__ = [
     "ExamMean",
     "ExamSample",
     "ExamView",
-    "Question",
+    "ExamQuestion",
     "QuestionKind",
     "Target",
     "exam_samples",
@@ -51,7 +51,7 @@ Target = float | Literal["summary"]
 """A share of the history's tokens, or the size of its agent's own summary."""
 
 
-class Question(BaseModel):
+class ExamQuestion(BaseModel):
     """One question about a history."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -79,7 +79,7 @@ class Exam(BaseModel):
 
     transcript: str
     """Name of the transcript's file, without its suffix."""
-    questions: tuple[Question, ...] = Field(min_length=1)
+    questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
         """1 or 0 by number of question: whether an accepted string stands in `text`."""
@@ -132,7 +132,7 @@ class ExamView:
         return self.exam.literal_scores(self.text)
 
     @property
-    def lost(self) -> list[Question]:
+    def lost(self) -> list[ExamQuestion]:
         """The questions whose answers do not stand."""
         scores = self.scores
         return [question for question in self.exam.questions if not scores[question.number]]
