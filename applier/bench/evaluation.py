@@ -16,7 +16,7 @@ from statistics import fmean
 from applier.bench.cuts import CUT_SHARES, Cut, CutKind, cuts_of_file
 from applier.bench.labels import Labelled, Labels, measure_labels
 from applier.bench.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
-from applier.bench.soundness import Soundness, measure_soundness
+from applier.bench.integrity import Integrity, measure_integrity
 from applier.bench.survival import NeedRecall, Survival, measure_recall, measure_survival
 from applier.bench.texts import message_tokens, text_tokens
 
@@ -48,7 +48,7 @@ class EvaluationRow:
     """Tokens of the result over tokens of the part before the cut."""
     recall: NeedRecall
     survival: Survival
-    soundness: Soundness | None
+    integrity: Integrity | None
     """None in a quick run."""
     labelled: Labelled | None
 
@@ -139,7 +139,7 @@ def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick:
         size=message_tokens(compacted.messages) / cut.tokens,
         recall=measure_recall(cut.needs, compacted.messages),
         survival=measure_survival(cut.messages, compacted.messages),
-        soundness=None if quick else measure_soundness(cut.messages, compacted),
+        integrity=None if quick else measure_integrity(cut.messages, compacted),
         labelled=measure_labels(cut.labels, compacted.messages) if cut.labels else None,
     )
 
@@ -185,14 +185,14 @@ def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
 
 
 def _mean_of(kind: CutKind, method: str, rows: Sequence[EvaluationRow]) -> EvaluationMean:
-    def sound(value: Callable[[Soundness], float | None]) -> float | None:
-        return _mean(value(row.soundness) for row in rows if row.soundness)
+    def sound(value: Callable[[Integrity], float | None]) -> float | None:
+        return _mean(value(row.integrity) for row in rows if row.integrity)
 
     failed, constraints, answers = (
         _mean(float(found) for row in rows if row.labelled for found in getattr(row.labelled, name))
         for name in ("failed", "constraints", "answers")
     )
-    checked = [row.soundness.violations for row in rows if row.soundness]
+    checked = [row.integrity.violations for row in rows if row.integrity]
     return EvaluationMean(
         kind=kind,
         method=method,

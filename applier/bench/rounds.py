@@ -15,13 +15,12 @@ from applier.bench.exam import Exam
 from applier.bench.methods import FolderPlanner, NotRecorded, compact_by
 from applier.bench.texts import message_tokens, one_space, plain_text
 from applier.session.session import Session
-from planner.evidence import Evidence, gather_evidence
+from planner.analysis import analyze
+from planner.evidence import Evidence
 from planner.layout.placeholders import clean
 from planner.plan import Usage
 from planner.proposal import Planner, PlanRequest, Proposal
-from planner.reading.history import read_history
 from planner.reading.messages import Message
-from planner.reading.tokens import TokenCounter
 
 __all__ = ["AnsweredRounds", "CompactionRound", "CompactionRounds", "MeteredPlanner", "compact_in_rounds"]
 
@@ -153,7 +152,7 @@ def _round(
     messages: Sequence[Message], sent: Sequence[Message], early: _EarlyLines, planner_input_tokens: int
 ) -> CompactionRound:
     text = one_space(plain_text(sent))
-    evidence = gather_evidence(read_history(messages), TokenCounter.for_model())
+    evidence = analyze(messages).evidence
     demands, failures = (
         (sum(line in text for line in _shown(evidence, lines)), len(lines)) for lines in (early.demands, early.failures)
     )
@@ -169,7 +168,7 @@ class _EarlyLines:
 
 
 def _early_lines(messages: Sequence[Message]) -> _EarlyLines:
-    turns = list(gather_evidence(read_history(messages), TokenCounter.for_model()).turns.values())
+    turns = list(analyze(messages).evidence.turns.values())
     early = turns[: int(len(turns) * EARLIEST_SHARE)]
     demands = [turn.lines[number - 1].text for turn in early for number in turn.constraint_lines]
     failures = [turn.lines[number - 1].text for turn in early for number in turn.failure_lines]

@@ -51,8 +51,8 @@ def cuts(short_is_enough):
 def test_the_rules_planner_is_measured_whole_on_every_cut(cuts):
     rows = evaluate({"rules": find_method("rules")}, cuts, [0.9, 0.5], quick=False)
     assert len(rows) == len(cuts) * 2
-    assert {row.soundness.violations for row in rows} == {0}
-    assert {row.soundness.restored for row in rows} == {1.0}
+    assert {row.integrity.violations for row in rows} == {0}
+    assert {row.integrity.restored for row in rows} == {1.0}
     assert {row.survival.failures_kept for row in rows} == {1.0}
 
 
@@ -111,5 +111,5 @@ def test_presets_stay_within_the_target_and_lose_nothing(preset, short_is_enough
     (cut,) = cut_transcript("job", [*past, {"role": "assistant", "content": "src/auth.ts refresh( 840"}], "", (0.99,))
     (row,) = evaluate({preset: find_method(f"preset:{preset}")}, [cut], [0.5], quick=False)
     assert row.size <= 0.5
-    assert row.soundness.violations == 0
+    assert row.integrity.violations == 0
     assert row.survival.failures_kept == row.survival.demands_kept == 1

@@ -17,7 +17,7 @@ from planner.reading.history import History, Turn, read_history
 from planner.reading.messages import Message, blocks, message_digest, to_json
 from planner.validity import check_messages
 
-__all__ = ["Soundness", "measure_soundness"]
+__all__ = ["Integrity", "measure_integrity"]
 
 _NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
 _POINTER = re.compile(r'restore_context\("(?:(h[0-9a-f]{8,64}):)?t(\d+)"\)')
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"t(\d+)(?:-t?(\d+))?")
 
 
 @dataclass(frozen=True)
-class Soundness:
+class Integrity:
     """Numbers to decide by, besides what survives."""
 
     violations: int
@@ -42,12 +42,12 @@ class Soundness:
     planner_output_ratio: float
 
 
-def measure_soundness(before: Sequence[Message], compacted: CompactedList) -> Soundness:
-    """The soundness of `compacted`, made of `before`."""
+def measure_integrity(before: Sequence[Message], compacted: CompactedList) -> Integrity:
+    """The integrity of `compacted`, made of `before`."""
     tokens, first = message_tokens(before), _first_changed(before, compacted.messages)
     prefix = message_tokens(before[:first])
     usage = compacted.plan.provenance.usage if compacted.plan else None
-    return Soundness(
+    return Integrity(
         violations=sum(violation.refused for violation in check_messages(compacted.messages)),
         restored=_restored(read_history(before), compacted.messages),
         first_changed_message=first,
