@@ -16,15 +16,16 @@ PACKAGES = ("planner", "applier")
 
 ONLY_IN = {
     "instructor": ("planner.model",),
-    "anthropic": ("planner.model", "applier.adapters.frameworks", "applier.bench.example", "applier.bench.probes"),
-    "langchain": ("applier.adapters.frameworks.langchain_", "applier.bench.peers"),
-    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.bench.peers"),
+    "anthropic": ("planner.model", "applier.adapters.frameworks"),
+    "langchain": ("applier.adapters.frameworks.langchain_", "applier.bench.baselines"),
+    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.bench.baselines"),
     "langgraph": ("applier.adapters.frameworks.langchain_",),
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
-    "headroom": ("applier.bench.peers",),
+    "headroom": ("applier.bench.baselines",),
+    "matplotlib": ("applier.bench.chart",),
     "opentelemetry": ("applier.session.telemetry",),
     "psycopg": ("applier.store",),
-    "rich": ("applier.cli", "applier.bench", "applier.bench.sessions"),
+    "rich": ("applier.cli", "applier.bench.__main__"),
     "click": ("applier.cli",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
@@ -114,6 +115,18 @@ def test_libraries_are_imported_only_where_they_belong():
         if not name.startswith(ONLY_IN[library])
     }
     assert guilty == set()
+
+
+MEASURING = ("eval_probes", "evaluate", "prompts_eval", "watch")
+"""Commands that measure; `demo` only takes its transcript from there, as data."""
+
+
+def test_only_commands_that_measure_import_what_measures():
+    allowed = {f"applier.cli.commands.{command}" for command in MEASURING}
+    importers = {name for name in MODULES for found in imported(name) if is_below(found, "applier.bench")} - {
+        name for name in MODULES if is_below(name, "applier.bench")
+    }
+    assert importers <= allowed
 
 
 def test_validity_lives_apart_from_what_builds_lists():

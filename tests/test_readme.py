@@ -39,7 +39,7 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 def test_python_runs(tmp_path, monkeypatch):
-    whole = json.loads(files("applier.bench.example").joinpath("transcript.json").read_text("utf-8"))
+    whole = json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
     names = {"messages": whole["messages"][:41], "task": whole["task"]}
     with Loopback(["Done."]) as server:
         monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "store.db"))

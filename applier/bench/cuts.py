@@ -1,28 +1,39 @@
-"""Where a transcript is cut for the measure, and what its agent needed from before the cut.
+"""The samples of a run: transcripts, where each is cut, and what its agent needed from before the cut.
 
-The compactor is shown the part before the cut only; what is needed is read from the part after it.
+A method is shown the part before the cut only; what is needed is read from the part after it. Labels made by reading
+and the agent's own summary come with a cut where there are any.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+from applier.adapters.transcripts import read_transcript
 from applier.bench.labels import Labels
 from applier.bench.specifics import occurrences, path_splits, specifics, stands
 from applier.bench.texts import agent_values, message_tokens, pieces, plain_text
-from planner.reading.messages import Message
+from planner.reading.messages import Message, blocks
 
 __all__ = [
     "CUT_SHARES",
+    "LEAST_NEEDS",
     "LEAST_PREFIX_TOKENS",
     "WINDOW_CHARACTERS",
     "Cut",
     "Need",
+    "context_words",
     "cut_points",
+    "cut_transcript",
+    "cuts_of_file",
     "find_needs",
+    "own_summary",
+    "placings",
+    "transcript_paths",
 ]
 
 CUT_SHARES = (0.5, 0.8)
@@ -32,8 +43,15 @@ LEAST_PREFIX_TOKENS = 15_000
 WINDOW_CHARACTERS = 60
 """How far around a specific its context reaches, either side."""
 
+LEAST_NEEDS = 8
+"""A cut after which the agent needed less says nothing and is left out."""
+
 _CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
+"""``session``, ``läuft``; not ``x1`` or ``to``."""
 _BARE_VALUE = re.compile(r"[\d.,:\-]+|[a-z]+")
+"""An argument that says nothing of where it is from: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
+_PIECE = re.compile(r"(.+-s)(\d+)")
+"""The name of one piece of a session that its own agent compacted: ``NAME-s0``, ``NAME-s1``; not ``NAME``."""
 
 
 CutKind = Literal["cut", "labelled", "own summary"]
@@ -68,6 +86,71 @@ class Cut:
     labels: Labels | None = None
     own_summary: str = ""
     """What the transcript's own agent kept of `messages`."""
+
+
+def transcript_paths(places: Iterable[Path]) -> list[Path]:
+    """The transcript files among and in `places`, sorted within each folder."""
+    return [found for place in places for found in (_inside(place) if place.is_dir() else [place])]
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jsonl"))
+
+
+def cuts_of_file(
+    path: Path, shares: Sequence[float] = CUT_SHARES, labels: Mapping[str, Labels] | None = None
+) -> list[Cut]:
+    """All cuts of one transcript file: at `shares`, at its label's place, and where its own agent compacted it."""
+    transcript = read_transcript(path)
+    cuts = cut_transcript(path.stem, transcript.messages, transcript.task, shares)
+    known = (labels or {}).get(path.stem)
+    if known:
+        labelled = _cut(path.stem, transcript.messages, known.cut, transcript.task)
+        cuts.append(replace(labelled, kind="labelled", labels=known))
+    return [*cuts, *_compacted_itself(path, transcript.messages, transcript.task)]
+
+
+def cut_transcript(
+    name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
+) -> list[Cut]:
+    """The cuts of one transcript that are worth measuring."""
+    cuts = [_cut(name, messages, point, task) for point in cut_points(messages, shares)]
+    return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
+
+
+def _cut(name: str, messages: Sequence[Message], point: int, task: str) -> Cut:
+    before = tuple(messages[:point])
+    after = tuple(messages[point:])
+    return Cut(f"{name}@{point}", task, before, after, message_tokens(before), find_needs(before, after, task))
+
+
+def _compacted_itself(path: Path, messages: Sequence[Message], task: str) -> list[Cut]:
+    """The place where the agent compacted this piece itself: the next piece, without the summary, is the future."""
+    piece = _PIECE.fullmatch(path.stem)
+    follower = path.with_name(f"{piece[1]}{int(piece[2]) + 1}{path.suffix}") if piece else path
+    if follower == path or path.suffix != ".json" or not follower.is_file():
+        return []
+    summary = own_summary(path)
+    if not summary:
+        return []
+    after = [m for m in read_transcript(follower).messages if not _says(m, summary)]
+    needs = find_needs(messages, after, task)
+    before, tokens = tuple(messages), message_tokens(messages)
+    own = Cut(path.stem, task, before, tuple(after), tokens, needs, kind="own summary", own_summary=summary)
+    return [own] if needs else []
+
+
+def own_summary(path: Path) -> str:
+    """What the transcript's own agent kept when it compacted itself; empty where the file holds none."""
+    if path.suffix != ".json":
+        return ""
+    document = json.loads(path.read_text("utf-8"))
+    meta = document.get("meta") if isinstance(document, dict) else None
+    return str((meta or {}).get("native_compact_summary") or "")
+
+
+def _says(message: Message, text: str) -> bool:
+    return any(text[:200] in str(block.get("text") or "") for block in blocks(message))
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from applier.bench.survival import one_space
-from applier.bench.texts import plain_text
+from applier.bench.texts import one_space, plain_text
 from planner.errors import TranscriptError
 from planner.reading.messages import Message
 
-__all__ = ["FailedApproach", "Labelled", "Labels", "Question", "measure_labels", "read_labels"]
+__all__ = ["FailedApproach", "Labelled", "LabelledQuestion", "Labels", "measure_labels", "read_labels"]
 
 
 class _Label(BaseModel):
@@ -30,7 +29,7 @@ class FailedApproach(_Label):
     """Literal words of how it ended."""
 
 
-class Question(_Label):
+class LabelledQuestion(_Label):
     """What somebody continuing the work would ask."""
 
     question: str
@@ -50,7 +49,7 @@ class Labels(BaseModel):
     failed: tuple[FailedApproach, ...] = ()
     constraints: tuple[str, ...] = ()
     """The user's words."""
-    questions: tuple[Question, ...] = ()
+    questions: tuple[LabelledQuestion, ...] = ()
 
 
 @dataclass(frozen=True)

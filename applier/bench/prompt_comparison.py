@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from applier.bench.compactor import compact_by
 from applier.bench.cuts import Cut
-from applier.bench.outcome import Outcome
-from applier.bench.run import Row, measured
+from applier.bench.evaluation import EvaluationRow, measured
+from applier.bench.methods import CompactedList, FolderPlanner, compact_by
 from applier.bench.specifics import occurrences
-from applier.bench.survival import one_space
-from applier.bench.texts import pieces
+from applier.bench.texts import one_space, pieces
 from planner.errors import SettingsError
 from planner.model import ModelPlanner
-from planner.model.recorded import RecordedPlanner
 from planner.proposal import Planner
 from planner.reading.history import History, read_history
 
@@ -51,14 +48,8 @@ class PromptVariant:
         """What plans `cut` by these prompts; None where answers were recorded, but none for `cut`."""
         if self.answers is None:
             return ModelPlanner(client=self.client, model=self.model, prompts_dir=self.prompts_dir)
-        single = self.answers / f"{cut.name}.answer.txt"
-        several = sorted(self.answers.glob(f"{_literal(cut.name)}.answer-*.txt"))
-        files = [single] if single.is_file() else several
-        return RecordedPlanner([file.read_text("utf-8") for file in files], self.prompts_dir) if files else None
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+        recorded = FolderPlanner(self.answers, cut.name, self.prompts_dir)
+        return recorded if recorded.answers else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ class Difference:
 class PromptComparison:
     """Both variants on every cut."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[EvaluationRow, ...]
     """The first variant's, the second's and the rules planner's, cut by cut."""
     differences: tuple[Difference, ...]
 
@@ -101,7 +92,7 @@ def compare_prompts(
     """
     if first.name == second.name:
         raise SettingsError(f"{first.name}: compared with itself: name two folders of prompts, or of answers")
-    rows: list[Row] = []
+    rows: list[EvaluationRow] = []
     differences: list[Difference] = []
     for cut in cuts:
         one, other = first.planner(cut), second.planner(cut)
@@ -117,11 +108,11 @@ def compare_prompts(
     return PromptComparison(tuple(rows), tuple(differences))
 
 
-def _planned(cut: Cut, ratio: float, planner: Planner | str) -> Outcome:
+def _planned(cut: Cut, ratio: float, planner: Planner | str) -> CompactedList:
     return compact_by(cut.messages, cut.task, int(ratio * cut.tokens), planner=planner)
 
 
-def _differences(cut: Cut, one: Row, other: Row) -> Iterator[Difference]:
+def _differences(cut: Cut, one: EvaluationRow, other: EvaluationRow) -> Iterator[Difference]:
     history = read_history(cut.messages)
     for keeper, loser in ((one, other), (other, one)):
         kept_too = _lost(keeper)
@@ -131,7 +122,7 @@ def _differences(cut: Cut, one: Row, other: Row) -> Iterator[Difference]:
                 yield Difference(cut.name, keeper.method, what, turn_id, line)
 
 
-def _lost(row: Row) -> dict[str, None]:
+def _lost(row: EvaluationRow) -> dict[str, None]:
     """Everything `row` lost: specifics (also those without their context), failures, words of the user."""
     parts = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     return dict.fromkeys(what for part in parts for what in part)
@@ -141,7 +132,7 @@ def _last_place(history: History, what: str) -> tuple[str, str]:
     for turn in reversed(history.turns):
         for _, text in reversed(list(pieces(history.messages_of(turn)))):
             for line in reversed(text.splitlines()):
-                if occurrences(what, one_space(line)):
-                    at = occurrences(what, one_space(line))[0]
+                at = next(occurrences(what, one_space(line)), None)
+                if at is not None:
                     return turn.id, one_space(line)[max(0, at - SHOWN_CHARACTERS // 2) :][:SHOWN_CHARACTERS]
     return "", ""

@@ -1,14 +1,18 @@
 """Feeds a transcript turn by turn through a session, as an agent would have: what would have been sent.
 
-Simulates calls, prices and the clock; calls no model. Checks every list that it gets.
+Simulates calls, prices and the clock; calls no model. Checks every list that it gets, and counts how much of what the
+agent's next message takes from the past stood in it: the bill alone says nothing, the cheapest context is an empty one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from applier.bench.cuts import placings
+from applier.bench.specifics import specifics, stands
+from applier.bench.texts import agent_values, plain_text
 from applier.session.events import Event
 from applier.session.outgoing import first_difference
 from applier.session.presets import Preset
@@ -23,14 +27,14 @@ from planner.reading.messages import blocks, plain_message
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
 
-__all__ = ["Call", "Replay", "replay", "replay_calls"]
+__all__ = ["Replay", "ReplayedCall", "count_needs", "replay", "replay_calls"]
 
 SECONDS_PER_CALL = 15.0
 """How long an agent takes from one call to the next, the tool's run included."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReplayedCall:
     """One simulated call of the agent."""
 
     history_messages: int
@@ -63,7 +67,7 @@ class Replay:
 
     preset: str
     window_tokens: int
-    calls: tuple[Call, ...]
+    calls: tuple[ReplayedCall, ...]
     unrestorable: tuple[str, ...]
     """What should be in the store exactly and is not."""
 
@@ -154,7 +158,7 @@ def replay_calls(
     planner: PlannerChoice = "rules",
     settings: SessionSettings | None = None,
     replace: bool = False,
-) -> Iterator[Call]:
+) -> Iterator[ReplayedCall]:
     """The calls one by one, as they happen. Nothing is planned in the background unless `settings` say so."""
     now = 0.0
     session = Session(
@@ -191,7 +195,7 @@ class _Watch:
         self._known: dict[int, tuple[object, int]] = {}
         self._history_tokens, self._history_length = 0, 0
 
-    def call(self, history: Sequence[object], sent: list[Any]) -> Call:
+    def call(self, history: Sequence[object], sent: list[Any]) -> ReplayedCall:
         counted = [self._tokens(message) for message in sent]
         first = first_difference(self._before, sent)
         same = len(self._before) if first is None else first
@@ -199,7 +203,7 @@ class _Watch:
         self._history_length = len(history)
         events = self._session.log()
         state = self._session.state
-        made = Call(
+        made = ReplayedCall(
             history_messages=len(history),
             history_tokens=self._fixed + self._history_tokens,
             sent_tokens=self._fixed + sum(counted),
@@ -255,3 +259,42 @@ def _is_compaction(event: Event) -> bool:
 
 def _role(message: object) -> str:
     return str(plain_message(message)["role"])
+
+
+def count_needs(calls: Iterable[ReplayedCall], messages: Sequence[object]) -> tuple[int, int]:
+    """How many names the agent's messages take from before them, and how many of these they could read there.
+
+    Names are paths, URLs, identifiers and numbers of three digits or more, each counted once a message. `messages`
+    is the transcript that `calls` were replayed from; what it holds up to a call is what the agent was shown then.
+    """
+    texts = _Texts()
+    needed = met = 0
+    for call in calls:
+        names = _written(messages[call.history_messages])
+        view = texts.joined(call.sent)
+        standing = {name for name in names if stands(name, view) or any(placings(name, view))}
+        gone = names - standing
+        before = texts.joined(messages[: call.history_messages]) if gone else ""
+        needed += len(standing) + sum(stands(name, before) for name in gone)
+        met += len(standing)
+    return needed, met
+
+
+def _written(message: object) -> set[str]:
+    return {name for value, _ in agent_values(plain_message(message)) for name in specifics(value)}
+
+
+class _Texts:
+    """The text of each message, read once for each object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, str]] = {}
+
+    def joined(self, messages: Iterable[object]) -> str:
+        return "\n".join(map(self._text, messages))
+
+    def _text(self, message: object) -> str:
+        known = self._known.get(id(message))
+        if known is None:
+            known = self._known[id(message)] = message, plain_text([plain_message(message)])
+        return known[1]

@@ -7,22 +7,33 @@ what it measures. Finds strings; never judges them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 __all__ = ["occurrences", "path_splits", "specifics", "stands"]
 
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
+"""``https://example.org/a?b=1``; ends where prose or markup goes on: not the bracket in ``(https://a.org)``."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|[\w.@+-]+(?:/[\w.@+-]+)+"
+"""``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path` judges."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
+"""``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop that ends a sentence."""
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
+"""What may be a specific, from its first character on: in ``x/y.py`` never ``y.py`` alone."""
 
 _TRAILING = ".,;:!?-…"
 _NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
-"""Escapes of a regular expression or string in front of a name, and dots between two."""
+r"""Escapes of a regular expression or string in front of a name (``\bname``), not a folder of ``C:\temp``; and dots
+between two names."""
 _PHRASE = re.compile(r"\d+-?[a-z]+")
+"""``40-line``, ``3rd``: a number with a word; not ``a1b2``."""
 _NUMBER = re.compile(r"\d+(?:[.,:\-]\d+)*")
+"""``1500``, ``3.14``, ``12:30``, ``2026-01-31``; not ``v1.2``."""
 _DOTTED = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w*)+")
+"""``os.path``; not ``e.g`` or ``1.5``."""
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+"""Inside ``getUser`` and ``HTTPClient``; not in ``User`` or ``USER``."""
 _EDGE = re.compile(r"\w")
+"""A character that would make a name another name."""
 
 
 def specifics(text: str) -> list[str]:
@@ -55,26 +66,19 @@ def _is_specific(word: str) -> bool:
     return ("_" in word.strip("_") and has_letter) or (has_letter and has_digit) or bool(_HUMPS.search(word))
 
 
-def occurrences(specific: str, text: str) -> list[int]:
+def occurrences(specific: str, text: str) -> Iterator[int]:
     """Where `specific` stands in `text` as a whole word: offsets, ascending."""
-    found, at = [], text.find(specific)
-    while at >= 0:
-        end = at + len(specific)
-        if not (at and _EDGE.match(text, at - 1)) and not (end < len(text) and _EDGE.match(text, end)):
-            found.append(at)
-        at = text.find(specific, at + 1)
-    return found
-
-
-def stands(specific: str, text: str) -> bool:
-    """True if `specific` stands in `text` as a whole word."""
     at = text.find(specific)
     while at >= 0:
         end = at + len(specific)
         if not (at and _EDGE.match(text, at - 1)) and not (end < len(text) and _EDGE.match(text, end)):
-            return True
+            yield at
         at = text.find(specific, at + 1)
-    return False
+
+
+def stands(specific: str, text: str) -> bool:
+    """True if `specific` stands in `text` as a whole word."""
+    return any(True for _ in occurrences(specific, text))
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:

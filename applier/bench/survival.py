@@ -1,7 +1,7 @@
-"""Whether failed approaches and the user's binding words survived, found without labels and without the planner.
+"""What still stands in a compacted list: the names the agent needed, failed approaches, the user's binding words.
 
-A rough reading of its own, apart from the guards' evidence: a measure must not share the blind spots of what
-it measures. Labels made by reading (`applier.bench.labels`) are the better measure where there are any.
+Failures and words are found without labels and without the planner, by a rough reading of its own: a measure must not
+share the blind spots of what it measures. Labels made by reading (`labels`) are the better measure where there are any.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from applier.bench.texts import plain_text
+from applier.bench.cuts import Need, context_words, placings
+from applier.bench.texts import one_space, pieces, plain_text
 from planner.reading.messages import Message, blocks, result_text
 
-__all__ = ["Survival", "failure_traces", "measure_survival", "one_space", "user_demands"]
+__all__ = [
+    "NeedRecall",
+    "Survival",
+    "failure_traces",
+    "measure_recall",
+    "measure_survival",
+    "user_demands",
+]
 
 PASTED_CHARACTERS = 2_000
 """A longer text in a user message is pasted material, not what the user says."""
@@ -42,6 +50,27 @@ _DEMAND = re.compile(
 
 
 @dataclass(frozen=True)
+class NeedRecall:
+    """What of `needed` specifics survived."""
+
+    needed: int
+    lost: tuple[str, ...]
+    """Needed specifics that stand nowhere in the result."""
+    bare: tuple[str, ...]
+    """Those that stand, but without the words that were around them."""
+
+    @property
+    def plain(self) -> float:
+        """The share that still stands; 1 when nothing was needed."""
+        return 1 - len(self.lost) / self.needed if self.needed else 1.0
+
+    @property
+    def in_context(self) -> float:
+        """The share that stands with at least half of the words around one original occurrence."""
+        return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
+
+
+@dataclass(frozen=True)
 class Survival:
     """What survived of failures and demands."""
 
@@ -60,6 +89,23 @@ class Survival:
     def demands_kept(self) -> float:
         """The share left verbatim; 1 when there were none."""
         return 1 - len(self.demands_lost) / self.demands if self.demands else 1.0
+
+
+def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
+    """The recall of `needs` in `messages`, a compacted list."""
+    text = "\n".join(piece for _, piece in pieces(messages))
+    lost, bare = [], []
+    for need in needs:
+        places = list(placings(need.specific, text))
+        if not places:
+            lost.append(need.specific)
+        elif not any(_keeps_context(need, context_words(text, *place)) for place in places):
+            bare.append(need.specific)
+    return NeedRecall(len(needs), tuple(lost), tuple(bare))
+
+
+def _keeps_context(need: Need, words: frozenset[str]) -> bool:
+    return words in need.contexts or any(2 * len(words & c) >= len(c) for c in need.contexts)
 
 
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
@@ -111,8 +157,3 @@ def user_demands(messages: Sequence[Message]) -> Iterator[str]:
             if len(text) <= PASTED_CHARACTERS:
                 sentences = map(one_space, _SENTENCE.findall(_MACHINE.sub(" ", text)))
                 yield from (s for s in sentences if len(s) > 8 and _DEMAND.search(s))
-
-
-def one_space(text: str) -> str:
-    """`text` with each run of white space as one space."""
-    return " ".join(text.split())

@@ -13,7 +13,7 @@ from planner.reading.lines import call_text
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Speaker", "agent_values", "message_tokens", "pieces", "plain_text", "text_tokens"]
+__all__ = ["Speaker", "agent_values", "message_tokens", "one_space", "pieces", "plain_text", "text_tokens"]
 
 Speaker = Literal["agent", "other"]
 
@@ -67,6 +67,11 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _strings(inner)
+
+
+def one_space(text: str) -> str:
+    """`text` with each run of white space as one space."""
+    return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)

@@ -1,19 +1,18 @@
 """`eval`: what survives of a person's own transcripts, as a table and as JSON."""
 
-import json
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from applier.bench.samples import cuts_of_file
-from tests.loopback import KEY, Loopback
+from applier.bench.cuts import cuts_of_file
 
 
 @pytest.fixture
 def whole_run(folder):
     path = folder / "run.json"
-    path.write_bytes(files("applier.bench.example").joinpath("transcript.json").read_bytes())
+    path.write_bytes(files("applier.bench").joinpath("transcript.json").read_bytes())
     return path
 
 
@@ -32,35 +31,39 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     assert [row[2] for row in rows] == ["0.25", "0.10"]
 
 
-def test_losses_and_picture_are_given_when_asked(compactor, whole_run, folder):
-    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--picture", "r.svg")
+def test_losses_and_a_chart_are_given_when_asked(compactor, whole_run, folder):
+    pytest.importorskip("matplotlib")
+    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--chart", "r.svg")
     assert "  said: Please keep the public names parse_line" in ran.out
-    assert (folder / "r.svg").read_text().startswith("<svg")
+    assert (folder / "r.svg").read_text().startswith("<?xml")
 
 
-def answer(body):
-    """Questions, answers or grades, as the prompt asks for them."""
-    if "exam questions" in str(body["system"]):
-        return json.dumps({"probes": [{"kind": "decision", "question": "Which parser?", "answer": "shunting-yard"}]})
-    return json.dumps({"grades": [2]} if "You grade" in str(body["system"]) else {"answers": ["shunting-yard"]})
+EXAMS = Path(__file__).parents[1] / "evaluation" / "exams"
+EXAMPLES = Path(__file__).parents[1] / "example"
 
 
-def test_questions_are_written_once_kept_and_graded(compactor, whole_run, folder, monkeypatch):
-    with Loopback([answer]) as server:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-        arguments = ["eval", whole_run, "--method", "newest", "--ratio", 0.1, "--probes", "probes.json"]
-        first, again = compactor(*arguments, "--json"), compactor(*arguments)
-    assert first.json["means"][0]["score"] == 1.0
-    assert first.json["usage"]["requests"] == 6
-    assert "4 requests" in again.out
-    assert "shunting-yard" in (folder / "probes.json").read_text()
+def test_an_exam_is_scored_by_kind_and_says_what_is_lost(compactor):
+    arguments = ["eval", EXAMPLES / "failing.json", "--probes", EXAMS / "failing.json", "--ratio", 0.3]
+    ran = compactor(*arguments, "--method", "rules", "--method", "newest", "--lost")
+    assert ran.code == 0, ran.err
+    title, _, *rows = ran.out.splitlines()[-4:]
+    assert title.split() == "method target scored exams size score artifact failed user decision state".split()  # noqa: SIM905
+    assert [row.split()[:4] for row in rows] == [["rules", "0.30", "literal", "1"], ["newest", "0.30", "literal", "1"]]
+    assert "10 user: Which file must never be changed" in ran.out
+    means = compactor(*arguments, "--json").json["means"]
+    assert means[0]["by_kind"].keys() == {"artifact", "failed", "user", "decision", "state"}
 
 
-def test_questions_without_a_key_are_one_clear_line(compactor, whole_run):
-    ran = compactor("eval", whole_run, "--probes", "probes.json")
-    assert ran.code == 1
-    assert len(ran.err.splitlines()) == 1
+def test_views_for_readers_are_written_and_what_is_next_is_said(compactor, folder):
+    arguments = ["eval", EXAMPLES / "failing.json", "--probes", EXAMS / "failing.json", "--ratio", 0.3]
+    ran = compactor(*arguments, "--write-views", "round")
+    assert "1 views in round/views, 1 not answered yet" in ran.out
+    assert len(list((folder / "round" / "views").iterdir())) == 1
+
+
+@pytest.mark.parametrize("more", [["--ratio", "summary"], ["--write-views", "x"], ["--ratio", "big"], ["--ratio", 7]])
+def test_what_belongs_to_exams_is_wrong_usage_without_one(compactor, whole_run, more):
+    assert compactor("eval", whole_run, *more).code == 2
 
 
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):

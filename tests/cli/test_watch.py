@@ -29,6 +29,15 @@ def test_presets_are_compared_in_one_table(compactor, transcript, monkeypatch):
     assert "…" not in ran.out
 
 
+def test_preset_and_window_are_those_of_the_environment_or_the_project(compactor, transcript, folder, monkeypatch):
+    (folder / "compactor.toml").write_text('preset = "codex"\nwindow_tokens = 30000\n')
+    (run,) = compactor("watch", transcript, "--json").json
+    assert (run["preset"], run["window_tokens"]) == ("codex", 30_000)
+    monkeypatch.setenv("COMPACTOR_PRESET", "off")
+    (run,) = compactor("watch", transcript, "--window", 20_000, "--json").json
+    assert (run["preset"], run["window_tokens"]) == ("off", 20_000)
+
+
 @given(st.lists(st.integers(0, 1000), max_size=200), st.integers(1, 80), st.integers(1, 9))
 def test_curve_fits_and_is_highest_where_the_values_are(values, width, height):
     lines = curve_lines(values, width, height, top=1000)

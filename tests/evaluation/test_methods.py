@@ -8,13 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.bench import cuts as cuts_module
-from applier.bench import samples
-from applier.bench.methods import METHODS, find_method
-from applier.bench.outcome import as_outcome
-from applier.bench.plain_methods import PLAIN_METHODS
-from applier.bench.run import Job, evaluate, evaluate_files
-from applier.bench.samples import cut_transcript, transcript_paths
-from applier.bench.summary import summarize
+from applier.bench.baselines import PLAIN_METHODS
+from applier.bench.cuts import cut_transcript, transcript_paths
+from applier.bench.evaluation import EvaluationJob, evaluate, evaluate_files, evaluation_means
+from applier.bench.methods import METHODS, as_compacted, find_method
 from applier.bench.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
@@ -43,7 +40,7 @@ def test_plain_methods_never_grow_a_list_or_part_a_pair(name, messages, ratio):
 def short_is_enough(monkeypatch):
     """Measure also what is far too small to compact."""
     monkeypatch.setattr(cuts_module, "LEAST_PREFIX_TOKENS", 20)
-    monkeypatch.setattr(samples, "LEAST_NEEDS", 1)
+    monkeypatch.setattr(cuts_module, "LEAST_NEEDS", 1)
 
 
 @pytest.fixture
@@ -54,15 +51,15 @@ def cuts(short_is_enough):
 def test_the_rules_planner_is_measured_whole_on_every_cut(cuts):
     rows = evaluate({"rules": find_method("rules")}, cuts, [0.9, 0.5], quick=False)
     assert len(rows) == len(cuts) * 2
-    assert {row.soundness.violations for row in rows} == {0}
-    assert {row.soundness.restored for row in rows} == {1.0}
+    assert {row.integrity.violations for row in rows} == {0}
+    assert {row.integrity.restored for row in rows} == {1.0}
     assert {row.survival.failures_kept for row in rows} == {1.0}
 
 
 def test_a_method_of_your_own_is_found_by_module_and_function(cuts, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("def nothing(messages, task, target_tokens):\n    return []\n")
     monkeypatch.syspath_prepend(tmp_path)
-    (mean,) = summarize(evaluate({"mine": find_method("mine:nothing")}, cuts[:1], [0.5]))
+    (mean,) = evaluation_means(evaluate({"mine": find_method("mine:nothing")}, cuts[:1], [0.5]))
     assert (mean.size, mean.plain, mean.violations) == (0, 0, None)
     sys.modules.pop("mine")
 
@@ -85,7 +82,7 @@ def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size
     summary = "Tests fail: /srv/jobs/report/runner.py has DEFAULT_DEADLINE = 900."
     write(tmp_path / "job-s0.json", PAST, meta={"native_compact_summary": summary})
     write(tmp_path / "job-s1.json", [{"role": "user", "content": summary}, *FUTURE])
-    rows = evaluate_files(Job(("newest",), (0.5,)), transcript_paths([tmp_path]))
+    rows = evaluate_files(EvaluationJob(("newest",), (0.5,)), transcript_paths([tmp_path]))
     own = {row.method: row for row in rows if row.kind == "own summary"}
     assert own.keys() == {"newest", "own summary"}
     assert own["newest"].ratio == own["own summary"].ratio == own["own summary"].size
@@ -96,7 +93,7 @@ def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size
 def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough):
     for name in ("a", "b"):
         write(tmp_path / f"{name}.json", [*PAST, *FUTURE])
-    job, paths = Job(("newest", "clear"), (0.5,)), transcript_paths([tmp_path])
+    job, paths = EvaluationJob(("newest", "clear"), (0.5,)), transcript_paths([tmp_path])
     finished = []
     alone = evaluate_files(job, paths, done=lambda: finished.append(1))
     assert evaluate_files(job, paths, workers=2) == alone
@@ -104,8 +101,8 @@ def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough)
 
 
 def test_a_plain_list_is_an_outcome_without_a_plan():
-    assert as_outcome(PAST).messages is PAST
-    assert as_outcome(PAST).plan is None
+    assert as_compacted(PAST).messages is PAST
+    assert as_compacted(PAST).plan is None
 
 
 @pytest.mark.parametrize("preset", ["relevance", "codex", "s06"])
@@ -114,5 +111,5 @@ def test_presets_stay_within_the_target_and_lose_nothing(preset, short_is_enough
     (cut,) = cut_transcript("job", [*past, {"role": "assistant", "content": "src/auth.ts refresh( 840"}], "", (0.99,))
     (row,) = evaluate({preset: find_method(f"preset:{preset}")}, [cut], [0.5], quick=False)
     assert row.size <= 0.5
-    assert row.soundness.violations == 0
+    assert row.integrity.violations == 0
     assert row.survival.failures_kept == row.survival.demands_kept == 1

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from applier.bench.peers import PEERS
+from applier.bench.baselines import PEERS
 from applier.bench.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages

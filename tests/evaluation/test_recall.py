@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from applier.bench import cuts as cuts_module
 from applier.bench.cuts import cut_points, find_needs
-from applier.bench.recall import measure_recall
+from applier.bench.survival import measure_recall
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.strategies import histories
 

@@ -10,19 +10,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import applier.bench.example
-from applier.bench.example.agent import SYSTEM, run_agent
-from applier.bench.example.workspace import TOOLS, Workspace
+import applier.bench
 from planner.reading.messages import plain_message
+from tests.example.agent import SYSTEM, run_agent
 from tests.example.screenplay import Call, Screenplay, load_screenplay
 from tests.example.scripted import ScriptedModel, ScriptedPerson
+from tests.example.workspace import TOOLS, Workspace
 from tests.loopback import Answer, Loopback
 
 __all__ = ["HERE", "RECORDINGS", "played", "record", "seeded"]
 
 HERE = Path(__file__).parent
 RECORDINGS = {
-    Path(applier.bench.example.__file__).with_name("transcript.json"): (HERE / "story", 2),
+    Path(applier.bench.__file__).with_name("transcript.json"): (HERE / "story", 2),
     HERE / "failing.json": (HERE / "failing", 0),
     HERE / "service.json": (HERE / "service", 0),
 }

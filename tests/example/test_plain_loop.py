@@ -5,9 +5,9 @@ from functools import partial
 import anthropic
 import pytest
 
-from applier.bench.example.agent import run_agent
-from applier.bench.example.plain_loop import ask
 from applier.session import Session
+from tests.example.agent import run_agent
+from tests.example.plain_loop import ask
 from tests.example.record import HERE, played, seeded
 from tests.example.screenplay import load_screenplay
 from tests.example.scripted import ScriptedPerson

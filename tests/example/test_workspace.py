@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from applier.bench.example.workspace import TOOLS, Workspace
 from planner.reading.messages import result_text
+from tests.example.workspace import TOOLS, Workspace
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import anthropic
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOL_NAMES, AGENT_TOOLS, handle_tool_use
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
-from applier.bench.example.agent import run_agent
-from applier.bench.example.workspace import TOOLS, Workspace
 from applier.session import Session
 from planner.reading.messages import plain_message
+from tests.example.agent import run_agent
 from tests.example.screenplay import load_screenplay
 from tests.example.scripted import ScriptedPerson
+from tests.example.workspace import TOOLS, Workspace
 from tests.loopback import KEY
 
 __all__ = ["MODEL", "STORY", "WINDOW_TOKENS", "open_session", "saved_messages"]

@@ -4,9 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from applier.bench.replay import replay
-from applier.bench.sessions.needs import count_needs
-from applier.bench.sessions.presets import Job, Row, run, totals
+from applier.bench.preset_costs import PresetJob, PresetRun, preset_totals, run_preset
+from applier.bench.replay import count_needs, replay
 from applier.session import PRESETS
 from applier.store import open_store
 from tests.strategies import make_session
@@ -55,12 +54,12 @@ def test_the_system_prompt_counts_and_is_cached(replayed):
 
 
 def test_totals_are_by_window_and_cost():
-    zeros = {field.name: 0 for field in fields(Row)}
+    zeros = {field.name: 0 for field in fields(PresetRun)}
 
     def row(preset, window, cost):
-        return Row(**zeros | {"preset": preset, "window_tokens": window, "costs": (cost, cost, cost)})
+        return PresetRun(**zeros | {"preset": preset, "window_tokens": window, "costs": (cost, cost, cost)})
 
-    found = totals([row("a", 32, 3.0), row("b", 32, 1.0), row("a", 32, 3.0), row("a", 200, 9.0)])
+    found = preset_totals([row("a", 32, 3.0), row("b", 32, 1.0), row("a", 32, 3.0), row("a", 200, 9.0)])
     assert [(total.preset, total.window_tokens, total.costs[0]) for total in found] == [
         ("b", 32, 1.0),
         ("a", 32, 6.0),
@@ -82,13 +81,13 @@ def test_names_that_were_removed_and_are_needed_again_are_missed(replayed):
 
 
 SMALL = 60_000
-"""Characters of the transcripts in the sample; `python -m applier.bench.sessions presets` takes all."""
+"""Characters of the transcripts in the sample; `python -m applier.bench presets` takes all."""
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_real_transcripts_are_never_sent_wrong(shared_folder, preset):
     paths = [path for path in sorted(shared_folder.glob("*.json")) if path.stat().st_size < SMALL]
     for path in paths[:: max(1, len(paths) // 4)]:
-        row = run(Job(path, preset, 12_000, replace=preset < "m"))
+        row = run_preset(PresetJob(path, preset, 12_000, replace=preset < "m"))
         assert (row.violations, row.unrestorable) == (0, 0)
         assert row.exceeded == 0 or preset == "off"

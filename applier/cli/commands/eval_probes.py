@@ -1,42 +1,121 @@
-"""`compactor eval --probes`: questions that a model writes, answers from the compacted list, and grades."""
+"""`compactor eval --probes`: exams of questions on compacted views, scored literally and by readers' grades."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
 
-from applier.bench.probes import ExamMean, ProbeKind, asking, exam_means, hold_exams, load_probes, save_probes
-from applier.bench.run import Job
-from applier.cli.screen import plain_table, print_json, progress, screen
-from planner.plan import Usage
+from applier.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
+from applier.bench.exam import (
+    QUESTION_KINDS,
+    SUMMARY,
+    ExamMean,
+    ExamView,
+    Target,
+    exam_samples,
+    exam_views,
+    mean_scores,
+    read_exams,
+)
+from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
+from planner.errors import SettingsError
 
-__all__ = ["exam"]
+__all__ = ["ExamOptions", "hold_exams"]
 
 
-def exam(job: Job, paths: Sequence[Path], probes: Path, *, as_json: bool) -> None:
-    """Hold the exams of `job` and print the scores; questions that had to be written are added to `probes`.
+@dataclass(frozen=True)
+class ExamOptions:
+    """What the command line asks for."""
+
+    probes: Path
+    methods: Sequence[str]
+    targets: Sequence[Target]
+    model: str | None = None
+    round_folder: Path | None = None
+    """Where a round of readings is done."""
+    sheets: Path | None = None
+    """Where answer sheets are."""
+    lost: bool = False
+    as_json: bool = False
+
+
+def hold_exams(paths: Sequence[Path], options: ExamOptions) -> None:
+    """Hold the exams on the transcripts of `paths` and print the scores.
 
     Raises:
-        PlannerUnavailable: there is no usable key, or the model does not answer.
+        TranscriptError: an exam or its transcript cannot be read.
+        SettingsError: a method has nothing to show for any of them.
     """
-    with asking(None, job.model) as (ask, cost), progress("asking", len(paths)) as done:
-        rows, known = hold_exams(job, paths, ask, load_probes(probes), done)
-    save_probes(known, probes)
-    if as_json:
-        means = [asdict(mean) for mean in exam_means(rows)]
-        print_json({"means": means, "cuts": [asdict(row) for row in rows], "usage": cost.usage.model_dump()})
-    else:
-        _print(exam_means(rows), cost.usage)
+    exams = read_exams([options.probes])
+    # The agent's own summary stands beside whatever is measured.
+    methods = list(dict.fromkeys([SUMMARY, *options.methods]))
+    views: list[ExamView] = []
+    with progress("holding exams", len(exams)) as done:
+        for sample in exam_samples(exams, paths):
+            views += exam_views(sample, methods, options.targets, options.model)
+            done()
+    missing = [name for name in options.methods if name not in {view.method for view in views}]
+    if missing:
+        raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
+    notes = _round_notes(options.round_folder, views) if options.round_folder else []
+    folder = options.sheets or options.round_folder
+    sheets = read_sheets(folder) if folder else []
+    means = _means(views, sheets)
+    if options.as_json:
+        print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
+        return
+    for view in views if options.lost else ():
+        _print_lost(view)
+    _print(means)
+    for note in notes:
+        screen().print(note, soft_wrap=True)
 
 
-def _print(means: Sequence[ExamMean], usage: Usage) -> None:
-    kinds: tuple[ProbeKind, ...] = get_args(ProbeKind)
-    table = plain_table("method", "target", "cuts", "size", "score", *kinds, right=("target", "cuts", "size", "score"))
+def _means(views: Sequence[ExamView], sheets: Sequence[AnswerSheet]) -> list[ExamMean]:
+    graded = graded_views(views, sheets)
+    closed = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is None]
+    looked_up = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is not None]
+    return [
+        *mean_scores("literal", [(view, view.scores) for view in views]),
+        *mean_scores("graded", closed),
+        *mean_scores("graded with look-ups", looked_up),
+    ]
+
+
+def _round_notes(folder: Path, views: Sequence[ExamView]) -> list[str]:
+    state = advance_round(folder, views)
+    notes = [f"{state.views} views in {folder / 'views'}, {len(state.to_answer)} not answered yet"]
+    return notes + [f"to grade: {path}" for path in state.to_grade]
+
+
+def _print(means: Sequence[ExamMean]) -> None:
+    numbers = ("exams", "size", "score", *QUESTION_KINDS)
+    table = plain_table("method", "target", "scored", *numbers, right=numbers)
     for mean in means:
-        shares = (mean.size, mean.score, *(mean.by_kind.get(kind) for kind in kinds))
-        cells = ("" if share is None else f"{share:.2f}" for share in shares)
-        table.add_row(mean.method, f"{mean.ratio:.2f}", str(mean.cuts), *cells)
-    screen().print(table if means else "no cut of these transcripts is long enough to ask about")
-    screen().print(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {usage.requests} requests")
+        target = mean.target if isinstance(mean.target, str) else f"{mean.target:.2f}"
+        kinds = (f"{mean.by_kind[kind]:.2f}" if kind in mean.by_kind else "" for kind in QUESTION_KINDS)
+        shares = (str(mean.exams), f"{mean.size:.3f}", f"{mean.score:.2f}", *kinds)
+        table.add_row(clean(mean.method), target, mean.scored_by, *shares)
+    screen().print(table)
+
+
+def _print_lost(view: ExamView) -> None:
+    target = view.target if isinstance(view.target, str) else f"{view.target:.2f}"
+    right = len(view.exam.questions) - len(view.lost)
+    counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
+    screen().print(clean(f"{view.exam.transcript} {view.method} {target}: {counts}", "bold"), soft_wrap=True)
+    for question in view.lost:
+        line = f"  {question.number} {question.kind}: {one_line(question.text)} -> {one_line(question.answer)}"
+        screen().print(clean(line), soft_wrap=True)
+
+
+def _view_json(view: ExamView) -> dict[str, object]:
+    return {
+        "transcript": view.exam.transcript,
+        "method": view.method,
+        "target": view.target,
+        "size": view.size,
+        "sha": view.sha,
+        "lost": [question.number for question in view.lost],
+    }

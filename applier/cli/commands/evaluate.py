@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
+from applier.bench.chart import draw_recall
+from applier.bench.cuts import transcript_paths
+from applier.bench.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
+from applier.bench.exam import SUMMARY, Target
 from applier.bench.labels import read_labels
 from applier.bench.methods import METHODS
-from applier.bench.picture import recall_picture
-from applier.bench.run import Job, Row, evaluate_files
-from applier.bench.samples import transcript_paths
-from applier.bench.summary import Summary, summarize
-from applier.cli.commands.eval_probes import exam
-from applier.cli.files import write_whole
+from applier.cli.commands.eval_probes import ExamOptions, hold_exams
 from applier.cli.options import as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 from planner.errors import TranscriptError
 
 __all__ = ["command"]
+
+
+class _TargetType(click.ParamType[Target]):
+    name = "SHARE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        if value == SUMMARY:
+            return SUMMARY
+        return click.FloatRange(0, 1, min_open=True).convert(value, param, ctx)
+
 
 _EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -38,36 +48,49 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 )
 @click.option(
     "--ratio",
-    "ratios",
-    type=click.FloatRange(0, 1, min_open=True),
+    "targets",
+    type=_TargetType(),
     multiple=True,
-    default=[0.25, 0.10, 0.04],
-    show_default=True,
-    help="Target sizes, as shares of the tokens.",
+    help="Target sizes, as shares of the tokens (default: .25, .1, .04); with --probes also `summary`, the size of "
+    "the agent's own (default: summary, .1).",
 )
 @click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--picture", metavar="FILE", type=click.Path(path_type=Path), help="Draw recall against size, as SVG.")
+@click.option(
+    "--chart", metavar="FILE", type=click.Path(path_type=Path), help="Draw recall against size: .svg, .png and others."
+)
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
 @click.option(
-    "--probes",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Let a model write, answer and grade questions instead; they are kept in FILE. Needs a key.",
+    "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
+)
+@click.option(
+    "--write-views",
+    "round_folder",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With --probes: write the views for readers into DIR, and take up what they and graders wrote there.",
+)
+@click.option(
+    "--sheets",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="With --probes: report the grades of answer sheets in DIR.",
 )
 @click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
 def command(
     places: tuple[Path, ...],
     methods: tuple[str, ...],
-    ratios: tuple[float, ...],
+    targets: tuple[Target, ...],
     labels: tuple[Path, ...],
     model: str | None,
     workers: int,
-    picture: Path | None,
+    chart: Path | None,
     lost: bool,
     probes: Path | None,
+    round_folder: Path | None,
+    sheets: Path | None,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -80,15 +103,23 @@ def command(
     paths = transcript_paths(places)
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
-    job = Job(tuple(methods), tuple(ratios), labels=read_labels(labels) if labels else None, quick=quick, model=model)
     if probes:
-        exam(job, paths, probes, as_json=as_json)
+        hold_exams(
+            paths, ExamOptions(probes, methods, targets or (SUMMARY, 0.10), model, round_folder, sheets, lost, as_json)
+        )
         return
+    targets = targets or (0.25, 0.10, 0.04)
+    ratios = tuple(target for target in targets if not isinstance(target, str))
+    if len(ratios) < len(targets) or round_folder or sheets:
+        raise click.UsageError("--ratio summary, --write-views and --sheets go with --probes.")
+    job = EvaluationJob(
+        tuple(methods), ratios, labels=read_labels(labels) if labels else None, quick=quick, model=model
+    )
     with progress("measuring", len(paths)) as done:
         rows = evaluate_files(job, paths, workers, done)
-    means = summarize(rows)
-    if picture:
-        write_whole(picture, recall_picture(means))
+    means = evaluation_means(rows)
+    if chart:
+        draw_recall(means, chart)
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
         return
@@ -114,10 +145,10 @@ COLUMNS = {
     "restored": "restored",
     "payback": "payback_calls",
 }
-"""Titles of the table with the field of `Summary` behind each."""
+"""Titles of the table with the field of `EvaluationMean` behind each."""
 
 
-def _print(means: Sequence[Summary]) -> None:
+def _print(means: Sequence[EvaluationMean]) -> None:
     shown = {title: name for title, name in COLUMNS.items() if any(getattr(mean, name) is not None for mean in means)}
     table = plain_table(*shown, right=shown.keys() - {"cut", "method"})
     for mean in means:
@@ -129,7 +160,7 @@ def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _print_lost(console: Console, row: Row) -> None:
+def _print_lost(console: Console, row: EvaluationRow) -> None:
     console.print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
     losses = {
         "lost": row.recall.lost,

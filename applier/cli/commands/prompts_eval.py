@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from applier.bench.cuts import cuts_of_file, transcript_paths
+from applier.bench.evaluation import evaluation_means
 from applier.bench.prompt_comparison import (
     DEFAULT_RATIO,
     Difference,
@@ -16,8 +18,6 @@ from applier.bench.prompt_comparison import (
     PromptVariant,
     compare_prompts,
 )
-from applier.bench.samples import cuts_of_file, transcript_paths
-from applier.bench.summary import summarize
 from applier.cli.options import as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 
@@ -57,7 +57,7 @@ def command(
     if as_json:
         print_json(
             {
-                "means": [asdict(mean) for mean in summarize(found.rows)],
+                "means": [asdict(mean) for mean in evaluation_means(found.rows)],
                 "differences": [asdict(difference) for difference in found.differences],
             }
         )
@@ -78,7 +78,7 @@ def _variants(
 
 def _print(console: Console, found: PromptComparison) -> None:
     table = plain_table("prompts", "cuts", "size", "plain", "context", "failed", "said", right=("cuts",))
-    for mean in summarize(found.rows):
+    for mean in evaluation_means(found.rows):
         shares = (mean.size, mean.plain, mean.in_context, mean.failures_kept, mean.demands_kept)
         table.add_row(mean.method, str(mean.cuts), *(f"{share:.2f}" for share in shares))
     console.print(table)

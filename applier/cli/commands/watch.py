@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from applier.adapters.transcripts import Transcript
-from applier.bench.replay import Call, Replay, replay
+from applier.bench.replay import Replay, ReplayedCall, replay
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
 from applier.cli.options import as_json, part, transcript
 from applier.cli.screen import clean, plain_table, print_json, progress, screen
-from applier.session.presets import PRESETS
+from applier.session.presets import PRESETS, preset_named
+from applier.settings import SessionSettings, load_settings
 from applier.store.opening import open_store
 from planner.layout.cache_cost import CACHE_READ_PRICES
 
@@ -35,11 +36,13 @@ HEIGHT = 8
     "presets",
     type=click.Choice([*PRESETS, "all"]),
     multiple=True,
-    default=["relevance"],
-    show_default=True,
-    help="Several, or `all`, are compared in a table.",
+    help="Several, or `all`, are compared in a table (default: $COMPACTOR_PRESET, or the project's, or relevance).",
 )
-@click.option("--window", type=click.IntRange(2_000), default=200_000, show_default=True, help="In tokens.")
+@click.option(
+    "--window",
+    type=click.IntRange(2_000),
+    help="In tokens (default: $COMPACTOR_WINDOW_TOKENS, or the project's, or 200,000).",
+)
 @click.option("--task", help="What the agent works on (default: the transcript's own).")
 @click.option("--model", default="", help="The model the agent calls: decides counts, thinking and prices.")
 @click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
@@ -48,7 +51,7 @@ HEIGHT = 8
 def command(
     transcript: Path,
     presets: tuple[str, ...],
-    window: int,
+    window: int | None,
     task: str | None,
     model: str,
     planner: Any,
@@ -61,11 +64,12 @@ def command(
     nothing is kept.
     """
     read = read_file(transcript, part)
-    names = tuple(PRESETS) if "all" in presets else presets
+    settings = load_settings(background=False, window_tokens=window)
+    names = tuple(PRESETS) if "all" in presets else presets or (preset_named(settings.preset).name,)
     with progress("replaying", len(names)) as done:
         runs = []
         for name in names:
-            runs.append(_run(read, name, window, task=task or read.task, model=model, planner=planner))
+            runs.append(_run(read, name, settings, task=task or read.task, model=model, planner=planner))
             done()
     if as_json:
         print_json([_json(run) for run in runs])
@@ -75,9 +79,10 @@ def command(
         screen().print(_comparison(runs))
 
 
-def _run(read: Transcript, preset: str, window: int, **how: Any) -> Replay:
+def _run(read: Transcript, preset: str, settings: SessionSettings, **more: Any) -> Replay:
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
-        return replay(read.messages, preset, window, store=store, system=read.system, **how)
+        window = settings.window_tokens
+        return replay(read.messages, preset, window, store=store, system=read.system, settings=settings, **more)
 
 
 def _print_one(console: Console, run: Replay) -> None:
@@ -144,7 +149,7 @@ def _json(run: Replay) -> dict[str, Any]:
     }
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: ReplayedCall) -> dict[str, Any]:
     return {
         "history_tokens": call.history_tokens,
         "sent_tokens": call.sent_tokens,

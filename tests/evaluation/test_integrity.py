@@ -2,9 +2,8 @@
 
 import pytest
 
-from applier.bench.compactor import compact_by
-from applier.bench.outcome import Outcome
-from applier.bench.soundness import measure_soundness
+from applier.bench.methods import CompactedList, compact_by
+from applier.bench.integrity import measure_integrity
 from applier.bench.texts import message_tokens
 from planner.plan import Usage
 from tests.evaluation.work import TASK
@@ -26,39 +25,40 @@ def edited(outcome, old, new):
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         changed = [{**b, "text": b["text"].replace(old, new)} if "text" in b else b for b in blocks]
         messages.append({**message, "content": changed})
-    return Outcome(messages, outcome.plan)
+    return CompactedList(messages, outcome.plan)
 
 
 def test_a_sound_outcome_is_valid_restorable_and_pays_back(outcome):
-    sound = measure_soundness(SESSION, outcome)
+    sound = measure_integrity(SESSION, outcome)
     assert (sound.violations, sound.restored) == (0, 1.0)
     assert sound.payback_calls > 0
     assert (sound.planner_input_ratio, sound.planner_output_ratio) == (0, 0)
 
 
 def test_a_reference_that_is_gone_counts_as_not_restored(outcome):
-    assert measure_soundness(SESSION, edited(outcome, "<compacted", "<shortened")).restored < 0.1
-    narrowed = edited(outcome, 'turns="', 'turns="t9999" was="')
-    assert measure_soundness(SESSION, narrowed).restored < 1
+    unnamed = measure_integrity(SESSION, edited(outcome, "<compacted", "<shortened"))
+    assert not unnamed.restored
+    narrowed = edited(outcome, 'turns="t2-', 'turns="t40-')
+    assert 0 < measure_integrity(SESSION, narrowed).restored < 1
 
 
 def test_an_unchanged_list_changes_nothing_and_never_pays_back():
-    sound = measure_soundness(SESSION, Outcome(list(SESSION)))
+    sound = measure_integrity(SESSION, CompactedList(list(SESSION)))
     assert (sound.first_changed_message, sound.payback_calls, sound.restored) == (None, None, 1.0)
 
 
 def test_the_first_change_is_where_the_cache_ends():
-    sound = measure_soundness(SESSION, Outcome([*SESSION[:5], {**SESSION[5], "content": "gone"}, *SESSION[6:]]))
+    sound = measure_integrity(SESSION, CompactedList([*SESSION[:5], {**SESSION[5], "content": "gone"}, *SESSION[6:]]))
     assert sound.first_changed_message == 5
 
 
 def test_what_the_api_would_refuse_is_counted():
-    assert measure_soundness(SESSION, Outcome(SESSION[2:3])).violations >= 1
+    assert measure_integrity(SESSION, CompactedList(SESSION[2:3])).violations >= 1
 
 
 def test_what_the_planner_read_and_wrote_is_a_share_of_the_history(outcome):
     tokens = message_tokens(SESSION)
     provenance = outcome.plan.provenance.model_copy(update={"usage": Usage(input_tokens=tokens, output_tokens=0)})
     plan = outcome.plan.model_copy(update={"provenance": provenance})
-    sound = measure_soundness(SESSION, Outcome(outcome.messages, plan))
+    sound = measure_integrity(SESSION, CompactedList(outcome.messages, plan))
     assert (sound.planner_input_ratio, sound.planner_output_ratio) == (1.0, 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from applier.bench.example.workspace import TOOLS
+from tests.example.workspace import TOOLS
 
 __all__ = ["SYSTEM", "Person", "run_agent"]
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from applier.bench.outcome import Outcome
+from applier.bench.methods import CompactedList
 from applier.bench.texts import message_tokens, plain_text
 from applier.store import open_store
 from planner.layout.cache_cost import payback_calls
@@ -17,7 +17,7 @@ from planner.reading.history import History, Turn, read_history
 from planner.reading.messages import Message, blocks, message_digest, to_json
 from planner.validity import check_messages
 
-__all__ = ["Soundness", "measure_soundness"]
+__all__ = ["Integrity", "measure_integrity"]
 
 _NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
 _POINTER = re.compile(r'restore_context\("(?:(h[0-9a-f]{8,64}):)?t(\d+)"\)')
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"t(\d+)(?:-t?(\d+))?")
 
 
 @dataclass(frozen=True)
-class Soundness:
+class Integrity:
     """Numbers to decide by, besides what survives."""
 
     violations: int
@@ -42,16 +42,16 @@ class Soundness:
     planner_output_ratio: float
 
 
-def measure_soundness(before: Sequence[Message], outcome: Outcome) -> Soundness:
-    """The soundness of `outcome`, made of `before`."""
-    tokens, first = message_tokens(before), _first_changed(before, outcome.messages)
+def measure_integrity(before: Sequence[Message], compacted: CompactedList) -> Integrity:
+    """The integrity of `compacted`, made of `before`."""
+    tokens, first = message_tokens(before), _first_changed(before, compacted.messages)
     prefix = message_tokens(before[:first])
-    usage = outcome.plan.provenance.usage if outcome.plan else None
-    return Soundness(
-        violations=sum(violation.refused for violation in check_messages(outcome.messages)),
-        restored=_restored(read_history(before), outcome.messages),
+    usage = compacted.plan.provenance.usage if compacted.plan else None
+    return Integrity(
+        violations=sum(violation.refused for violation in check_messages(compacted.messages)),
+        restored=_restored(read_history(before), compacted.messages),
         first_changed_message=first,
-        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(outcome.messages), prefix)),
+        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(compacted.messages), prefix)),
         planner_input_ratio=(usage.input_tokens if usage else 0) / max(1, tokens),
         planner_output_ratio=(usage.output_tokens if usage else 0) / max(1, tokens),
     )

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.replay import Replay, replay
-from applier.bench.sessions.needs import count_needs
+from applier.bench.replay import Replay, count_needs, replay
 from applier.store import open_store
 from planner.layout.cache_cost import CACHE_READ_PRICES
 
-__all__ = ["Job", "Row", "Total", "measure_presets", "run", "totals"]
+__all__ = ["PresetJob", "PresetRun", "PresetTotal", "measure_presets", "preset_totals", "run_preset"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PresetJob:
     """One transcript through one preset at one window."""
 
     path: Path
@@ -31,7 +30,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PresetRun:
     """How it went."""
 
     transcript: str
@@ -57,12 +56,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class PresetTotal:
     """All rows of one preset at one window."""
 
     preset: str
     window_tokens: int
-    rows: tuple[Row, ...]
+    rows: tuple[PresetRun, ...]
 
     def sum(self, name: str) -> int:
         """Over all transcripts."""
@@ -80,7 +79,7 @@ class Total:
         return tuple(map(sum, zip(*(row.costs for row in self.rows), strict=True)))
 
 
-def run(job: Job) -> Row:
+def run_preset(job: PresetJob) -> PresetRun:
     """One row, with a store of its own."""
     transcript = read_transcript(job.path)
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
@@ -96,8 +95,8 @@ def run(job: Job) -> Row:
     return _row(job, done, *count_needs(done.calls, transcript.messages))
 
 
-def _row(job: Job, done: Replay, needed: int, met: int) -> Row:
-    return Row(
+def _row(job: PresetJob, done: Replay, needed: int, met: int) -> PresetRun:
+    return PresetRun(
         transcript=job.path.stem,
         preset=job.preset,
         window_tokens=job.window_tokens,
@@ -123,24 +122,24 @@ def measure_presets(
     *,
     replace: bool = False,
     processes: int = 1,
-) -> Iterator[Row]:
+) -> Iterator[PresetRun]:
     """A row for each combination, in the order in which they are done.
 
     With `replace` the simulated agents replace their lists by what they got, else they let them grow.
     """
-    jobs = [Job(path, preset, window, replace) for path in paths for window in windows for preset in presets]
+    jobs = [PresetJob(path, preset, window, replace) for path in paths for window in windows for preset in presets]
     if processes == 1:
-        yield from map(run, jobs)
+        yield from map(run_preset, jobs)
         return
     with ProcessPoolExecutor(processes) as pool:
-        for done in as_completed([pool.submit(run, job) for job in jobs]):
+        for done in as_completed([pool.submit(run_preset, job) for job in jobs]):
             yield done.result()
 
 
-def totals(rows: Iterable[Row]) -> list[Total]:
+def preset_totals(rows: Iterable[PresetRun]) -> list[PresetTotal]:
     """By window, then by cost at the general read price."""
-    found: dict[tuple[int, str], list[Row]] = {}
+    found: dict[tuple[int, str], list[PresetRun]] = {}
     for row in rows:
         found.setdefault((row.window_tokens, row.preset), []).append(row)
-    made = [Total(preset, window, tuple(of_one)) for (window, preset), of_one in found.items()]
+    made = [PresetTotal(preset, window, tuple(of_one)) for (window, preset), of_one in found.items()]
     return sorted(made, key=lambda total: (total.window_tokens, total.costs))

@@ -1,1 +1,0 @@
-"""What sessions cost and keep, measured on transcripts: ``python -m applier.bench.sessions --help``."""

@@ -1,0 +1,157 @@
+"""Exams: the questions hold what they say, the literal score counts them, and a round of readings goes its way."""
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
+from applier.bench.exam import SUMMARY, Exam, ExamView, exam_samples, exam_views, mean_scores, read_exams
+from applier.bench.texts import one_space, plain_text
+from planner.errors import TranscriptError
+from tests.evaluation.work import PAST, TASK
+
+EXAMS = Path(__file__).with_name("exams")
+TRANSCRIPTS = [
+    Path(str(files("applier.bench").joinpath("transcript.json"))),
+    Path(__file__).parents[1] / "example" / "failing.json",
+]
+EXAM = {
+    "transcript": "job",
+    "questions": [
+        {"n": 1, "kind": "artifact", "q": "Which file?", "a": "runner.py", "answer_any": ["report/runner.py"]},
+        {"n": 2, "kind": "user", "q": "What must stay?", "a": "the API", "answer_any": ["change the  public API"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_answer_of_the_own_exams_stands_in_its_evidence(path):
+    (sample,) = exam_samples(read_exams([path]), TRANSCRIPTS)
+    assert [question.number for question in sample.exam.questions] == list(range(1, 17))
+    kinds = [question.kind for question in sample.exam.questions]
+    assert [kinds.count(kind) for kind in ("artifact", "failed", "user", "decision", "state")] == [5, 4, 3, 2, 2]
+    for question in sample.exam.questions:
+        evidence = [one_space(plain_text([sample.messages[at]])) for at in question.evidence]
+        assert any(map(question.stands_in, evidence)), question.text
+        unfounded = [text for text in question.answer_any if not any(one_space(text) in held for held in evidence)]
+        assert unfounded == [], question.text
+
+
+def test_the_rules_planner_passes_the_own_exams_and_more_size_is_never_worse():
+    for sample in exam_samples(read_exams([EXAMS]), TRANSCRIPTS):
+        small, large = exam_views(sample, ["rules"], [0.2, 1.0])
+        (first,), (second,) = (mean_scores("literal", [(view, view.scores)]) for view in (small, large))
+        assert second.score == 1.0
+        assert 0.6 <= first.score <= second.score
+
+
+def exam():
+    return Exam.model_validate(EXAM)
+
+
+def view(text, method="rules", target=0.1):
+    return ExamView(exam(), method, target, ratio=0.1, size=0.1, text=text)
+
+
+def test_white_space_does_not_matter_and_one_accepted_string_is_enough():
+    shown = view("in /srv/jobs/report/runner.py; Never change\n   the public API")
+    assert shown.scores == {1: 1.0, 2: 1.0}
+    assert [question.number for question in view("runner.py").lost] == [1, 2]
+
+
+@given(st.text(), st.text())
+def test_more_text_never_scores_less(text, more):
+    known = "never change the public API " + text
+    assert view(known + more).exam.literal_score(known + more) >= exam().literal_score(known) >= 0.5
+
+
+@pytest.fixture
+def sample(tmp_path):
+    summary = "Never change the public API"
+    document = {"task": TASK, "messages": PAST, "meta": {"native_compact_summary": summary}}
+    (tmp_path / "job.json").write_text(json.dumps(document))
+    (found,) = exam_samples([exam()], [tmp_path / "job.json"])
+    return found
+
+
+def test_the_agents_own_summary_stands_beside_methods_at_its_size(sample, tmp_path):
+    views = list(exam_views(sample, [SUMMARY, "newest"], [SUMMARY, 0.5]))
+    assert [(view.method, view.target) for view in views] == [(SUMMARY, SUMMARY), ("newest", SUMMARY), ("newest", 0.5)]
+    assert views[0].scores == {1: 0.0, 2: 1.0}
+    assert views[0].size == views[0].ratio == views[1].ratio
+    assert views[1].size <= views[0].size
+
+
+def test_a_recorded_method_writes_the_prompt_until_it_is_answered(sample, tmp_path):
+    method = f"recorded:{tmp_path / 'answers'}"
+    assert list(exam_views(sample, [method], [0.9])) == []
+    (prompt,) = (tmp_path / "answers").iterdir()
+    assert prompt.name == "job@0.9.prompt.txt"
+    assert TASK in prompt.read_text()
+    answer = '{"need": "", "turns": ["t2 keep 9"], "rest": "keep 5", "facts": []}'
+    (tmp_path / "answers" / "job@0.9.answer.txt").write_text(answer)
+    (planned,) = exam_views(sample, [method], [0.9])
+    assert planned.scores[1] == 1.0
+
+
+def test_a_round_goes_from_views_to_answers_to_blind_grades(tmp_path):
+    views = [view("report/runner.py was read", "rules"), view("nothing", "newest")]
+    first = advance_round(tmp_path, views)
+    assert (first.views, len(first.to_answer), first.to_grade) == (2, 2, ())
+    for path in first.to_answer:
+        shown = path.read_text()
+        assert "Which file?" in shown
+        assert not {"rules", "newest", "runner.py\n"} & set(shown.split(" "))
+        own = {"1": "runner.py"} if "runner.py" in shown else {"1": "UNKNOWN"}
+        (tmp_path / "answers" / f"{path.stem}.json").write_text(json.dumps({**own, "2": "UNKNOWN"}))
+    second = advance_round(tmp_path, views)
+    (sheet,) = second.to_grade
+    told = sheet.read_text()
+    assert "right: runner.py" in told
+    assert "newest" not in told
+    grades = {name: 1 if answer == "runner.py" else 0 for name, answer in re.findall(r"^(\w{8}): (.*)$", told, re.M)}
+    assert sorted(grades.values()) == [0, 0, 0, 1]
+    (tmp_path / "grades" / "any.json").write_text(json.dumps(grades))
+    assert advance_round(tmp_path, views) == type(second)(2, (), ())
+    graded = graded_views(views, read_sheets(tmp_path))
+    assert [(view.method, sheet.grades) for view, sheet in graded] == [
+        ("rules", {1: 1, 2: 0}),
+        ("newest", {1: 0, 2: 0}),
+    ]
+
+
+def test_grades_of_another_view_do_not_count():
+    old = AnswerSheet(transcript="job", method="rules", ratio=0.1, view_sha=view("old").sha, grades={1: 1})
+    assert graded_views([view("new")], [old]) == []
+    assert len(graded_views([view("old")], [old])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("exam.json", '{"transcript": "x", "questions": []}', "questions: "),
+        ("exam.json", "{}", "transcript: field required"),
+        ("exam.json", "no", "the whole file: "),
+    ],
+)
+def test_a_file_that_is_no_exam_is_named_with_the_field(tmp_path, name, text, complaint):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(TranscriptError, match=rf"exam\.json: {complaint}"):
+        read_exams([tmp_path])
+
+
+def test_a_grade_that_is_none_is_refused_with_its_file(tmp_path):
+    advance_round(tmp_path, [view("x")])
+    (tmp_path / "grades" / "g.json").write_text('{"abc": 0.7}')
+    with pytest.raises(TranscriptError, match=r"g\.json: abc: "):
+        advance_round(tmp_path, [view("x")])
+
+
+def test_an_exam_without_its_transcript_is_one_clear_error():
+    with pytest.raises(TranscriptError, match="job: the exam's transcript is not among"):
+        list(exam_samples([exam()], []))
