@@ -20,6 +20,7 @@ from planner.reading.history import History
 from planner.reading.messages import message_digest
 
 __all__ = [
+    "EMPTY_HISTORY",
     "NODE_TYPES",
     "ROOT",
     "Known",
@@ -35,6 +36,8 @@ __all__ = [
 
 ROOT = b""
 """The parent of the first node; the tip of an empty history."""
+EMPTY_HISTORY = hashlib.sha256(b"").digest()
+"""What an empty history says."""
 
 _COLUMNS = "digest, parent, position, turn, message, says"
 NODE_TYPES = (bytes, bytes, int, int, bytes, bytes)

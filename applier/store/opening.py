@@ -34,7 +34,10 @@ def default_path() -> Path:
     Raises:
         StoreError: whoever runs this has no home.
     """
-    path = Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
+    try:
+        path = Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
+    except RuntimeError:
+        path = Path()
     if not path.is_absolute():
         raise StoreError(f"there is no home folder to keep a store in: name its file by ${STORE_VARIABLE}")
     return path
@@ -74,7 +77,7 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
         StoreError: the name is none.
     """
     name = _name(url_or_path)
-    if name.startswith(_POSTGRES):
+    if name.startswith(_POSTGRES) and "\0" not in name:
         return None
     plain = name.removeprefix("sqlite:///")
     if not plain or _ADDRESS.fullmatch(plain):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from applier.store.chain import Node, read_chain
+from applier.store.chain import EMPTY_HISTORY, Node, read_chain
 from applier.store.database import Transaction
 from planner.errors import ReferenceNotFound, StoreDamaged
 
@@ -99,7 +99,7 @@ class Found:
             StoreDamaged: one is missing or changed, or the last one is another history's.
         """
         nodes = read_chain(transaction, self.tip, self.key)
-        if nodes and nodes[-1].says != self.says:
+        if (nodes[-1].says if nodes else EMPTY_HISTORY) != self.says:
             raise StoreDamaged(f"{self.key}: its last message is another's")
         return nodes
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from applier.store.chain import NODE_TYPES, ROOT, Node, node_digest
+from applier.store.chain import EMPTY_HISTORY, NODE_TYPES, ROOT, Node, node_digest
 from applier.store.content import unpack
 from applier.store.database import MAX_PARAMETERS, Database, Dialect, Row, Transaction
 from applier.store.reference import Found, history_key
@@ -144,7 +144,7 @@ def _broken_chains(transaction: Transaction) -> Iterator[str]:
         if node.message not in blobs:
             yield f"{place}: its content is missing"
     for says, tip in transaction.rows("SELECT says, tip FROM histories", types=(bytes, bytes)):
-        if tip != ROOT and (tip not in nodes or nodes[tip].says != says):
+        if says != (EMPTY_HISTORY if tip == ROOT else nodes[tip].says if tip in nodes else b""):
             yield f"history {history_key(says.hex())}: its last message is missing or another's"
 
 
