@@ -1,17 +1,22 @@
 """Where originals, plans, facts, events and session states live; see `Store` for what it promises."""
 
-from applier.store.opening import STORE_VARIABLE, default_path, open_store
-from applier.store.protocol import Match, Restored, Store, StoredHistory, StoreSize
+from applier.store.files import open_beneath
+from applier.store.opening import REDACT_VARIABLE, STORE_VARIABLE, default_path, open_store, store_file
+from applier.store.protocol import Match, Restored, SearchResult, Store, StoredHistory, StoreSize
 from applier.store.reference import history_key
 
 __all__ = [
+    "REDACT_VARIABLE",
     "STORE_VARIABLE",
     "Match",
     "Restored",
+    "SearchResult",
     "Store",
     "StoreSize",
     "StoredHistory",
     "default_path",
     "history_key",
+    "open_beneath",
     "open_store",
+    "store_file",
 ]

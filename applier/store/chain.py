@@ -2,14 +2,16 @@
 
 Histories that share a prefix share its nodes, so saving a longer one costs the new messages only. A node's
 digest covers its message and its parent, so a chain cannot be read back with anything changed in it.
+`SavedMemo` remembers which were saved last: a shortcut and never the truth, checked in the store before use.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from applier.store.content import Content, digest_of, encode, pack, unpack
 from applier.store.database import Transaction
@@ -17,12 +19,31 @@ from planner.errors import StoreDamaged, StoreError
 from planner.reading.history import History
 from planner.reading.messages import message_digest
 
-__all__ = ["ROOT", "Node", "add_nodes", "chain_of", "contents_of", "node_contents", "read_chain"]
+__all__ = [
+    "EMPTY_HISTORY",
+    "NODE_TYPES",
+    "ROOT",
+    "Known",
+    "Node",
+    "SavedMemo",
+    "add_nodes",
+    "chain_of",
+    "contents_of",
+    "node_contents",
+    "node_digest",
+    "read_chain",
+]
 
 ROOT = b""
 """The parent of the first node; the tip of an empty history."""
+EMPTY_HISTORY = hashlib.sha256(b"").digest()
+"""What an empty history says."""
 
 _COLUMNS = "digest, parent, position, turn, message, says"
+NODE_TYPES = (bytes, bytes, int, int, bytes, bytes)
+"""Those of the columns of ``nodes``, in the order of the fields of `Node`."""
+_REMEMBERED = 8
+"""Histories kept in mind: an agent's and those of its running subagents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +88,16 @@ def _prefix_digests(digests: Sequence[str], start: int) -> Iterator[bytes]:
         yield running.copy().digest()
 
 
-def node_contents(history: History, start: int) -> list[Content]:
-    """The exact content of each message of `history` from index `start` on.
+def node_contents(history: History, start: int, cleaned: Callable[[Any], Any] | None) -> list[Content]:
+    """The content of each message of `history` from index `start` on, exact, or as `cleaned` leaves it.
 
     Raises:
         StoreError: a message is not JSON data, or is not what it was when the history was read.
     """
-    return [_checked(history, index) for index in range(start, len(history.messages))]
+    exact = [_checked(history, index) for index in range(start, len(history.messages))]
+    if cleaned is None:
+        return exact
+    return [encode(cleaned(content.value()), f"messages[{index}]") for index, content in enumerate(exact, start)]
 
 
 def _checked(history: History, index: int) -> Content:
@@ -118,6 +142,7 @@ def read_chain(transaction: Transaction, tip: bytes, place: str) -> list[Node]:
         "JOIN nodes n ON n.digest = c.parent AND n.position = c.position - 1) "
         f"SELECT {_COLUMNS} FROM chain ORDER BY position",
         (tip,),
+        types=NODE_TYPES,
     )
     nodes = [Node(*row) for row in rows]
     parent = ROOT
@@ -138,6 +163,77 @@ def contents_of(transaction: Transaction, nodes: Sequence[Node], place: str) -> 
     """
     wanted = list({node.message for node in nodes})
     bodies: dict[bytes, bytes] = dict(
-        transaction.rows_of("SELECT digest, body FROM blobs WHERE digest IN (??)", wanted)
+        transaction.rows_of("SELECT digest, body FROM blobs WHERE digest IN (??)", wanted, types=(bytes, bytes))
     )
     return [unpack(bodies.get(node.message), node.message, f"{place}, message {node.position}") for node in nodes]
+
+
+Marks = tuple[object, ...] | None
+"""What the content of a message tells and its digest does not, see `message_digest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the messages at the front of a history."""
+
+    nodes: Sequence[Node] = ()
+    marks: Sequence[Marks] = ()
+    """Of each message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    history: History
+    known: Known
+
+    def shared_with(self, history: History) -> int:
+        """How many messages at the front of `history` are certainly the ones saved."""
+        pairs = zip(self.history.messages, history.messages, strict=False)
+        for index, (saved, message) in enumerate(pairs):
+            if not (
+                message is saved
+                and history.digests[index] == self.history.digests[index]
+                and _marks(message["content"]) == self.known.marks[index]
+            ):
+                return index
+        return min(len(self.history.messages), len(history.messages))
+
+
+class SavedMemo:
+    """The histories saved last, found by their first message."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._saved: dict[str, _Saved] = {}
+
+    def prefix(self, history: History) -> Known:
+        """What is known of as many messages at the front of `history` as were certainly saved."""
+        saved = self._saved.get(history.digests[0]) if history.digests else None
+        if saved is None:
+            return Known()
+        count = saved.shared_with(history)
+        return Known(saved.known.nodes[:count], saved.known.marks[:count])
+
+    def remember(self, history: History, nodes: Sequence[Node], before: Known) -> None:
+        """`history` was saved as `nodes`; `before` was known of its first messages."""
+        if not nodes:
+            return
+        fresh = history.messages[len(before.nodes) :]
+        known = Known(nodes, [*before.marks, *(_marks(message["content"]) for message in fresh)])
+        first = history.digests[0]
+        others = {key: saved for key, saved in self._saved.items() if key != first}
+        others[first] = _Saved(history, known)
+        self._saved = dict(list(others.items())[-_REMEMBERED:])
+
+
+def _marks(content: object) -> Marks:
+    """Where cache marks stand in `content`; None for text, which is not a block."""
+    if not isinstance(content, list):
+        return None
+    return tuple(
+        [
+            (index, repr(block.get("cache_control")), _marks(block.get("content")))
+            for index, block in enumerate(content)
+            if isinstance(block, dict) and ("cache_control" in block or "content" in block)
+        ]
+    )

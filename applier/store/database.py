@@ -1,7 +1,7 @@
 """One connection to one SQL database, and transactions on it, the same for SQLite and PostgreSQL.
 
-Either all of a transaction is stored or nothing. Knows no table; what differs between the two databases
-stands in a `Dialect`.
+Either all of a transaction is stored or nothing, whatever thread or fork comes between. Knows no table; what
+differs between the two databases stands in a `Dialect`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from planner.errors import StoreError
+from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["Database", "Dialect", "Row", "Transaction"]
+__all__ = ["MAX_PARAMETERS", "Database", "Dialect", "Row", "Transaction", "release_database", "shared_database"]
 
 Row = tuple[Any, ...]
 
 MAX_PARAMETERS = 500
 """Values in one statement; SQLite before 3.32 takes 999."""
+FORK_SECONDS = 2.0
+"""How long a fork waits for a transaction of another thread; they take milliseconds."""
 
 
 class Dialect(Protocol):
@@ -68,8 +70,8 @@ class Dialect(Protocol):
         """What the database itself finds wrong with its file."""
         ...
 
-    def flush(self, connection: Any) -> None:
-        """Move deleted content out of every log the database keeps."""
+    def flush(self, connection: Any) -> list[str]:
+        """Take deleted content out of every file and log the database keeps; what it has to leave there."""
         ...
 
 
@@ -81,18 +83,25 @@ class Transaction:
         self._cursor = connection.cursor()
         self._dialect = dialect
 
-    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run one statement with ``?`` for each value; what it returns, if anything."""
-        self._cursor.execute(self._translated(sql), values)
-        return list(self._cursor.fetchall()) if self._cursor.description else []
+    def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[Row]:
+        """Run one statement with ``?`` for each value; what it returns, if anything.
 
-    def rows_of(self, sql: str, values: Sequence[object]) -> list[Row]:
+        Raises:
+            StoreDamaged: a column has another type than `types` says: SQLite gives back what a damaged file holds.
+        """
+        self._cursor.execute(self._translated(sql), values)
+        rows = list(self._cursor.fetchall()) if self._cursor.description else []
+        if types and any(tuple(map(type, row)) != types for row in rows):
+            raise StoreDamaged(f"{self._dialect.place}: holds values that no store writes; restore it from a backup")
+        return rows
+
+    def rows_of(self, sql: str, values: Sequence[object], *, types: tuple[type, ...]) -> list[Row]:
         """Run a query whose ``IN (??)`` takes any number of values."""
-        found: list[Row] = []
+        rows: list[Row] = []
         for start in range(0, len(values), MAX_PARAMETERS):
             some = values[start : start + MAX_PARAMETERS]
-            found += self.rows(sql.replace("??", ",".join("?" * len(some))), some)
-        return found
+            rows += self.rows(sql.replace("??", ",".join("?" * len(some))), some, types=types)
+        return rows
 
     def each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
         """Run one statement for each of `rows`."""
@@ -107,7 +116,8 @@ class Database:
     """A connection that threads share, one transaction at a time.
 
     Closed while the process forks: neither SQLite nor PostgreSQL has connections that survive it ("How To
-    Corrupt An SQLite Database File", 2.6).
+    Corrupt An SQLite Database File", 2.6). A transaction that does not end in time goes on in the parent; the
+    child gets a connection of its own.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -116,32 +126,42 @@ class Database:
         self.users = 0
         """How many stores share it."""
         self._lock = threading.Lock()
+        self._owner: int | None = None
+        """The thread whose transaction runs."""
+        self._paused = False
         self._connection: Any = None
-        with _databases_lock:
+        with _registry_lock:
             _databases.add(self)
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[Transaction]:
-        """All or nothing; what was written is on disk when the block ends. Not to be nested, and not to fork in.
+        """All or nothing; what was written is on disk when the block ends. Not to be nested.
 
         Raises:
-            StoreError: the database could not do it; nothing was written.
+            StoreError: the database could not do it, or the process forked meanwhile and this is the child;
+                nothing was written.
         """
         with self._lock, self._explained():
-            connection = self._connected()
+            connection, process = self._connected(), os.getpid()
+            self._owner = threading.get_ident()
             try:
                 connection.execute(self.dialect.begin_write if write else self.dialect.begin_read)
                 yield Transaction(connection, self.dialect)
+                if os.getpid() != process:
+                    raise StoreError(f"{self.dialect.place}: the process was forked in mid-transaction; do it again")
                 connection.execute("COMMIT")
             except BaseException:
-                with suppress(*self.dialect.errors):
-                    connection.execute("ROLLBACK")
+                if os.getpid() == process:
+                    with suppress(*self.dialect.errors):
+                        connection.execute("ROLLBACK")
                 raise
+            finally:
+                self._owner = None
 
-    def flush(self) -> None:
-        """Move deleted content out of every log the database keeps."""
+    def flush(self) -> list[str]:
+        """Take deleted content out of every file and log the database keeps; what it has to leave there."""
         with self._lock, self._explained():
-            self.dialect.flush(self._connected())
+            return self.dialect.flush(self._connected())
 
     def close(self) -> None:
         """Close the connection; a later transaction opens a new one."""
@@ -149,14 +169,21 @@ class Database:
             self._disconnect()
 
     def pause(self) -> None:
-        """Close the connection, and let no transaction begin until `resume`."""
-        self._lock.acquire()
-        with suppress(*self.dialect.errors):
-            self._disconnect()
+        """Close the connection, and let no transaction begin until `resume`; unless one runs and does not end."""
+        own = self._owner == threading.get_ident()
+        self._paused = not own and self._lock.acquire(timeout=FORK_SECONDS)
+        if self._paused:
+            with suppress(*self.dialect.errors):
+                self._disconnect()
 
-    def resume(self) -> None:
+    def resume(self, *, in_child: bool) -> None:
         """Undo `pause`."""
-        self._lock.release()
+        if self._paused:
+            self._paused = False
+            self._lock.release()
+        elif in_child:  # the thread that holds the lock is not there, and its connection is the parent's
+            _of_parent.append(self._connection)
+            self._lock, self._owner, self._connection = threading.Lock(), None, None
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -178,22 +205,60 @@ class Database:
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_databases_lock = threading.Lock()
+_shared: dict[Hashable, Database] = {}
+_registry_lock = threading.RLock()
+"""Held around every look at the two."""
 _paused: list[Database] = []
+_of_parent: list[Any] = []
+"""Connections that a child must never close: that would end what the parent does on them."""
+
+
+def shared_database(key: Callable[[], Hashable], make: Callable[[], Database]) -> Database:
+    """The one database of this process with that key, made if need be; to be given up by `release_database`.
+
+    SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once.
+    """
+    with _registry_lock:  # around `key`, too: it may make the file
+        name = key()
+        database = _shared.get(name)
+        if database is None:
+            database = _shared[name] = make()
+        database.users += 1
+        return database
+
+
+def release_database(database: Database) -> None:
+    """Give up one use of `database`; the last one closes it."""
+    with _registry_lock:
+        database.users -= 1
+        if database.users <= 0:
+            for key in [key for key, value in _shared.items() if value is database]:
+                del _shared[key]
+            database.close()
 
 
 def _before_fork() -> None:
-    _databases_lock.acquire()
+    global _registry_held
+    _registry_held = _registry_lock.acquire(timeout=FORK_SECONDS)
     for database in list(_databases):
         database.pause()
         _paused.append(database)
 
 
-def _after_fork() -> None:
+def _after_fork(*, in_child: bool) -> None:
+    global _registry_lock
     while _paused:
-        _paused.pop().resume()
-    _databases_lock.release()
+        _paused.pop().resume(in_child=in_child)
+    if _registry_held:
+        _registry_lock.release()
+    elif in_child:
+        _registry_lock = threading.RLock()
 
 
+_registry_held = False
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(in_child=False),
+        after_in_child=lambda: _after_fork(in_child=True),
+    )

@@ -3,51 +3,105 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import platformdirs
 
 from applier.store.database import Database
-from applier.store.migrations import migrate
 from applier.store.protocol import Store
 from applier.store.sql_store import SqlStore
-from applier.store.sqlite import release_sqlite, shared_sqlite
+from applier.store.sqlite import sqlite_database
+from applier.store.tables import migrate
+from planner.errors import StoreError
 
-__all__ = ["STORE_VARIABLE", "default_path", "open_store"]
+__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "default_path", "open_store", "store_file"]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
+REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
+"""The environment variable that says whether originals are redacted when the caller does not."""
 BUSY_TIMEOUT_SECONDS = 10.0
 """How long to wait for another process; a commit takes milliseconds."""
+_POSTGRES = ("postgresql://", "postgres://")
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/[^\\]*")
+"""``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
 
 
 def default_path() -> Path:
-    """The store's file when nobody names another."""
-    return Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
+    """The store's file when nobody names another.
+
+    Raises:
+        StoreError: whoever runs this has no home.
+    """
+    try:
+        path = Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
+    except RuntimeError:
+        path = Path()
+    if not path.is_absolute():
+        raise StoreError(f"there is no home folder to keep a store in: name its file by ${STORE_VARIABLE}")
+    return path
 
 
 def open_store(
-    url_or_path: str | os.PathLike[str] | None = None, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS
+    url_or_path: str | os.PathLike[str] | None = None,
+    *,
+    busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
+    redact_originals: bool | None = None,
 ) -> Store:
     """The store at a path, ``sqlite:///path`` or ``postgresql://…``; made if it is not there.
 
-    None: what ``$COMPACTOR_STORE`` names, else `default_path`. PostgreSQL needs the extra ``postgres``.
+    None: what ``$COMPACTOR_STORE`` names, else `default_path`. PostgreSQL needs the extra ``postgres``. With
+    `redact_originals` (None: what ``$COMPACTOR_REDACT_ORIGINALS`` says, else not) histories and states, too, are
+    stored without secrets: what is restored then has ``[secret]`` in their places, and is not what was saved.
 
     Raises:
         StoreError: it cannot be made or opened, belongs to another program, or to a newer version.
     """
-    name = os.fspath(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
-    if name.startswith(("postgresql://", "postgres://")):
-        from applier.store.postgres import PostgresDialect
+    name = _name(url_or_path)
+    path = store_file(name)
+    if path is None:
+        from applier.store.postgres import postgres_database
 
-        return _opened(SqlStore(Database(PostgresDialect(name, busy_timeout_seconds)), Database.close))
-    path = Path(name.removeprefix("sqlite:///")).expanduser().absolute()
-    return _opened(SqlStore(shared_sqlite(path, busy_timeout_seconds), release_sqlite))
+        database = postgres_database(name, busy_timeout_seconds)
+    else:
+        database = sqlite_database(path, busy_timeout_seconds)
+    redacts = _redacts() if redact_originals is None else redact_originals
+    return _migrated(database, SqlStore(database, redact_originals=redacts))
 
 
-def _opened(store: SqlStore) -> Store:
+def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file of the store that `open_store` would open; None for one on a server.
+
+    Raises:
+        StoreError: the name is none.
+    """
+    name = _name(url_or_path)
+    if name.startswith(_POSTGRES) and "\0" not in name:
+        return None
+    plain = name.removeprefix("sqlite:///")
+    if not plain or _ADDRESS.fullmatch(plain):
+        raise StoreError(f"{name[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
     try:
-        migrate(store.database)
+        os.fsencode(plain)
+        if "\0" in plain:
+            raise ValueError("a path holds no NUL")
+        return Path(plain).expanduser().absolute()
+    except (RuntimeError, ValueError, OSError) as error:
+        raise StoreError(f"{plain[:80]!r}: no file can be named so ({error}): give the store's path in full") from error
+
+
+def _name(url_or_path: str | os.PathLike[str] | None) -> str:
+    return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
+
+
+def _redacts() -> bool:
+    return os.environ.get(REDACT_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _migrated(database: Database, store: SqlStore) -> Store:
+    try:
+        migrate(database)
     except BaseException:
         store.close()
         raise

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from applier.store.database import Transaction
-from planner.errors import SettingsError, StoreDamaged, StoreError
+from applier.store.database import Database, Transaction, shared_database
+from planner.errors import StoreDamaged, StoreError
 
 try:
     import psycopg
 except ImportError as error:
-    raise SettingsError("a postgresql:// store needs psycopg: pip install 'relevance-compactor[postgres]'") from error
+    raise StoreError("a postgresql:// store needs psycopg: pip install 'relevance-compactor[postgres]'") from error
 
-__all__ = ["PostgresDialect"]
+__all__ = ["PostgresDialect", "postgres_database"]
 
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
@@ -76,8 +76,28 @@ class PostgresDialect:
         """Nothing: the server watches over its own files."""
         return []
 
-    def flush(self, connection: Any) -> None:
-        """Nothing: the server's own vacuum frees what was deleted."""
+    def flush(self, connection: Any) -> list[str]:
+        """Write the tables anew without what was deleted; the server's logs are not the store's to change."""
+        left = [f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"]
+        try:
+            for row in connection.execute(_TABLES).fetchall():
+                connection.execute(f"VACUUM FULL {SCHEMA}.{row[0]}")
+        except psycopg.Error as error:
+            left.append(f"{self.explain(error)}; the tables' files still hold what was deleted, until a VACUUM FULL")
+        return left
+
+
+def postgres_database(url: str, busy_timeout_seconds: float) -> Database:
+    """A database of its own for the address `url`.
+
+    Raises:
+        StoreError: it is no address.
+    """
+    try:
+        dialect = PostgresDialect(url, busy_timeout_seconds)
+    except ValueError as error:
+        raise StoreError(f"not the address of a PostgreSQL database ({error}): expected postgresql://user@host/name") from None
+    return shared_database(object, lambda: Database(dialect))
 
 
 _TABLES = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{SCHEMA}'"

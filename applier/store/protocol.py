@@ -12,21 +12,31 @@ from typing import Any, Protocol, Self
 
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History
-from planner.reading.messages import Message
+from planner.reading.lines import Part
+from planner.reading.messages import Block, Message
 
-__all__ = ["Match", "Restored", "Store", "StoreSize", "StoredHistory"]
+__all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What stands behind a reference."""
+    """What stands behind a reference: all of a turn, a range of its lines, or the lines that match a search."""
 
     reference: str
     """The full reference: ``h1a2b3c4d:t12``."""
     messages: tuple[Message, ...]
     """The exact messages of the whole turn, as new objects."""
     text: str
-    """The turn's text; a range of its lines; or the lines that match, numbered, with two around each."""
+    """The text that was asked for; of a search the lines that match, numbered, with two around each."""
+    blocks: tuple[Block, ...] = ()
+    """The same as content of a ``tool_result``: `text`, with the images and documents where they stand in it."""
+    lines: tuple[int, int] = (0, 0)
+    """The first and the last line that `text` goes over, in the numbering of `planner.reading.lines.turn_lines`;
+    zeros if it has none."""
+    total_lines: int = 0
+    """How many lines the turn has."""
+    next_line: int | None = None
+    """Where to go on if `text` is not all that was asked for."""
     matches: tuple[int, ...] = ()
     """With a search: the numbers of the lines that match."""
 
@@ -37,9 +47,20 @@ class Match:
 
     turn_id: str
     lines: tuple[int, ...]
-    """Numbers of the lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
+    """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """These lines, numbered, with two around each."""
+    """The best of these, numbered, with two lines around each; says how many others match."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The turns that match a search, best first: those where words or calls match before mere results, and the
+    newer before the older.
+    """
+
+    matches: tuple[Match, ...]
+    turns: int
+    """How many turns match; more than there are `matches` where a limit cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +92,12 @@ class Store(Protocol):
     """
 
     def save_history(self, history: History) -> str:
-        """Store every message of `history` exactly; the history key. Costs what is not stored yet."""
+        """Store every message of `history` exactly; its key. Costs what is not stored yet.
+
+        The key is `history_key` of its digest, which says nothing of cache marks and of text as a string or a
+        block. Where the digest is taken by another form of the same history, the key is made of the exact form:
+        what a key gave back once, it gives back for ever.
+        """
         ...
 
     def load_history(self, key: str) -> History:
@@ -86,23 +112,47 @@ class Store(Protocol):
         """All histories saved, oldest first."""
         ...
 
-    def restore(self, reference: str, *, lines: tuple[int, int] | None = None, search: str | None = None) -> Restored:
+    def restore(
+        self,
+        reference: str,
+        *,
+        lines: tuple[int, int] | None = None,
+        search: str | None = None,
+        max_characters: int | None = None,
+        within: Sequence[str] | None = None,
+    ) -> Restored:
         """What stands behind `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
-        `lines`: only these, first and last included. `search`: only the lines (of these) that hold this
-        text, whatever its case, or if none does, that match it as a regular expression.
+        `lines`: only these, first and last included. `search`: only the lines (of these) that match, found as in
+        `search`. `max_characters`: at most so much text, cut behind a line; `Restored.next_line` says where to go on.
+        `within`: the keys of the histories that the reader may see; one that these extend is seen, too. Any other
+        is to the reader as if it were not there, and a bare ``t12`` means the first of `within` that is stored.
 
         Raises:
-            ReferenceNotFound: no such history, turn or lines; the text says what there is.
+            ReferenceNotFound: no such history, turn or lines, or nothing in them matches; the text says what there
+                is, and which turns do match.
         """
         ...
 
-    def search(self, text: str, history_key: str) -> list[Match]:
-        """The turns of a history that hold `text`, searched for as in `restore`."""
+    def search(
+        self,
+        text: str,
+        history_key: str,
+        *,
+        part: Part | None = None,
+        tool: str | None = None,
+        limit: int | None = None,
+    ) -> SearchResult:
+        """The turns of a history that match `text`, whatever its case: that hold it as it stands, or else match it
+        as a regular expression, or else hold most of its words.
+
+        `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of
+        this tool and their results. `limit`: at most so many turns.
+        """
         ...
 
     def save_plan(self, plan: CompactionPlan) -> str:
-        """Store `plan`; its id."""
+        """Store `plan`, secrets redacted; its id."""
         ...
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
@@ -136,18 +186,27 @@ class Store(Protocol):
         ...
 
     def set_state(self, name: str, value: Any) -> None:
-        """Store any JSON value under `name`, exactly, in place of what was there; None removes it."""
+        """Store any JSON value under `name`, exactly, in place of what was there; None removes it.
+
+        A state that has the key of a history as one of its values is forgotten with it.
+        """
         ...
 
     def get_state(self, name: str) -> Any:
         """What `set_state` stored under `name`, or None."""
         ...
 
-    def forget(self, history_key: str) -> None:
-        """Delete a history, every one that extends it or that it extends, and their plans and facts.
+    def forget(self, history_key: str) -> list[Finding]:
+        """Delete a history, every one that extends it or that it extends, their plans and facts, the states and
+        events that name one of them as a value, and the events of the sessions whose states (``session:ID``) these
+        are; or the plan with an id like ``p1a2b3c4d``. What is left, if anything is.
 
         What a conversation that forks off before its end shares with it stays.
         """
+        ...
+
+    def flush(self) -> list[Finding]:
+        """Take what was deleted out of every file and log of the database; what is left, if anything is."""
         ...
 
     def verify(self) -> list[Finding]:

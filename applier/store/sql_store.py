@@ -2,101 +2,150 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from applier.store.audit import audit
-from applier.store.chain import ROOT, add_nodes, chain_of, contents_of, node_contents
+from applier.store.chain import ROOT, Known, SavedMemo, add_nodes, chain_of, contents_of, node_contents
 from applier.store.content import digest_of, encode, pack, unpack
-from applier.store.database import Database, Row
-from applier.store.excerpt import find_matches, lines_of, matching_lines, numbered, range_of
-from applier.store.lookup import find_history, find_referenced, one_of, turn_nodes
-from applier.store.memo import Known, SavedMemo
-from applier.store.protocol import Match, Restored, StoredHistory, StoreSize
-from applier.store.reference import SHORT_DIGITS, digest_range, history_key, parse_key, parse_reference
-from applier.store.removal import remove_history
-from applier.store.secrets import redact, redact_data
-from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
+from applier.store.database import Database, Row, Transaction, release_database
+from applier.store.excerpt import find_matches, restored_part
+from applier.store.protocol import Restored, SearchResult, StoredHistory, StoreSize
+from applier.store.reference import (
+    SHORT_DIGITS,
+    Found,
+    digest_range,
+    find_history,
+    find_referenced,
+    history_key,
+    parse_key,
+    parse_reference,
+    turn_nodes,
+    unambiguous,
+)
+from applier.store.secrets import redact_data, redact_texts
+from applier.store.tables import audit, orphan_plans, remove_history
+from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
-from planner.reading.lines import join_lines
-from planner.reading.messages import to_json
+from planner.reading.lines import Part
+from planner.reading.messages import Message, to_json
 
 __all__ = ["SqlStore"]
 
-_SAVE_HISTORY = "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT (says) DO UPDATE SET tip = excluded.tip"
 _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
+"""``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
+_SUGGESTED = 3
+"""Turns that an error names where a search does match."""
 
 
 class SqlStore:
     """A `Store` on `database`, whose tables are there."""
 
-    def __init__(self, database: Database, release: Callable[[Database], None]) -> None:
-        """Use `database` until `close`, which hands it to `release`."""
+    def __init__(self, database: Database, *, redact_originals: bool = False) -> None:
+        """Use `database` until `close`. With `redact_originals` no secret is stored at all, see `open_store`."""
         self.database = database
-        self._release: Callable[[Database], None] | None = release
+        self._redacts = redact_originals
+        self._open = True
         self._memo = SavedMemo()
 
     def save_history(self, history: History) -> str:
         """See `Store.save_history`."""
-        if not self._saved(history, self._memo.prefix(history)):
-            self._saved(history, Known())
-        return history_key(history.digest)
+        return self._saved(history, self._memo.prefix(history)) or self._saved(history, Known())
 
-    def _saved(self, history: History, known: Known) -> bool:
-        """Save `history`, of which `known` is stored; False if it is not."""
-        contents = node_contents(history, len(known.nodes))
+    def _saved(self, history: History, known: Known) -> str:
+        """Save `history`, of which `known` is stored; its key, or nothing if `known` is not."""
+        contents = node_contents(history, len(known.nodes), redact_texts if self._redacts else None)
         nodes = chain_of(history, contents, known.nodes)
-        saved = _bytes(history.digest), nodes[-1].digest if nodes else ROOT
-        if not self._rows("SELECT 1 FROM histories WHERE says = ? AND tip = ?", saved):
+        found = Found(history_key(history.digest), _bytes(history.digest), nodes[-1].digest if nodes else ROOT)
+        if not (key := self._key(found)):
             with self.database.transaction(write=True) as transaction:
                 if not add_nodes(transaction, nodes, contents):
-                    return False
-                transaction.rows(_SAVE_HISTORY, saved)
+                    return ""
+                transaction.rows(
+                    "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT DO NOTHING", (found.says, found.tip)
+                )
+            key = self._key(found)
         self._memo.remember(history, nodes, known)
-        return True
+        return key
+
+    def _key(self, found: Found) -> str:
+        """What a saved history is called: by its digest if no other form of it was saved before; else by its form."""
+        rows = self._rows("SELECT tip FROM histories WHERE says = ? ORDER BY seq", (found.says,), types=(bytes,))
+        tips = [row[0] for row in rows]
+        if found.tip not in tips:
+            return ""
+        return found.key if tips[0] == found.tip else history_key(found.tip.hex())
 
     def load_history(self, key: str) -> History:
         """See `Store.load_history`."""
         with self.database.transaction() as transaction:
             found = find_history(transaction, key)
             contents = contents_of(transaction, found.chain(transaction), found.key)
-        history = read_history([content.value() for content in contents])
-        if _bytes(history.digest) != found.says:
-            raise StoreDamaged(f"{found.key}: its messages do not match its digest")
-        return history
+        return read_history([content.value() for content in contents])
 
     def histories(self) -> tuple[StoredHistory, ...]:
         """See `Store.histories`."""
         rows = self._rows(
-            "SELECT h.says, coalesce(n.position, 0), coalesce(n.turn, 0) FROM histories h "
-            "LEFT JOIN nodes n ON n.digest = h.tip ORDER BY h.seq"
+            "SELECT h.says, h.tip, coalesce(n.position, 0), coalesce(n.turn, 0) FROM histories h "
+            "LEFT JOIN nodes n ON n.digest = h.tip ORDER BY h.seq",
+            types=(bytes, bytes, int, int),
         )
-        return tuple(StoredHistory(history_key(says.hex()), f"sha256:{says.hex()}", *counts) for says, *counts in rows)
+        first: dict[bytes, bytes] = {}
+        return tuple(
+            StoredHistory(
+                history_key((says if first.setdefault(says, tip) == tip else tip).hex()), f"sha256:{says.hex()}", *counts
+            )
+            for says, tip, *counts in rows
+        )
 
-    def restore(self, reference: str, *, lines: tuple[int, int] | None = None, search: str | None = None) -> Restored:
+    def restore(
+        self,
+        reference: str,
+        *,
+        lines: tuple[int, int] | None = None,
+        search: str | None = None,
+        max_characters: int | None = None,
+        within: Sequence[str] | None = None,
+    ) -> Restored:
         """See `Store.restore`."""
         wanted = parse_reference(reference)
         with self.database.transaction() as transaction:
-            found = find_referenced(transaction, wanted)
-            nodes = turn_nodes(found.chain(transaction), wanted.turn, found.key)
-            contents = contents_of(transaction, nodes, found.key)
-        messages = tuple(content.value() for content in contents)
+            found = find_referenced(transaction, wanted, within)
+            nodes = found.chain(transaction)
+            contents = contents_of(transaction, turn_nodes(nodes, wanted.turn, found.key), found.key)
         name = f"{found.key}:t{wanted.turn}"
-        part = lines_of(messages) if lines is None else range_of(lines_of(messages), lines, name)
-        if search is None:
-            return Restored(name, messages, join_lines(part))
-        matches = matching_lines(part, search)
-        return Restored(name, messages, numbered(part, matches), matches)
+        messages: list[Message] = [content.value() for content in contents]
+        try:
+            return restored_part(name, messages, lines=lines, search=search, max_characters=max_characters)
+        except ReferenceNotFound as error:
+            elsewhere = self._turns_that_match(found, search) if search else ""
+            raise ReferenceNotFound(f"{error}{elsewhere}") from None
 
-    def search(self, text: str, history_key: str) -> list[Match]:
+    def _turns_that_match(self, found: Found, search: str) -> str:
+        """Where in the history it is instead, to be added to an error."""
+        result = find_matches(self.load_history(f"h{found.tip.hex()}"), search, limit=_SUGGESTED)
+        names = [f"{found.key}:{match.turn_id}" for match in result.matches]
+        more = f" and {result.turns - len(names)} more turns" if result.turns > len(names) else ""
+        return f"; {', '.join(names)}{more} match" if names else "; no other turn of this history does"
+
+    def search(
+        self,
+        text: str,
+        history_key: str,
+        *,
+        part: Part | None = None,
+        tool: str | None = None,
+        limit: int | None = None,
+    ) -> SearchResult:
         """See `Store.search`."""
-        return find_matches(self.load_history(history_key), text)
+        return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """See `Store.save_plan`."""
-        content = plan.to_json().encode()
+        clean = CompactionPlan.from_json(json.dumps(redact_texts(plan.model_dump(mode="json"))))
+        content = clean.to_json().encode()
         digest = digest_of(content)
         with self.database.transaction(write=True) as transaction:
             transaction.rows(
@@ -107,27 +156,24 @@ class SqlStore:
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
         """See `Store.load_plan`."""
-        found = _PLAN_ID.fullmatch(plan_id.strip())
-        rows = self._rows(
-            "SELECT digest, body FROM plans WHERE digest BETWEEN ? AND ? ORDER BY digest",
-            digest_range(found[1]) if found else (b"", b""),
-        )
-        if not found or not rows:
-            raise ReferenceNotFound(f"no plan {plan_id!r} in this store; expected an id like p1a2b3c4d")
-        one_of([row[0].hex() for row in rows], found[1], "p")
-        return CompactionPlan.from_json(unpack(rows[0][1], rows[0][0], f"plan {plan_id}"), plan_id)
+        with self.database.transaction() as transaction:
+            digest, body = _find_plan(transaction, plan_id)
+        content = unpack(body, digest, f"plan {plan_id}")
+        try:
+            return CompactionPlan.from_json(content, plan_id)
+        except PlanRejected as error:
+            raise StoreDamaged(f"plan {plan_id} is of another version of this program: {error}") from None
 
     def plans(self, history_key: str) -> tuple[str, ...]:
         """See `Store.plans`."""
-        return tuple(_plan_id(row[0]) for row in self._made_for(history_key, "plans", "digest"))
+        return tuple(_plan_id(row[0]) for row in self._made_for(history_key, "plans", "digest", bytes))
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str) -> None:
         """See `Store.save_facts`."""
         with self.database.transaction(write=True) as transaction:
             says = find_history(transaction, history_key).says
             for fact in facts:
-                clean = fact.model_copy(update={"content": redact(fact.content), "quote": redact(fact.quote)})
-                content = encode(clean.model_dump(mode="json"), "fact")
+                content = encode(redact_texts(fact.model_dump(mode="json")), "fact")
                 transaction.rows(
                     "INSERT INTO facts (says, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                     (says, digest_of(content), pack(content)),
@@ -135,7 +181,7 @@ class SqlStore:
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """See `Store.facts`."""
-        rows = self._made_for(history_key, "facts", "digest, body")
+        rows = self._made_for(history_key, "facts", "digest, body", bytes, bytes)
         contents = dict.fromkeys(unpack(body, digest, f"fact of {history_key}") for digest, body in rows)
         return tuple(ExtractedFact.model_validate_json(content) for content in contents)
 
@@ -156,12 +202,13 @@ class SqlStore:
         rows = self._rows(
             "SELECT digest, body FROM events WHERE time >= ? AND (session = ? OR ?) ORDER BY seq",
             (since, to_json(session), session is None),
+            types=(bytes, bytes),
         )
         return tuple(unpack(body, digest, "event").value() for digest, body in rows)
 
     def set_state(self, name: str, value: Any) -> None:
         """See `Store.set_state`."""
-        content = encode(value, f"state {name}")
+        content = encode(redact_texts(value) if self._redacts else value, f"state {name}")
         with self.database.transaction(write=True) as transaction:
             transaction.rows("DELETE FROM states WHERE name = ?", (to_json(name),))
             if value is not None:
@@ -170,14 +217,28 @@ class SqlStore:
 
     def get_state(self, name: str) -> Any:
         """See `Store.get_state`."""
-        rows = self._rows("SELECT digest, body FROM states WHERE name = ?", (to_json(name),))
+        rows = self._rows("SELECT digest, body FROM states WHERE name = ?", (to_json(name),), types=(bytes, bytes))
         return unpack(rows[0][1], rows[0][0], f"state {name}").value() if rows else None
 
-    def forget(self, history_key: str) -> None:
+    def forget(self, history_key: str) -> list[Finding]:
         """See `Store.forget`."""
         with self.database.transaction(write=True) as transaction:
-            remove_history(transaction, find_history(transaction, history_key))
-        self.database.flush()
+            if history_key.startswith("p"):
+                digest, _ = _find_plan(transaction, history_key)
+                transaction.rows("DELETE FROM plans WHERE digest = ?", (digest,))
+            else:
+                remove_history(transaction, find_history(transaction, history_key))
+            orphans = [_plan_id(digest) for digest in orphan_plans(transaction)]
+        self._memo = SavedMemo()
+        left = self.flush()
+        if orphans:
+            problem = f"plans of histories that were never saved may speak of it: {', '.join(orphans)}"
+            left.append(Finding(code="left", problem=problem, repair="forget them by their ids"))
+        return left
+
+    def flush(self) -> list[Finding]:
+        """See `Store.flush`."""
+        return [Finding(code="left", problem=problem) for problem in self.database.flush()]
 
     def verify(self) -> list[Finding]:
         """See `Store.verify`."""
@@ -186,13 +247,14 @@ class SqlStore:
     def size(self) -> StoreSize:
         """See `Store.size`."""
         counts = "(SELECT count(*) FROM histories), (SELECT count(*) FROM blobs)"
-        return StoreSize(*self._rows(f"SELECT {counts}, ({self.database.dialect.size_sql})")[0])
+        sql = f"SELECT {counts}, ({self.database.dialect.size_sql})"
+        return StoreSize(*self._rows(sql, types=(int, int, int))[0])
 
     def close(self) -> None:
         """See `Store.close`."""
-        release, self._release = self._release, None
-        if release is not None:
-            release(self.database)
+        if self._open:
+            self._open = False
+            release_database(self.database)
 
     def __enter__(self) -> Self:
         """See `Store`."""
@@ -202,17 +264,29 @@ class SqlStore:
         """See `Store`."""
         self.close()
 
-    def _rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+    def _rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...]) -> list[Row]:
         with self.database.transaction() as transaction:
-            return transaction.rows(sql, values)
+            return transaction.rows(sql, values, types=types)
 
-    def _made_for(self, history_key: str, table: str, columns: str) -> list[Row]:
+    def _made_for(self, history_key: str, table: str, columns: str, *types: type) -> list[Row]:
         """Rows of `table` that belong to the history or to a prefix of it, oldest first."""
         with self.database.transaction() as transaction:
             found = find_history(transaction, history_key)
             prefixes = sorted({found.says, *(node.says for node in found.chain(transaction))})
             sql = f"SELECT seq, {columns} FROM {table} WHERE says IN (??)"
-            return [row[1:] for row in sorted(transaction.rows_of(sql, prefixes))]
+            return [row[1:] for row in sorted(transaction.rows_of(sql, prefixes, types=(int, *types)))]
+
+
+def _find_plan(transaction: Transaction, plan_id: str) -> tuple[bytes, bytes]:
+    """Digest and body of the plan with that id."""
+    match = _PLAN_ID.fullmatch(plan_id.strip())
+    sql = "SELECT digest, body FROM plans WHERE digest BETWEEN ? AND ? ORDER BY digest"
+    rows = transaction.rows(sql, digest_range(match[1]), types=(bytes, bytes)) if match else []
+    if not match or not rows:
+        raise ReferenceNotFound(f"no plan {plan_id[:80]!r} in this store; expected an id like p1a2b3c4d")
+    unambiguous([row[0].hex() for row in rows], match[1], "p")
+    digest, body = rows[0]
+    return digest, body
 
 
 def _plan_id(digest: bytes) -> str:

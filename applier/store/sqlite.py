@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
+import stat
 import time
 from pathlib import Path
 from typing import Any
 
-from applier.store.database import Database, Transaction
+from applier.store.database import Database, Transaction, shared_database
+from applier.store.files import cause_of, make_private_file
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["SqliteDialect", "release_sqlite", "shared_sqlite"]
+__all__ = ["SqliteDialect", "sqlite_database"]
+
+Identity = tuple[int, int]
+"""Device and inode of a file, whatever it is called."""
 
 APPLICATION_ID = 0x636F6D70
 """Stands in the header of every store file."""
@@ -28,6 +32,8 @@ _CURES = {
     "SQLITE_IOERR": "the disk failed or is full",
 }
 _RETRY_SECONDS = 0.01
+_UNREADABLE = "Could not decode to UTF-8"
+"""What the driver says, with no code, of a damaged text."""
 
 
 class SqliteDialect:
@@ -47,7 +53,7 @@ class SqliteDialect:
         self.place = str(path)
         self._path = path
         self._timeout = busy_timeout_seconds
-        self._inode = _inode(path)
+        self._identity = _identity(_stat(path))
 
     def connect(self) -> sqlite3.Connection:
         """A new connection in autocommit mode."""
@@ -61,7 +67,7 @@ class SqliteDialect:
 
     def check(self) -> None:
         """Raise a StoreError if the file was removed: what is written to it then is lost."""
-        if _inode(self._path) != self._inode:
+        if _identity(_stat(self._path)) != self._identity:
             raise StoreError(f"{self.place}: the file was replaced while in use; open the store again")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
@@ -82,7 +88,7 @@ class SqliteDialect:
     def explain(self, error: Exception) -> StoreError:
         """What SQLite raised, with the cure."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
-        if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError):
+        if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
@@ -103,9 +109,15 @@ class SqliteDialect:
         found = [str(row[0]) for row in transaction.rows("PRAGMA integrity_check")]
         return [text for text in found if text != "ok"]
 
-    def flush(self, connection: Any) -> None:
-        """Empty the write-ahead log."""
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    def flush(self, connection: Any) -> list[str]:
+        """Empty the write-ahead log; what was deleted is overwritten in the file itself (``secure_delete``)."""
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if not busy:
+            return []
+        return [
+            f"{self.place}-wal still holds what was deleted: another process reads the store; "
+            "run `compactor store flush` when it has ended"
+        ]
 
 
 _TABLES = "SELECT name FROM sqlite_master"
@@ -120,56 +132,54 @@ def _has_schema(connection: sqlite3.Connection) -> bool:
     return connection.execute(_SCHEMA).fetchone() is not None
 
 
-_shared: dict[tuple[int, int], Database] = {}
-_shared_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):  # a forked process must not find it held by a thread it does not have
-    os.register_at_fork(
-        before=_shared_lock.acquire, after_in_parent=_shared_lock.release, after_in_child=_shared_lock.release
+def sqlite_database(path: Path, busy_timeout_seconds: float) -> Database:
+    """The one database of this process for the file at `path`, which is made if need be.
+
+    Raises:
+        StoreError: the file cannot be made, or is not one that a store is safe in.
+    """
+    return shared_database(
+        lambda: _prepared(path), lambda: Database(SqliteDialect(path.resolve(), busy_timeout_seconds))
     )
 
 
-def shared_sqlite(path: Path, busy_timeout_seconds: float) -> Database:
-    """The one database of this process for the file at `path`, which is made if need be.
-
-    SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once.
-    """
-    with _shared_lock:  # around the making, too: see `_make_file`
-        _make_file(path)
-        key = _inode(path)
-        database = _shared.get(key)
-        if database is None:
-            database = _shared[key] = Database(SqliteDialect(path, busy_timeout_seconds))
-        database.users += 1
-        return database
-
-
-def release_sqlite(database: Database) -> None:
-    """Give up one use of `database`; the last one closes it."""
-    with _shared_lock:
-        database.users -= 1
-        if database.users == 0:
-            for key in [key for key, value in _shared.items() if value is database]:
-                del _shared[key]
-            database.close()
-
-
-def _make_file(path: Path) -> None:
-    """An empty file that only its owner reads: transcripts hold secrets. One that is there keeps its mode.
-
-    It is opened only when it is new: closing a file takes every lock from it that the process holds, those of
-    other connections too (POSIX; "How To Corrupt An SQLite Database File", 2.2).
-    """
+def _prepared(path: Path) -> Identity:
+    """Make the file if it is not there; which one it is."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise StoreError(f"{path}: the store cannot be made here: {error.strerror}") from error
+        make_private_file(path)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: the store cannot be made here: {cause_of(error)}") from error
+    found = _stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path}: {_CURES['SQLITE_CANTOPEN']}")
+    if os.name == "posix" and os.geteuid() not in (0, found.st_uid):
+        raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
+    real = path.resolve()
+    for name in (real, *(real.with_name(real.name + ending) for ending in _BESIDE)):
+        _refuse_linked(name)
+    return _identity(found)
 
 
-def _inode(path: Path) -> tuple[int, int]:
+_BESIDE = "-wal", "-shm", "-journal"
+"""Endings of the files that SQLite makes beside a database, and writes to without looking."""
+
+
+def _refuse_linked(path: Path) -> None:
+    """Refuse a file with several names: what is written to one is another's, and SQLite's logs go by name."""
     try:
-        found = path.stat()
-    except OSError as error:
-        raise StoreError(f"{path}: the store cannot be read: {error.strerror}") from error
+        found = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
+        raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
+
+
+def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: the store cannot be read: {cause_of(error)}") from error

@@ -1,29 +1,19 @@
 """Damaged content is told of, by `verify` and on reading; wrong bytes never come back."""
 
-import json
 import sqlite3
 from contextlib import closing
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from applier.store import open_store
-from planner.errors import StoreDamaged, StoreError
-from planner.reading.history import read_history
-from tests.store.test_keeping import fact, plan_for
-from tests.strategies import make_session
-
-HISTORY = read_history(make_session(12))
+from planner.errors import StoreDamaged
+from tests.store.damage import HISTORY, check_damage, damages, fill, read_all, sound_store
 
 
 @pytest.fixture
 def filled(store):
-    key = store.save_history(HISTORY)
-    store.save_plan(plan_for(HISTORY))
-    store.save_facts([fact("Node 18+")], key)
-    store.record_event({"time": 1.0})
-    store.set_state("s", [1, 2])
+    fill(store)
     assert store.verify() == []
     return store
 
@@ -81,33 +71,49 @@ def test_what_is_whole_comes_back_beside_what_is_damaged(filled):
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     """A store file in which all is well."""
-    path = tmp_path_factory.mktemp("damage") / "store.db"
-    with open_store(path) as store:
-        store.save_history(HISTORY)
-    return path
+    return sound_store(tmp_path_factory.mktemp("damage") / "store.db")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, 2**24), noise=st.binary(min_size=1, max_size=64))
-def test_any_damage_to_the_file_is_an_error_or_changes_nothing(sound, tmp_path, place, noise):
-    damaged = bytearray(sound.read_bytes())
-    size = len(damaged)
-    start = place % size
-    damaged[start : start + len(noise)] = noise
-    path = tmp_path / "store.db"
-    path.write_bytes(damaged[:size])
-    try:
-        with open_store(path) as store:
-            store.verify()
-            for turn in HISTORY.turns:
-                restored = store.restore(f"{HISTORY.digest}:{turn.id}")
-                assert json.dumps(restored.messages) == json.dumps(HISTORY.messages_of(turn))
-            assert store.load_history(HISTORY.digest).digest == HISTORY.digest
-    except StoreError:
-        pass
-    finally:
-        for name in ("store.db-wal", "store.db-shm"):
-            (tmp_path / name).unlink(missing_ok=True)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages)
+def test_any_damage_to_the_file_is_an_error_or_changes_nothing(sound, tmp_path, damage):
+    check_damage(sound, damage, tmp_path / "store.db")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        (table, column)
+        for table, columns in {
+            "blobs": ("body",),
+            "nodes": ("parent", "position", "turn", "message", "says"),
+            "histories": ("says", "tip"),
+            "plans": ("digest", "says", "body"),
+            "facts": ("says", "digest", "body"),
+            "events": ("digest", "body", "time"),
+            "states": ("digest", "body"),
+            "compactor_schema": ("version",),
+        }.items()
+        for column in columns
+    ],
+)
+@pytest.mark.parametrize("value", ["text", 7, 2**62, -1, 0.5, b"", b"bytes", "\ud800".encode("utf-8", "surrogatepass")])
+def test_values_of_any_type_in_any_column_are_an_error_or_change_nothing(sound, sqlite_path, table, column, value):
+    """SQLite gives back whatever a damaged file holds, whatever the column was declared as."""
+    sqlite_path.write_bytes(sound.read_bytes())
+    with closing(sqlite3.connect(sqlite_path)) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = (SELECT max(rowid) FROM {table})", (value,))
+        connection.commit()
+    read_all(sqlite_path)
+
+
+def test_a_store_without_a_version_is_damaged(sound, sqlite_path):
+    sqlite_path.write_bytes(sound.read_bytes())
+    with closing(sqlite3.connect(sqlite_path)) as connection:
+        connection.execute("DELETE FROM compactor_schema")
+        connection.commit()
+    with pytest.raises(StoreDamaged, match="its version cannot be read; restore it from a backup"):
+        open_store(sqlite_path)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
@@ -117,16 +123,3 @@ def test_a_file_that_was_cut_short_is_told(sound, sqlite_path, share):
     with pytest.raises(StoreDamaged, match=r"store\.db: the file is damaged .* restore it from a backup"):  # noqa: SIM117
         with open_store(sqlite_path) as store:
             store.load_history(HISTORY.digest)
-
-
-def test_the_file_holds_nothing_of_what_was_forgotten(sqlite_path):
-    messages = [{"role": "user", "content": "x7Gq-not-to-be-found"}]
-    with open_store(sqlite_path) as store:
-        key = store.save_history(read_history(messages))
-        store.save_history(HISTORY)
-        store.forget(key)
-        files = b"".join(path.read_bytes() for path in sqlite_path.parent.iterdir())
-        assert b"not-to-be-found" not in files
-        assert store.verify() == []
-    with closing(sqlite3.connect(sqlite_path)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

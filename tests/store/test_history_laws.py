@@ -6,6 +6,7 @@ from copy import deepcopy
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from applier.store import history_key
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from tests.strategies import answered_histories, histories, make_session
@@ -55,28 +56,42 @@ def test_every_turn_of_every_saved_prefix_comes_back(store, messages, data):
 
 
 @one_store
-@given(messages=histories(min_turns=2), data=st.data())
-def test_cache_marks_move_and_each_save_is_exact(store, messages, data):
-    """Callers move their marks on the same objects, and make blocks of text to hold them; the key is the same."""
+@given(messages=histories(min_turns=2), coin=st.randoms(use_true_random=True))
+def test_a_key_gives_back_for_ever_what_it_was_given_for(store, messages, coin):
+    """Callers move their marks on the same objects, and make blocks of text to hold them: each form has its key."""
     messages = deepcopy(messages)
-    keys = set()
-    for _ in range(3):
+    saved = {}
+    for _ in range(4):
         for message in messages:
-            move_marks(message, data)
-        keys.add(store.save_history(read_history(messages)))
-        assert exact(store.load_history(*keys).messages) == exact(messages)
+            move_marks(message, coin)
+        key = store.save_history(read_history(messages))
+        assert saved.setdefault(key, exact(messages)) == exact(messages)
+    assert {key: exact(store.load_history(key).messages) for key in saved} == saved
+    assert len(set(saved.values())) == len(saved)
+    assert {found.key for found in store.histories()} == set(saved)
+    assert next(iter(saved)) == history_key(read_history(messages).digest)
     assert store.verify() == []
+    store.forget(next(iter(saved)))
+    assert store.histories() == ()
 
 
-def move_marks(holder, data):
+def test_a_text_and_a_block_of_it_come_back_each_in_its_form(store):
+    forms = [[{"role": "user", "content": "x"}], [{"role": "user", "content": [{"type": "text", "text": "x"}]}]]
+    keys = [store.save_history(read_history(form)) for form in forms]
+    assert [list(store.load_history(key).messages) for key in keys] == forms
+    assert [list(store.restore(f"{key}:t1").messages) for key in keys] == forms
+    assert keys == [store.save_history(read_history(form)) for form in forms]
+
+
+def move_marks(holder, coin):
     """Set or remove marks on the blocks of a message, or of a result, in place."""
-    if isinstance(holder.get("content"), str) and holder.get("role") and data.draw(st.booleans()):
+    if isinstance(holder.get("content"), str) and holder.get("role") and coin.random() < 0.5:
         holder["content"] = [{"type": "text", "text": holder["content"]}]
     for block in holder["content"] if isinstance(holder.get("content"), list) else ():
         block.pop("cache_control", None)
-        if data.draw(st.booleans()):
+        if coin.random() < 0.5:
             block["cache_control"] = {"type": "ephemeral"}
-        move_marks(block, data)
+        move_marks(block, coin)
 
 
 @one_store

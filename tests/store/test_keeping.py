@@ -7,27 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ReferenceNotFound, StoreError
-from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance
 from planner.reading.history import read_history
+from tests.store.damage import fact, plan_for
 from tests.store.test_history_laws import values
 from tests.strategies import make_session, plans
 
 KEY = "sk-ant-api03-" + "a1B2c3D4e5F6" * 3
-
-
-def fact(content, source="t1", **more):
-    return ExtractedFact(type="constraint", content=content, source=source, **more)
-
-
-def plan_for(history, task="fix it"):
-    return CompactionPlan(
-        task=task,
-        history=HistoryStamp.of(history, 1000),
-        target_tokens=100,
-        turns=(),
-        estimated_tokens=0,
-        provenance=Provenance(planner="rules"),
-    )
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from applier.store import STORE_VARIABLE, default_path, open_store
-from applier.store.migrations import MIGRATIONS
+from applier.store.tables import MIGRATIONS
 from planner.errors import StoreError
 from planner.reading.history import read_history
 from tests.strategies import make_session
@@ -41,12 +42,104 @@ def test_a_path_may_be_written_as_an_address(tmp_path, form):
     assert path.is_file()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
-def test_only_the_owner_reads_a_new_store(sqlite_path):
-    with open_store(sqlite_path) as store:
-        store.save_history(HISTORY)
-        modes = {stat.S_IMODE(path.stat().st_mode) for path in sqlite_path.parent.iterdir()}
-        assert modes == {0o600}
+@pytest.mark.parametrize("mask", [0, 0o22, 0o777])
+def test_only_the_owner_enters_and_reads_a_new_store(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        with open_store(tmp_path / "a" / "b" / "store.db") as store:
+            store.save_history(HISTORY)
+            folders = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")}
+            files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a" / "b").iterdir()}
+    finally:
+        os.umask(before)
+    assert folders == {0o700}
+    assert files == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o600)
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path):
+    (tmp_path / "store.db").symlink_to(tmp_path / "theirs.db")
+    with pytest.raises(StoreError, match=r"store\.db: the store cannot be made here: No such file"):
+        open_store(tmp_path / "store.db")
+    assert not (tmp_path / "theirs.db").exists()
+
+
+def test_a_file_with_another_name_is_refused_and_not_touched(tmp_path):
+    open_store(tmp_path / "store.db").close()
+    os.link(tmp_path / "store.db", tmp_path / "other.db")
+    for name in ("store.db", "other.db"):
+        with pytest.raises(StoreError, match="has another name, by a link: give the store a file of its own"):
+            open_store(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+def test_a_link_beside_the_store_is_not_written_through(tmp_path, ending):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / f"store.db{ending}").symlink_to(tmp_path / "theirs")
+    with pytest.raises(StoreError, match=f"store.db{ending}: the file has another name"):
+        open_store(tmp_path / "store.db")
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_refused():
+    with TemporaryDirectory() as all_may_enter:
+        folder = Path(all_may_enter)
+        folder.chmod(0o777)
+        open_store(folder / "store.db").close()
+        (folder / "store.db").chmod(0o666)
+        os.chown(folder / "store.db", 1, 1)
+        code = (
+            "import os, sys\n"
+            "from applier.store import open_store; from planner.errors import StoreError\n"
+            "os.setuid(65534)\n"
+            "try: open_store(sys.argv[1])\n"
+            "except StoreError as error: print(error)"
+        )
+        command = [sys.executable, "-c", code, str(folder / "store.db")]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+        assert "belongs to another user, who could read it: give another file" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("~nosuchuser/x.db", "give the store's path in full"),
+        ("a\0b.db", "give the store's path in full"),
+        ("\ud800.db", "give the store's path in full"),
+        ("x" * 5000, "the store cannot be made here: File name too long"),
+        ("sqlite:///", "expected a path, sqlite:///path or postgresql://user@host/name"),
+        ("mysql://host/db", "expected a path, sqlite:///path or postgresql://user@host/name"),
+        ("sqlite://store.db", "expected a path, sqlite:///path or postgresql://user@host/name"),
+        ("postgresql://[::1/db", "expected postgresql://user@host/name"),
+        ("postgresql://u@localhost:port/db", "postgresql://"),
+        ("postgresql://a\0b/db", "expected a path"),
+        ("/dev/null", "it cannot be opened; check that it is a file and may be written"),
+        ("/proc/nothing/store.db", "the store cannot be made here"),
+    ],
+)
+def test_a_name_that_no_store_can_have_is_told_with_the_cure(name, cure, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError) as raised:
+        open_store(name, busy_timeout_seconds=1)
+    assert cure in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_has_no_home_is_told_to_name_a_store(tmp_path):
+    """As a user of a container has it: no HOME, and no entry in the list of users."""
+    code = (
+        "import os\n"
+        "from applier.store import open_store; from planner.errors import StoreError\n"
+        "os.setuid(54321)\n"
+        "try: open_store()\n"
+        "except StoreError as error: print(error)"
+    )
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes a user that does not exist")
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=kept, cwd=root, check=False)
+    assert done.stdout == "there is no home folder to keep a store in: name its file by $COMPACTOR_STORE\n", done.stderr
 
 
 def test_commits_are_durable(sqlite_path):
@@ -116,3 +209,26 @@ def test_a_store_on_sqlite_loads_no_other_database():
     names = "{'psycopg', 'anthropic', 'instructor'}"
     code = f"import sys, applier.store; assert not {names} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_a_store_of_the_first_format_keeps_what_it_holds(store_url):
+    """Its histories had one form each."""
+    with open_store(store_url) as store:
+        key = store.save_history(HISTORY)
+        with store.database.transaction(write=True) as transaction:
+            types = store.database.dialect
+            for sql in (
+                f"CREATE TABLE old (seq {types.serial_type}, says {types.bytes_type} NOT NULL UNIQUE, "
+                f"tip {types.bytes_type} NOT NULL)",
+                "INSERT INTO old (says, tip) SELECT says, tip FROM histories",
+                "DROP TABLE histories",
+                "ALTER TABLE old RENAME TO histories",
+                "UPDATE compactor_schema SET version = 1",
+            ):
+                transaction.rows(sql)
+    with open_store(store_url) as store:
+        assert store.load_history(key).messages == HISTORY.messages
+        block = [{"role": "user", "content": [{"type": "text", "text": HISTORY.messages[0]["content"]}]}]
+        first, second = (store.save_history(read_history(form)) for form in (HISTORY.messages[:1], block))
+        assert first != second
+        assert store.verify() == []

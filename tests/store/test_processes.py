@@ -18,12 +18,16 @@ WORKER = Path(__file__).with_name("worker.py")
 
 
 def run(store, *actions):
-    done = subprocess.run([sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
 def test_processes_share_a_store_and_one_that_is_killed_harms_nothing(store_url):
     run(store_url, "together", "fork", "kill")
+
+
+def test_a_fork_in_mid_transaction_hangs_neither_side(store_url):
+    run(store_url, "fork_in_transaction")
 
 
 def test_a_store_opened_twice_in_one_process_loses_nothing_to_another(sqlite_path):

@@ -1,10 +1,12 @@
-"""Whole turns, ranges, searches; and what a wrong reference is told."""
+"""Whole turns, pages, ranges, searches; who may see what; and what a wrong reference is told."""
+
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from applier.store.excerpt import matching_lines, numbered, range_of
+from applier.store.excerpt import find_matches, restored_part
 from planner.errors import ReferenceNotFound, StoreError
 from planner.reading.history import read_history
 from planner.reading.lines import WRAP_CHARACTERS, join_lines, turn_lines
@@ -43,7 +45,18 @@ def test_a_search_gives_numbered_lines_with_two_around_each(store):
     assert found.text == "2- two\n3- three\n4: FOUR\n5- five\n6- six\n…\n8- 8\n9- 9\n10: ten, four"
     assert store.restore(f"{key}:t1", lines=(5, 10), search="four").matches == (10,)
     assert store.restore(f"{key}:t1", search="^s.+n$").matches == (7,)
-    assert store.restore(f"{key}:t1", search="[nothing").text == ""
+    cut = store.restore(f"{key}:t1", search="four", max_characters=30)
+    assert (cut.text, cut.next_line) == ("2- two\n3- three\n4: FOUR", 10)
+    assert store.restore(f"{key}:t1", lines=(10, 99), search="four").next_line is None
+
+
+def test_a_search_that_matches_nothing_names_the_turns_that_match(store, saved):
+    with pytest.raises(ReferenceNotFound) as raised:
+        store.restore(f"{saved}:t1", search="TimeoutError")
+    named = re.findall(rf"{saved}:(t[0-9]+)", str(raised.value).split("; ")[1])
+    assert named == [match.turn_id for match in store.search("TimeoutError", saved, limit=3).matches] != []
+    with pytest.raises(ReferenceNotFound, match="no line matches 'no such words'; no other turn of this history does"):
+        store.restore(f"{saved}:t1", search="no such words")
 
 
 def test_a_search_finds_what_wrapping_or_a_line_break_cuts(store):
@@ -52,42 +65,191 @@ def test_a_search_finds_what_wrapping_or_a_line_break_cuts(store):
     assert store.restore(f"{key}:t1", search="hay\nla").matches == (2, 3)
 
 
-def test_text_is_found_as_it_stands_before_it_is_read_as_a_pattern(store):
-    key = store.save_history(read_history([user("f(x)\nfx\na.b\naxb")]))
+def test_text_is_found_as_it_stands_before_it_is_read_as_a_pattern_or_as_words(store):
+    key = store.save_history(read_history([user("f(x)\nfx\na.b\naxb\nthe red fox\nfox, red\nred hen")]))
     assert store.restore(f"{key}:t1", search="f(x)").matches == (1,)
     assert store.restore(f"{key}:t1", search="A.B").matches == (3,)
+    assert store.restore(f"{key}:t1", search="red fox").matches == (5,)
+    assert store.restore(f"{key}:t1", search="fox RED hen").matches == (5, 6, 7)
 
 
-def test_a_pattern_that_never_ends_is_stopped():
-    history = read_history([user("a" * 5000)])
-    with pytest.raises(StoreError, match="takes too long; use a simpler one"):
-        matching_lines(turn_lines(history, history.turns[0]), "((a+)+)+$(?<=b)")
+def test_a_pattern_that_never_ends_and_one_that_is_too_long_are_told(store):
+    key = store.save_history(read_history([user("a" * 40 + "!")]))
+    with pytest.raises(StoreError, match="the pattern takes too long; use a simpler one"):
+        store.restore(f"{key}:t1", search="(a|aa)+$")
+    with pytest.raises(StoreError, match="the pattern takes too long; use a simpler one"):
+        store.search("(a|aa)+$", key)
+    with pytest.raises(StoreError, match="search: at most 1,000 characters"):
+        store.search("a" * 1001, key)
 
 
-def test_a_history_is_searched_turn_by_turn(store, saved):
-    found = store.search("timeouterror", saved)
-    history = store.load_history(saved)
-    holding = [turn.id for turn in history.turns if "TimeoutError" in join_lines(turn_lines(history, turn))]
-    assert [match.turn_id for match in found] == holding != []
-    for match in found:
-        restored = store.restore(f"{saved}:{match.turn_id}", search="timeouterror")
-        assert (match.lines, match.excerpt) == (restored.matches, restored.text)
-    assert store.search("no such words", saved) == store.search("", saved) == []
+def call(name, call_id, **arguments):
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": call_id, "name": name, "input": arguments}]}
+
+
+def result(call_id, content):
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": content}]}
+
+
+SEARCHED = [
+    user("Fix the parser"),
+    call("Read", "c1", path="parser.py"),
+    result("c1", "class Parser:\n" + "the parser token stream\n" * 40),
+    call("Bash", "c2", command="pytest"),
+    result("c2", "1 failed: parser token"),
+    {"role": "assistant", "content": "The parser drops a token at the end of the stream."},
+]
+
+
+def test_words_and_calls_come_before_results_and_the_newer_first(store):
+    key = store.save_history(read_history(SEARCHED))
+    found = store.search("parser", key)
+    assert [match.turn_id for match in found.matches] == ["t4", "t2", "t1", "t3"]
+    assert store.search("parser", key, limit=1).matches == found.matches[:1]
+    assert found.turns == store.search("parser", key, limit=1).turns == 4
+
+
+def test_an_excerpt_says_how_many_lines_it_leaves_out(store):
+    key = store.save_history(read_history(SEARCHED))
+    (match,) = store.search("parser token stream", key).matches
+    assert len(match.lines) == 40
+    assert match.excerpt.count(": the parser token stream") == 5
+    assert match.excerpt.endswith("\n… 35 more lines of t2 match")
+
+
+def test_a_search_can_be_of_one_speaker_or_one_tool(store):
+    key = store.save_history(read_history(SEARCHED))
+
+    def turns(**only):
+        return [match.turn_id for match in store.search("parser", key, **only).matches]
+
+    assert turns(part="user") == ["t1"]
+    assert turns(part="assistant") == ["t4"]
+    assert turns(part="call") == ["t2"]
+    assert turns(part="result") == ["t3", "t2"]
+    assert turns(tool="bash") == ["t3"]
+    assert turns(tool="read", part="result") == ["t2"]
+    assert turns(tool="Write") == []
+
+
+def test_words_are_found_wherever_they_stand_in_a_turn(store):
+    key = store.save_history(read_history(SEARCHED))
+    assert [match.turn_id for match in store.search("drops stream parser", key).matches] == ["t4"]
+    assert [match.turn_id for match in store.search("pytest failed zebra", key).matches] == ["t3"]
+    assert store.search("zebra giraffe", key).matches == store.search(" ", key).matches == ()
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(messages=histories(max_turns=4), data=st.data())
 def test_what_stands_in_a_turn_is_found_there(messages, data):
     history = read_history(messages)
-    lines = turn_lines(history, data.draw(st.sampled_from(history.turns)))
+    turn = data.draw(st.sampled_from(history.turns))
+    lines = turn_lines(history, turn)
     text = join_lines(lines)
-    if not text:
-        return
-    start = data.draw(st.integers(0, len(text) - 1))
+    start = data.draw(st.integers(0, max(0, len(text) - 1)))
     part = text[start : start + data.draw(st.integers(1, 200))]
-    hits = matching_lines(lines, part)
-    assert part.lower().rstrip("\n") in join_lines(range_of(lines, (hits[0], hits[-1]), "t1")).lower()
-    assert f"{hits[0]}: {lines[hits[0] - 1].text}" in numbered(lines, hits)
+    if not part.strip():
+        return
+    restored = restored_part("h:t1", history.messages_of(turn), search=part)
+    first, last = restored.matches[0], restored.matches[-1]
+    assert part.lower().rstrip("\n") in join_lines(lines[first - 1 : last]).lower()
+    assert f"{first}: {lines[first - 1].text}" in restored.text
+    assert turn.id in [match.turn_id for match in find_matches(history, part).matches]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(messages=histories(max_turns=4), size=st.integers(1, 3000), data=st.data())
+def test_pages_of_a_turn_are_all_of_it(messages, size, data):
+    history = read_history(messages)
+    turn = history.messages_of(data.draw(st.sampled_from(history.turns)))
+    whole = restored_part("h:t1", turn)
+    pages = [restored_part("h:t1", turn, max_characters=size)]
+    while pages[-1].next_line is not None:
+        assert pages[-1].next_line == pages[-1].lines[1] + 1
+        rest = (pages[-1].next_line, whole.total_lines)
+        pages.append(restored_part("h:t1", turn, lines=rest, max_characters=size))
+    assert all(len(page.text) <= size or page.lines[0] == page.lines[1] for page in pages)
+    at = 0
+    for page in pages:
+        at = whole.text.index(page.text, at) + len(page.text)
+    assert at == len(whole.text)
+    media = [block for page in pages for block in page.blocks if block["type"] != "text"]
+    assert media == [block for block in whole.blocks if block["type"] != "text"]
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+PAPER = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+
+
+def test_images_and_documents_come_back_where_they_stood(store):
+    marked = {**PAPER, "cache_control": {"type": "ephemeral"}}
+    content = [IMAGE, {"type": "text", "text": "as in\nthe mock-up"}, marked, {"type": "text", "text": "and this"}]
+    screenshot = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [IMAGE]}]}
+    messages = [{"role": "user", "content": content}, call("Screenshot", "c1"), screenshot]
+    key = store.save_history(read_history(messages))
+    whole = store.restore(f"{key}:t1")
+    assert whole.messages == (messages[0],)
+    assert [block["type"] for block in whole.blocks] == ["image", "text", "document", "text"]
+    assert [whole.blocks[0], whole.blocks[2]] == [IMAGE, PAPER]
+    assert "".join(block.get("text", "\n") for block in whole.blocks[1:]).split() == whole.text.split()
+    last = store.restore(f"{key}:t1", lines=(whole.total_lines, whole.total_lines))
+    assert [block["type"] for block in last.blocks] == ["text"]
+    assert IMAGE in store.restore(f"{key}:t2").blocks
+
+
+def test_the_lines_of_a_reference_are_those_of_excerpts_and_searches(store):
+    history = read_history(SEARCHED)
+    key = store.save_history(history)
+    for turn in history.turns:
+        lines = turn_lines(history, turn)
+        restored = store.restore(f"{key}:{turn.id}")
+        assert (restored.lines, restored.total_lines) == ((1, len(lines)), len(lines))
+        for line in lines:
+            assert store.restore(f"{key}:{turn.id}", lines=(line.number, line.number)).text == line.text
+
+
+class TestWithin:
+    """What a session may see: itself, its children, what it was forked from."""
+
+    @pytest.fixture
+    def keys(self, store):
+        own = make_session(9)
+        fork = [*own[:3], user("another way"), *make_session(4)[1:]]
+        foreign = [user("their password is swordfish")]
+        histories = {"early": own[:5], "own": own, "fork": fork, "foreign": foreign}
+        return {name: store.save_history(read_history(messages)) for name, messages in histories.items()}
+
+    def test_a_session_reads_itself_and_what_it_grew_from(self, store, keys):
+        for name in ("own", "early"):
+            assert store.restore(f"{keys[name]}:t2", within=[keys["own"]]).reference == f"{keys[name]}:t2"
+        assert store.restore(f"{keys['fork']}:t2", within=[keys["own"], keys["fork"]]).text
+        assert store.restore("t2", within=[keys["own"], keys["fork"]]).reference == f"{keys['own']}:t2"
+
+    @pytest.mark.parametrize("name", ["foreign", "fork"])
+    def test_another_conversation_is_as_if_it_were_not_there(self, store, keys, name):
+        absent = "h" + "0" * 8
+        for options in ({}, {"search": "swordfish"}, {"lines": (1, 1)}):
+            texts = []
+            for key in (keys[name], absent):
+                with pytest.raises(ReferenceNotFound) as raised:
+                    store.restore(f"{key}:t1", within=[keys["own"]], **options)
+                texts.append(str(raised.value).replace(key, "KEY"))
+            assert texts[0] == texts[1] == f"no history KEY in this conversation; it has {keys['own']}"
+
+    def test_a_child_sees_no_more_than_its_own(self, store, keys):
+        with pytest.raises(ReferenceNotFound, match="in this conversation"):
+            store.restore(f"{keys['own']}:t2", within=[keys["early"]])
+
+    def test_nothing_is_seen_where_nothing_is_stored(self, store, keys):
+        for reference in ("t1", f"{keys['foreign']}:t1"):
+            for within in ([], ["h00000000"]):
+                with pytest.raises(ReferenceNotFound) as raised:
+                    store.restore(reference, within=within)
+                assert not [key for key in keys.values() if key in str(raised.value).replace(reference[:-3], "")]
+
+    def test_an_error_names_turns_of_this_conversation_only(self, store, keys):
+        with pytest.raises(ReferenceNotFound, match="no other turn of this history does"):
+            store.restore(f"{keys['own']}:t1", search="swordfish", within=[keys["own"]])
 
 
 def test_a_bare_turn_is_enough_where_there_is_one_conversation(store):

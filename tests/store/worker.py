@@ -47,30 +47,35 @@ def spawn(action):
 
 
 def kill(name):
-    """Kill a process while it saves, again and again: all it said it saved is there, the rest whole or absent."""
+    """Kill a process while it saves, again and again."""
     for round_number in range(6):
-        reading, writing = os.pipe()
+        kill_once(name, round_number, 3 * round_number)
 
-        def save(number=round_number, pipe=writing):
-            with open_store(name) as store:
-                for turn in range(10**6):
-                    for history in grown(f"{number}-{turn}"):
-                        key = store.save_history(history)
-                        os.write(pipe, f"{key} {len(history.messages)}\n".encode())
 
-        child = spawn(save)
-        os.close(writing)
-        with open(reading, encoding="ascii") as said:
-            lines = [said.readline() for _ in range(1 + 3 * round_number)]
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            lines += said.read().splitlines()
+def kill_once(name, round_number, saves):
+    """Kill a process some `saves` after its first: all it said it saved is there, the rest whole or absent."""
+    reading, writing = os.pipe()
+
+    def save():
         with open_store(name) as store:
-            for key, length in map(str.split, lines):
-                assert len(store.load_history(key).messages) == int(length)
-            assert store.verify() == []
-            for found in store.histories():
-                assert store.load_history(found.digest).digest == found.digest
+            for turn in range(10**6):
+                for history in grown(f"{round_number}-{turn}"):
+                    key = store.save_history(history)
+                    os.write(writing, f"{key} {len(history.messages)}\n".encode())
+
+    child = spawn(save)
+    os.close(writing)
+    with open(reading, encoding="ascii") as pipe:
+        lines = [pipe.readline() for _ in range(1 + saves)]
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        lines += pipe.read().splitlines()
+    with open_store(name) as store:
+        for key, length in map(str.split, lines):
+            assert len(store.load_history(key).messages) == int(length)
+        assert store.verify() == []
+        for found in store.histories():
+            assert store.load_history(found.digest).digest == found.digest
 
 
 def together(name):
@@ -145,6 +150,42 @@ def fork(name):
         assert store.verify() == []
 
 
+def fork_in_transaction(name):
+    """A fork while a transaction is open hangs neither side, whichever thread has it open, and harms nothing."""
+    with open_store(name) as store:
+        before = store.save_history(read_history([user("before")]))
+        begun, ended = threading.Event(), threading.Event()
+
+        def hold():
+            with store.database.transaction(write=True) as transaction:
+                transaction.rows("DELETE FROM histories")
+                begun.set()
+                ended.wait()
+
+        def in_child():
+            assert store.load_history(before).messages == (user("before"),)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        begun.wait()
+        assert os.waitpid(spawn(in_child), 0)[1] == 0
+        ended.set()
+        holder.join()
+        assert store.histories() == ()
+
+        child = -1
+        try:
+            with store.database.transaction(write=True) as transaction:
+                transaction.rows("DELETE FROM states")
+                child = os.fork()
+        except StoreError as error:
+            os._exit(child or "the process was forked in mid-transaction; do it again" not in str(error))
+        if child == 0:
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert store.save_history(read_history([user("after")]))
+
+
 def full(name):
     """The disk is full in the middle of a save: the old content is there, nothing of the new."""
     noise = read_history([user(os.urandom(40_000).hex()) for _ in range(40)])
@@ -186,7 +227,7 @@ def refused(name, text):
 
 
 if __name__ == "__main__":
-    known = together, opened_again, look, fork, kill, full, read_only
+    known = together, opened_again, look, fork, fork_in_transaction, kill, full, read_only
     actions = {action.__name__: action for action in known}
     for named in sys.argv[2:]:
         actions[named](sys.argv[1])

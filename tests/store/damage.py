@@ -1,0 +1,120 @@
+"""A store that holds something of everything, damage to its file, and what must be true of it then."""
+
+import json
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from applier.store import open_store
+from planner.errors import StoreError
+from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance
+from planner.reading.history import read_history
+from tests.strategies import make_session
+
+HISTORY = read_history(make_session(12))
+STATE = {"key": "h", "head": ["a", 1, None]}
+
+
+def fact(content, source="t1", **more):
+    return ExtractedFact(type="constraint", content=content, source=source, **more)
+
+
+def plan_for(history, task="fix it"):
+    return CompactionPlan(
+        task=task,
+        history=HistoryStamp.of(history, 1000),
+        target_tokens=100,
+        turns=(),
+        estimated_tokens=0,
+        provenance=Provenance(planner="rules"),
+    )
+
+
+def fill(store):
+    """Something in every table."""
+    key = store.save_history(HISTORY)
+    store.save_plan(plan_for(HISTORY))
+    store.save_facts([fact("Node 18+")], key)
+    store.record_event({"time": 1.0, "session": "s"})
+    store.set_state("s", STATE)
+
+
+def sound_store(path):
+    """The path of a filled store's file, closed."""
+    with open_store(path) as store:
+        fill(store)
+    return path
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Noise written over a part of a file, bytes taken out of it, or its end cut off."""
+
+    kind: str
+    place: float
+    """From 0, the file's start, to 1, its end."""
+    noise: bytes
+
+    def applied(self, whole):
+        start = min(int(self.place * len(whole)), len(whole) - 1)
+        stop = start + len(self.noise)
+        if self.kind == "cut":
+            return whole[:start]
+        if self.kind == "taken out":
+            return whole[:start] + whole[stop:]
+        if self.kind == "flipped":
+            return whole[:start] + bytes(byte ^ 1 << self.noise[0] % 8 for byte in whole[start : start + 1]) + whole[start + 1 :]
+        return (whole[:start] + self.noise + whole[stop:])[: len(whole)]
+
+
+noises = st.one_of(st.binary(min_size=1, max_size=64), st.sampled_from([b"\0" * 512, b"\xff" * 8, b"text", b"\1"]))
+damages = st.builds(Damage, st.sampled_from(["over", "over", "flipped", "taken out", "cut"]), st.floats(0, 1), noises)
+
+
+def check_damage(sound, damage, path):
+    """What is read from a damaged copy of `sound` is what was stored, or a StoreError; nothing else ever."""
+    path.write_bytes(damage.applied(sound.read_bytes()))
+    try:
+        return read_all(path)
+    finally:
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+            path.with_name(name).unlink(missing_ok=True)
+
+
+def read_all(path):
+    """Read everything in every way; how many reads were refused."""
+    plan = plan_for(HISTORY)
+    reads = [
+        lambda store: store.verify() is None,
+        lambda store: store.size() is None,
+        lambda store: [found.key for found in store.histories()] is None,
+        lambda store: json.dumps(store.load_history(HISTORY.digest).messages) != json.dumps(HISTORY.messages),
+        lambda store: any(match.turn_id not in HISTORY.by_id for match in store.search("refresh", HISTORY.digest).matches),
+        lambda store: any(found.content != "Node 18+" for found in store.facts(HISTORY.digest)),
+        lambda store: any(store.load_plan(plan_id) != plan for plan_id in store.plans(HISTORY.digest)),
+        lambda store: any(event != {"time": 1.0, "session": "s"} for event in store.events()),
+        lambda store: store.get_state("s") not in (STATE, None),
+        lambda store: store.restore("t1").messages != HISTORY.messages_of(HISTORY.turns[0]),
+        lambda store: store.save_history(read_history(make_session(3))) is None,
+        lambda store: store.forget(HISTORY.digest) is None,
+        *(
+            lambda store, turn=turn: json.dumps(store.restore(f"{HISTORY.digest}:{turn.id}").messages)
+            != json.dumps(HISTORY.messages_of(turn))
+            for turn in HISTORY.turns
+        ),
+    ]
+    reads.append(reads.pop(11))  # forgetting comes last
+    refused = 0
+    try:
+        store = open_store(path)
+    except StoreError:
+        return len(reads)
+    try:
+        for read in reads:
+            try:
+                assert not read(store)
+            except StoreError:
+                refused += 1
+    finally:
+        store.close()
+    return refused
