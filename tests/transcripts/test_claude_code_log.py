@@ -42,7 +42,7 @@ def test_a_log_reads_as_the_conversation_it_was_written_of(pair):
 def test_what_is_written_back_reads_as_the_same_messages(pair):
     transcript = read_transcript(pair[1].text())
     again = read_transcript(write_transcript(transcript.messages, transcript))
-    assert (again.messages, again.task, again.format) == (transcript.messages, transcript.task, "anthropic")
+    assert (again.messages, again.task, again.format) == (transcript.messages, transcript.task, "claude_code")
 
 
 def test_results_logged_in_the_middle_of_an_answer_are_one_message_behind_it():

@@ -3,10 +3,9 @@
 Reads what is there. Repairs only what a log's form forces, and reports the rest as warnings.
 """
 
+from applier.adapters.transcripts.formats import read_transcript, write_transcript
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
-from applier.adapters.transcripts.read import read_transcript
 from applier.adapters.transcripts.transcript import Format, Transcript
-from applier.adapters.transcripts.write import write_transcript
 
 __all__ = [
     "Format",

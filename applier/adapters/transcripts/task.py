@@ -31,8 +31,8 @@ def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
 
     `skip`: indexes of messages known to be the host's.
     """
-    said = [text for i, m in enumerate(messages) if i not in skip for text in _words(m)]
-    task = next((text for text in reversed(said) if _sets_a_task(text)), said[0] if said else "")
+    words = [text for i, m in enumerate(messages) if i not in skip for text in _words(m)]
+    task = next((text for text in reversed(words) if _sets_a_task(text)), words[0] if words else "")
     return task if len(task) <= LONGEST_CHARACTERS else task[:LONGEST_CHARACTERS].rstrip() + " …"
 
 
