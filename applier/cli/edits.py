@@ -21,9 +21,9 @@ def edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
     """
     decisions = plan.decisions
     for edit in edits:
+        if f"t{edit.last}" not in decisions:
+            raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
-            if turn_id not in decisions:
-                raise SettingsError(f"--set {turn_id}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
             change = {"strategy": edit.strategy, "reason": REASON}
             decisions[turn_id] = decisions[turn_id].model_copy(update=change)
     return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan

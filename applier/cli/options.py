@@ -13,7 +13,9 @@ import click
 from planner.plan import Strategy
 
 __all__ = [
+    "MOST_TOKENS",
     "Edit",
+    "Target",
     "as_json",
     "edits",
     "part",
@@ -24,7 +26,11 @@ __all__ = [
 ]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-_EDIT = re.compile(r"t([1-9]\d*)(?:-t?([1-9]\d*))?=(\w+)")
+_EDIT = re.compile(r"t([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?=([a-z]{1,20})")
+"""A change of a decision: ``t12=keep``, ``t12-t20=drop``, ``t12-20=drop``; not ``12=keep``, not ``t0=keep``."""
+
+MOST_TOKENS = 10**9
+"""No context has so many tokens; larger numbers are a slip."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -48,11 +54,14 @@ class _EditType(click.ParamType[Edit]):
         strategy = next((known for known in STRATEGIES if match and match[3] == known), None)
         if match is None or strategy is None:
             self.fail(
-                f"{value!r}: expected t12=STRATEGY or t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}.",
+                f"{str(value)[:60]!r}: expected t12=STRATEGY or t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}.",
                 param,
                 ctx,
             )
-        return Edit(int(match[1]), int(match[2] or match[1]), strategy)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            self.fail(f"{value!r}: the range runs backwards; expected t{last}-t{first}={strategy}.", param, ctx)
+        return Edit(first, last, strategy)
 
 
 def _file(**more: Any) -> click.Path:

@@ -67,7 +67,7 @@ def load_document(source: str | bytes | os.PathLike[str]) -> Document:
 
 
 def _stream(raw: bytes) -> io.BufferedReader:
-    return io.BufferedReader(io.BytesIO(raw))  # type: ignore[arg-type]
+    return io.BufferedReader(io.BytesIO(raw))
 
 
 @contextmanager
