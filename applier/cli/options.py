@@ -15,11 +15,12 @@ from planner.plan import Strategy
 __all__ = [
     "MOST_TOKENS",
     "Edit",
-    "Target",
     "as_json",
+    "brief",
     "edits",
     "part",
     "plan_file",
+    "planning",
     "show_all",
     "store_option",
     "transcript",
@@ -81,3 +82,43 @@ show_all: Decorator = click.option("--all", "show_all", is_flag=True, help="One 
 store_option: Decorator = click.option(
     "--store", metavar="FILE|URL", help="Where originals live (default: $COMPACTOR_STORE, or your own)."
 )
+brief: Decorator = click.option(
+    "--brief",
+    "brief_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
+)
+
+_PLANNING: tuple[Decorator, ...] = (
+    click.option("--task", help="What the agent is to do now (default: the transcript's own)."),
+    click.option("--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."),
+    click.option(
+        "--target-ratio",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="R",
+        help="The share of the tokens that may stay (default: 0.25).",
+    ),
+    click.option("--focus", metavar="TEXT", help="What to keep above all."),
+    click.option(
+        "--planner",
+        type=click.Choice(["auto", "rules", "model"]),
+        help="Who plans (default: auto, the model if there is a key, else rules).",
+    ),
+    click.option("--model", help="The model that plans, or an instructor provider string."),
+    click.option("--target-model", metavar="MODEL", help="The model that will read the view: decides token counts."),
+    click.option(
+        "--prompts",
+        "prompts_dir",
+        metavar="DIR",
+        type=click.Path(exists=True, file_okay=False),
+        help="Your own folder of prompts.",
+    ),
+)
+
+
+def planning(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All options that say how to plan; they arrive under the names that `planned` takes."""
+    for option in reversed(_PLANNING):
+        command = option(command)
+    return command

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
+    "FULL_WIDTH",
     "clean",
     "echo",
     "one_line",
@@ -43,7 +44,7 @@ Matches ESC, a carriage return, a right-to-left override; not a tab or a line fe
 """
 FULL_WIDTH = 100_000
 """Columns of a pipe: longer than any line, so that nothing is cut or wrapped."""
-_SPELLED = {"✗": "x", "…": "...", "→": "->", "·": ".", "─": "-", "×": "x", "“": '"', "”": '"', "≥": ">=", "≤": "<="}  # noqa: RUF001
+_SPELLED = {"✗": "x", "…": "...", "→": "->", "·": ".", "─": "-", "×": "x", "“": '"', "”": '"', "≥": ">=", "≤": "<="}
 _ERRORS = "compactor-spelled"
 
 
@@ -105,9 +106,9 @@ def shorten(text: str, width: int) -> str:
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
 
 
-def print_json(value: object) -> None:
-    """`value` as indented JSON on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False))
+def print_json(value: object, *, err: bool = False) -> None:
+    """`value` as indented JSON on standard output (or error)."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False), err=err)
 
 
 def spell_what_is_missing() -> None:

@@ -8,9 +8,12 @@ the session's id, times from the lines around: the same view gives the same byte
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -18,13 +21,15 @@ from applier.adapters.transcripts.transcript import Transcript
 from planner.reading.messages import Block, Message, blocks, message_digest, readable_text
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["resume_command", "session_log", "working_folder"]
+__all__ = ["client_file", "resume_command", "session_log", "working_folder"]
 
 Line = dict[str, Any]
 
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
 """Of a Claude Code line: what each line of a session repeats."""
 _TITLE_CHARACTERS = 80
+_NO_NAME = re.compile(r"[^A-Za-z0-9]")
+"""What Claude Code replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
 
 
 def session_log(messages: Sequence[Message], like: Transcript, session_id: str = "") -> Iterator[Line]:
@@ -45,6 +50,22 @@ def working_folder(like: Transcript) -> str:
         if isinstance(folder, str):
             return folder
     return ""
+
+
+def client_file(like: Transcript, session_id: str, now: datetime, environment: Mapping[str, str] | None) -> Path:
+    """Where a log of the session `session_id` goes, made from `like`: beside its file, under the client's own name.
+
+    With an `environment`: in the place where the client looks for the sessions of that folder.
+    """
+    codex = like.format == "codex"
+    name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl" if codex else f"{session_id}.jsonl"
+    if environment is None:
+        return Path(like.source["path"] or ".").absolute().parent / name
+    if codex:
+        root = environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
+        return Path(root, "sessions", f"{now:%Y/%m/%d}", name)
+    root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+    return Path(root, "projects", _NO_NAME.sub("-", working_folder(like)), name)
 
 
 def resume_command(like: Transcript, session_id: str) -> str:
