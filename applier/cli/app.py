@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import click
 
+from applier.cli.screen import echo, shorten, spell_what_is_missing
 from planner.errors import CompactorError, SettingsError
 
 __all__ = ["main", "run"]
@@ -20,6 +21,8 @@ COMMANDS = {
     "plan": "plan",
     "review": "review",
     "apply": "apply",
+    "resume": "resume",
+    "hooks": "hooks",
     "restore": "restore",
     "facts": "facts",
     "log": "log",
@@ -31,6 +34,9 @@ COMMANDS = {
     "demo": "demo",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`."""
+
+LONGEST_ERROR = 600
+"""Characters of an error line: one may quote what a user or a file wrote, however long."""
 
 
 class _Commands(click.Group):
@@ -60,11 +66,12 @@ def main() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own); errors go to standard error, the code comes back."""
+    spell_what_is_missing()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        echo(error.format_message(), err=True)
         return 2
     except click.UsageError as error:
         return _fail(_usage(error), 2)
@@ -87,5 +94,5 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _fail(text: str, code: int) -> int:
-    click.echo(f"compactor: {' '.join(text.split())}", err=True)
+    echo(f"compactor: {shorten(text, LONGEST_ERROR)}", err=True)
     return code

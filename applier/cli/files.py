@@ -1,18 +1,24 @@
-"""Reading plans and writing results: whole files or nothing, never half of one."""
+"""Reading plans and transcripts, writing results: whole files or nothing, readable by their owner alone."""
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 import click
 
 from applier.adapters.transcripts import Transcript, read_transcript
+from applier.cli.screen import echo
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 
-__all__ = ["read_file", "read_plan", "write_whole"]
+__all__ = ["make_folder", "read_file", "read_plan", "read_text", "write_whole"]
+
+MAX_PLAN_MEGABYTES = 64
+"""A larger plan file is refused: the plan of 100,000 turns has less."""
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
@@ -23,7 +29,7 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
     """
     read = read_transcript(path, part=part)
     for warning in read.warnings:
-        click.echo(f"compactor: note: {warning}", err=True)
+        echo(f"compactor: note: {warning}", err=True)
     return read
 
 
@@ -32,12 +38,33 @@ def read_plan(path: Path) -> CompactionPlan:
 
     Raises:
         PlanRejected: it is not one; the text names the field.
+        SettingsError: it is too large to be one.
     """
-    return CompactionPlan.from_json(path.read_bytes(), str(path))
+    with path.open("rb") as file:
+        raw = file.read(MAX_PLAN_MEGABYTES * 2**20 + 1)
+    if len(raw) > MAX_PLAN_MEGABYTES * 2**20:
+        raise SettingsError(f"{path}: larger than {MAX_PLAN_MEGABYTES} MB: expected a plan")
+    return CompactionPlan.from_json(raw, str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text in the file `path`, or on standard input for ``-``.
+
+    Raises:
+        SettingsError: it is not UTF-8.
+    """
+    try:
+        with click.open_file(str(path), encoding="utf-8") as file:
+            return str(file.read())
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: expected text in UTF-8") from None
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a part.
+
+    A new file is its owner's alone, an old one keeps its permissions. What is no regular file (a device, a pipe)
+    is written to, not replaced.
 
     Raises:
         SettingsError: the folder is not there.
@@ -45,23 +72,32 @@ def write_whole(path: Path, text: str) -> None:
     path = path.resolve()
     if not path.parent.is_dir():
         raise SettingsError(f"{path.parent}: no such folder: make it first")
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "w", encoding="utf-8", newline="") as file:
+    mode = path.stat().st_mode if path.exists() else None
+    if mode is not None and not stat.S_ISREG(mode):
+        with path.open("w", encoding="utf-8", newline="") as file:
             file.write(text)
+        return
+    _replace(path, text.encode("utf-8", "surrogatepass"), PRIVATE_FILE if mode is None else stat.S_IMODE(mode))
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    """Not `click.open_file(atomic=True)`: it puts the new file in place also when writing it failed halfway."""
+    handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(part, _mode(path))
+        os.chmod(part, mode)
         os.replace(part, path)
     except BaseException:
         os.unlink(part)
         raise
 
 
-def _mode(path: Path) -> int:
-    """The permissions `path` has, or what a new file gets."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def make_folder(path: Path) -> None:
+    """Make the folder `path` and what is missing above it, for their owner alone under any umask."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=PRIVATE_FOLDER)
+        folder.chmod(PRIVATE_FOLDER)

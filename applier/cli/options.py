@@ -13,18 +13,25 @@ import click
 from planner.plan import Strategy
 
 __all__ = [
+    "MOST_TOKENS",
     "Edit",
     "as_json",
+    "brief",
     "edits",
     "part",
     "plan_file",
+    "planning",
     "show_all",
     "store_option",
     "transcript",
 ]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-_EDIT = re.compile(r"t([1-9]\d*)(?:-t?([1-9]\d*))?=(\w+)")
+_EDIT = re.compile(r"t([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?=([a-z]{1,20})")
+"""A change of a decision: ``t12=keep``, ``t12-t20=drop``, ``t12-20=drop``; not ``12=keep``, not ``t0=keep``."""
+
+MOST_TOKENS = 10**9
+"""No context has so many tokens; larger numbers are a slip."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -48,11 +55,14 @@ class _EditType(click.ParamType[Edit]):
         strategy = next((known for known in STRATEGIES if match and match[3] == known), None)
         if match is None or strategy is None:
             self.fail(
-                f"{value!r}: expected t12=STRATEGY or t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}.",
+                f"{str(value)[:60]!r}: expected t12=STRATEGY or t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}.",
                 param,
                 ctx,
             )
-        return Edit(int(match[1]), int(match[2] or match[1]), strategy)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            self.fail(f"{value!r}: the range runs backwards; expected t{last}-t{first}={strategy}.", param, ctx)
+        return Edit(first, last, strategy)
 
 
 def _file(**more: Any) -> click.Path:
@@ -72,3 +82,43 @@ show_all: Decorator = click.option("--all", "show_all", is_flag=True, help="One 
 store_option: Decorator = click.option(
     "--store", metavar="FILE|URL", help="Where originals live (default: $COMPACTOR_STORE, or your own)."
 )
+brief: Decorator = click.option(
+    "--brief",
+    "brief_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
+)
+
+_PLANNING: tuple[Decorator, ...] = (
+    click.option("--task", help="What the agent is to do now (default: the transcript's own)."),
+    click.option("--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."),
+    click.option(
+        "--target-ratio",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="R",
+        help="The share of the tokens that may stay (default: 0.25).",
+    ),
+    click.option("--focus", metavar="TEXT", help="What to keep above all."),
+    click.option(
+        "--planner",
+        type=click.Choice(["auto", "rules", "model"]),
+        help="Who plans (default: auto, the model if there is a key, else rules).",
+    ),
+    click.option("--model", help="The model that plans, or an instructor provider string."),
+    click.option("--target-model", metavar="MODEL", help="The model that will read the view: decides token counts."),
+    click.option(
+        "--prompts",
+        "prompts_dir",
+        metavar="DIR",
+        type=click.Path(exists=True, file_okay=False),
+        help="Your own folder of prompts.",
+    ),
+)
+
+
+def planning(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All options that say how to plan; they arrive under the names that `planned` takes."""
+    for option in reversed(_PLANNING):
+        command = option(command)
+    return command

@@ -1,12 +1,16 @@
-"""Where the command line prints: tables for people, JSON for machines, never control characters.
+"""The one place that prints: tables and lines for people, JSON for machines, never control characters.
 
-Plain text when standard output is not a terminal; the width is the terminal's, or $COLUMNS, or 80.
+At a terminal the width is its own (or $COLUMNS); in a pipe lines are as long as they need to be, so that a search
+of them misses nothing. $NO_COLOR means no style at all. Characters that the terminal's encoding lacks are spelled.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
@@ -18,26 +22,56 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["clean", "one_line", "plain_table", "print_json", "progress", "screen", "shorten", "working"]
+__all__ = [
+    "FULL_WIDTH",
+    "clean",
+    "echo",
+    "one_line",
+    "plain_table",
+    "print_json",
+    "printable",
+    "progress",
+    "screen",
+    "shorten",
+    "spell_what_is_missing",
+    "working",
+]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates."""
+"""What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates.
+
+Matches ESC, a carriage return, a right-to-left override; not a tab or a line feed.
+"""
+FULL_WIDTH = 100_000
+"""Columns of a pipe: longer than any line, so that nothing is cut or wrapped."""
+_SPELLED = {"✗": "x", "…": "...", "→": "->", "·": ".", "─": "-", "×": "x", "“": '"', "”": '"', "≥": ">=", "≤": "<="}
+_ERRORS = "compactor-spelled"
 
 
-def screen() -> Console:
-    """A console on standard output that never interprets markup found in content."""
-    return Console(markup=False, emoji=False, highlight=False)
+def screen(*, stderr: bool = False) -> Console:
+    """A console on standard output (or error) that never interprets markup it finds in content."""
+    console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if os.environ.get("NO_COLOR"):
+        console = Console(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=None)
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = FULL_WIDTH
+    return console
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print `text` as it is, but for what could steer the terminal."""
+    click.echo(printable(text), err=err, nl=nl)
 
 
 def working(what: str) -> Status:
     """Shows on a terminal's standard error that something is being done, until it is left; else nothing."""
-    return Console(stderr=True, markup=False).status(what)
+    return screen(stderr=True).status(what)
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar on a terminal's standard error; call what it gives once a step. Shows nothing elsewhere."""
-    console = Console(stderr=True, markup=False)
+    console = screen(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
@@ -51,9 +85,14 @@ def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
     return table
 
 
+def printable(text: str) -> str:
+    """`text` from a transcript, a file name or a model with a dot for each character that could steer a terminal."""
+    return _CONTROLS.sub("·", text)
+
+
 def clean(text: str, style: str = "") -> Text:
-    """`text` from a transcript or a model as printable text: what could steer the terminal shows as a dot."""
-    return Text(_CONTROLS.sub("·", text), style=style)
+    """`printable` text, with a style."""
+    return Text(printable(text), style=style)
 
 
 def one_line(text: str) -> str:
@@ -67,6 +106,22 @@ def shorten(text: str, width: int) -> str:
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
 
 
-def print_json(value: object) -> None:
-    """`value` as indented JSON on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False))
+def print_json(value: object, *, err: bool = False) -> None:
+    """`value` as indented JSON on standard output (or error)."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False), err=err)
+
+
+def spell_what_is_missing() -> None:
+    """Let standard output and error spell what their encoding lacks (cp1252 has no "✗") instead of failing."""
+    codecs.register_error(_ERRORS, _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if callable(reconfigure) and not str(stream.encoding).lower().startswith("utf"):
+            reconfigure(errors=_ERRORS)
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_SPELLED.get(character, "?") for character in text), error.end

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from applier.cli.review.print_sheet import print_sheet
-from applier.cli.review.rows import table_rows
-from applier.cli.review.sheet import Failed, Sheet, StandIn
+from applier.cli.review.sheet import Failed, Sheet, StandIn, table_rows
 from applier.view import Preview
 from planner import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 
@@ -59,6 +58,7 @@ PLAN = CompactionPlan(
         ExtractedFact(type="error", content="timeout after 30 s", source="t3"),
         ExtractedFact(type="file_state", content="src/auth.ts: refresh() holds a lock", source="t8"),
     ),
+    brief="REQUEST\n- Fix the token refresh race (t1)\nFAILED\n- Mutex around refresh() deadlocked (t3)",
     estimated_tokens=1_104,
     findings=(Finding(code="failed_approach", turn_id="t3", problem="drop would lose how it failed", repair="kept"),),
     provenance=Provenance(
@@ -95,6 +95,10 @@ def test_review_reads_as_agreed(width):
     assert found == path.read_text(encoding="utf-8")
 
 
+def test_brief_is_shown_whole():
+    assert "  FAILED\n  - Mutex around refresh() deadlocked (t3)\n" in printed(SHEET, 80)
+
+
 def test_all_unfolds_rows_stand_ins_and_facts():
     whole = printed(Sheet(PLAN, tuple(table_rows(PLAN, HEADS, fold=False)), (), SHEET.stand_ins), 80, whole=True)
     assert all(f"\nt{number} " in whole for number in range(1, 10))
@@ -104,7 +108,7 @@ def test_all_unfolds_rows_stand_ins_and_facts():
 
 def test_never_paying_back_is_said():
     preview = Preview([], 10, 10, 0, 10, math.inf, "strip", PLAN)
-    assert "never pays back" in printed(Sheet(PLAN, (), preview=preview), 80)
+    assert "never pays back" in " ".join(printed(Sheet(PLAN, (), preview=preview), 80).split())
     assert Sheet(PLAN, (), preview=preview).to_json()["cost"]["payback_calls"] is None
 
 
@@ -121,7 +125,17 @@ def test_folded_rows_lose_no_turn_and_no_token(strategies):
     shown = [part for row in rows for part in row.turns.split("-")]
     assert shown[0] == "t1"
     assert shown[-1] == f"t{len(turns)}"
-    assert all(row.strategy in ("drop", "reference") for row in rows if "-" in row.turns)
+    assert len(rows) <= len(strategies)
+
+
+def test_a_run_of_neighbours_is_one_row_and_says_how_many_failed():
+    turns = tuple(decision(n, "keep", 0.5, 10, 10, failed_approach=n == 2) for n in range(1, 5))
+    (row,) = table_rows(PLAN.model_copy(update={"turns": turns}), {f"t{n}": "Bash npm test" for n in range(1, 5)})
+    assert (row.turns, row.what, row.failed) == ("t1-t4", "4 turns, 1 failed: Bash", True)
+
+
+def test_verdict_stands_first():
+    assert printed(SHEET, 80).startswith("12,905 tokens → 1,104 (9%); target 3,000: met.\n9 turns: 3 keep")
 
 
 @given(st.text(min_size=1), st.text(), st.integers(60, 140))

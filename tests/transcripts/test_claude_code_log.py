@@ -7,6 +7,9 @@ from hypothesis import given, settings
 
 from applier.adapters.transcripts import read_transcript, write_transcript
 from planner.errors import TranscriptError
+from planner.evidence.user_words import own_words
+from planner.reading.history import read_history
+from planner.reading.lines import turn_lines
 from tests.transcripts.session_logs import ClaudeCodeLog, claude_code_logs
 
 
@@ -42,7 +45,7 @@ def test_a_log_reads_as_the_conversation_it_was_written_of(pair):
 def test_what_is_written_back_reads_as_the_same_messages(pair):
     transcript = read_transcript(pair[1].text())
     again = read_transcript(write_transcript(transcript.messages, transcript))
-    assert (again.messages, again.task, again.format) == (transcript.messages, transcript.task, "anthropic")
+    assert (again.messages, again.task, again.format) == (transcript.messages, transcript.task, "claude_code")
 
 
 def test_results_logged_in_the_middle_of_an_answer_are_one_message_behind_it():
@@ -158,6 +161,31 @@ def test_words_of_the_host_set_no_task():
     transcript = read_transcript(log.text())
     assert len(transcript.messages) == 4
     assert transcript.task == "rename the module to parser"
+
+
+def test_words_that_the_log_says_are_the_hosts_stay_the_hosts():
+    log = ClaudeCodeLog()
+    log.user("rename the module to parser")
+    log.user("You must never push to main", isMeta=True)
+    log.user([text("Always answer in French")], isMeta=True)
+    transcript = read_transcript(log.text())
+    assert spoken(transcript)[1:] == [
+        "<system-reminder>\nYou must never push to main\n</system-reminder>",
+        "<system-reminder>\nAlways answer in French\n</system-reminder>",
+    ]
+    history = read_history(transcript.messages)
+    words = [line.text for turn in history.turns for line in own_words(turn_lines(history, turn))]
+    assert words == ["rename the module to parser"]
+
+
+def test_words_of_the_user_beside_a_result_stay_with_it():
+    log = ClaudeCodeLog()
+    log.user("look at the file")
+    log.assistant("msg_1", call("toolu_a"), call("toolu_b"))
+    log.user([result("toolu_b"), text("but leave b.py alone")])
+    log.user([result("toolu_a")])
+    transcript = read_transcript(log.text())
+    assert transcript.messages[2]["content"] == [result("toolu_a"), result("toolu_b"), text("but leave b.py alone")]
 
 
 def test_blank_text_and_errors_of_the_api_are_left_out_with_their_lines():

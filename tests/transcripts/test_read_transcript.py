@@ -1,12 +1,13 @@
 """Message lists of any wrapping are read; what is no transcript is named with its place and what was expected."""
 
 import json
+import tracemalloc
 from dataclasses import FrozenInstanceError
 
 import pytest
 from anthropic.types import Message as Response
 
-from applier.adapters.transcripts import read_transcript
+from applier.adapters.transcripts import document, read_transcript
 from planner.errors import TranscriptError
 from planner.reading.history import read_history
 
@@ -128,6 +129,30 @@ def test_unknown_blocks_odd_text_and_times_pass_through():
     assert transcript.timestamps == (None, 1767225601.0)
 
 
+def test_times_beyond_every_clock_are_none():
+    hello = {"role": "user", "content": "hello"}
+    read = read_transcript([{**hello, "timestamp": 10**400}, {**hello, "timestamp": "9999-99-99"}])
+    assert read.timestamps == (None, None)
+
+
+def test_a_file_over_the_bound_is_refused_by_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(document, "MAX_MEGABYTES", 1)
+    path = tmp_path / "long.jsonl"
+    path.write_text(jsonl([{"role": "user", "content": "x" * 400_000}] * 4))
+    with pytest.raises(TranscriptError, match=r"long.jsonl, line 3: more than 1 MB up to here"):
+        read_transcript(path)
+
+
+def test_jsonl_is_read_by_line_and_not_held_twice(tmp_path):
+    path = tmp_path / "long.jsonl"
+    path.write_text(jsonl([{"role": "user", "content": f"{number} " + "x" * 100_000} for number in range(200)]))
+    tracemalloc.start()
+    read_transcript(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * path.stat().st_size
+
+
 def test_ten_megabytes_on_one_line_are_read():
     long = [*MESSAGES[:2], {"role": "user", "content": [{**MESSAGES[2]["content"][0], "content": "é x\\" * 2_500_000}]}]
     transcript = read_transcript(json.dumps(long))
@@ -177,6 +202,9 @@ def test_a_transcript_cannot_be_changed():
         (b'{"role": "user", "content": "x"}\n{]\n{"role": "user", "content": "x"}', "line 2, column 2: not JSON"),
         (b'[{"messages": [{"role": "tool", "content": "x"}]}]', "[0].messages[0]: tool_call_id"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"role": "user", "content": "x"}\n{"a": ' + b"[" * 250 + b"]" * 250 + b"}\n{}", "line 2: nested too deeply"),
+        (b'{"role": "user", "content": "x"}\n{"timestamp": ' + b"9" * 5_000 + b"}\n{}", "line 2: not JSON that can"),
+        (b'{\n"a": 1\n}\n{\n"a": 2\n}', "found several over several lines"),
     ],
 )
 def test_what_is_no_transcript_is_told_by_file_and_place(raw, told, tmp_path):

@@ -6,13 +6,13 @@ results of its calls one user message behind it, in the order of the calls. Ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from applier.adapters.transcripts.pairing import pairing_warnings
+from applier.adapters.transcripts.document import Document
 from applier.adapters.transcripts.task import guess_task
-from applier.adapters.transcripts.transcript import Format, Transcript
+from applier.adapters.transcripts.transcript import Format, Transcript, pairing_warnings
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message
 
@@ -86,7 +86,7 @@ class Assembly:
     ) -> None:
         """Words of the user (or of the host, `host`), results among them."""
         if isinstance(content, list):
-            content = [block for block in content if not self._answered(block, line, timestamp)]
+            content = self._unanswered(content, line, timestamp)
         if content and not (isinstance(content, str) and content.isspace()):
             self._add("user", content, line, timestamp, host, only)
 
@@ -102,9 +102,17 @@ class Assembly:
             del self.pieces[own[max(0, len(own) - user_messages)] :]
 
     def finish(
-        self, format_: Format, *, path: str | None, system: str | None = None, part: int | None = None
+        self,
+        format_: Format,
+        document: Document,
+        log: Mapping[int, dict[str, Any]],
+        *,
+        system: str | None = None,
+        part: int | None = None,
     ) -> Transcript:
         """The conversation; only its `part`-th part between compactions if one is named.
+
+        `log`: by number, the lines of `document` that a log of this conversation would begin from.
 
         Raises:
             TranscriptError: there is no such part, or nothing was said in the whole log.
@@ -113,7 +121,7 @@ class Assembly:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
         chosen = list(_ordered(self._whole() if part is None else self._part(part)))
         messages = [piece.message for piece in chosen]
-        lines = [sorted(piece.lines) for piece in chosen]
+        lines = [sorted(set(piece.lines)) for piece in chosen]
         places = [f"{self.name}, line {numbers[0]}" for numbers in lines]
         return Transcript(
             messages=messages,
@@ -123,7 +131,7 @@ class Assembly:
             format=format_,
             warnings=(*self._notes(part), *pairing_warnings(messages, places)),
             timestamps=tuple(piece.timestamp for piece in chosen),
-            source={"path": path, "lines": tuple(map(tuple, lines))},
+            source={"path": document.path, "lines": tuple(map(tuple, lines)), "log": log},
         )
 
     def _add(
@@ -139,18 +147,25 @@ class Assembly:
         self.pieces.append(piece)
         return piece
 
-    def _answered(self, block: Block, line: int, timestamp: float | None) -> bool:
-        asker = self._asked.get(str(block.get("tool_use_id"))) if block["type"] == "tool_result" else None
-        if asker is None:
-            return False
+    def _unanswered(self, content: list[Block], line: int, timestamp: float | None) -> list[Block]:
+        """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
+        askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
+        last = next((asker for asker in reversed(askers) if asker), None)
+        if last is None:
+            return content
+        for block, asker in zip(content, askers, strict=True):
+            if asker is None and block["type"] == "tool_result":
+                continue
+            self._answer(asker or last, block, line, timestamp)
+        return [b for b, asker in zip(content, askers, strict=True) if asker is None and b["type"] == "tool_result"]
+
+    def _answer(self, asker: _Piece, block: Block, line: int, timestamp: float | None) -> None:
         if asker.answers is None:
             asker.answers = _Piece("user", [], [], timestamp, True, asker.part)
-        answers = asker.answers
-        assert isinstance(answers.content, list)
-        answers.content.append(block)
-        answers.lines.append(line)
-        answers.timestamp = timestamp
-        return True
+        assert isinstance(asker.answers.content, list)
+        asker.answers.content.append(block)
+        asker.answers.lines.append(line)
+        asker.answers.timestamp = timestamp
 
     def _whole(self) -> list[_Piece]:
         return [piece for piece in self.pieces if piece.only != "part"]
@@ -185,7 +200,7 @@ def _ordered(pieces: Iterable[_Piece]) -> Iterable[_Piece]:
         if piece.answers is not None:
             order = {call: i for i, call in enumerate(piece.calls)}
             assert isinstance(piece.answers.content, list)
-            piece.answers.content.sort(key=lambda block: order[str(block["tool_use_id"])])
+            piece.answers.content.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
             yield piece.answers
 
 

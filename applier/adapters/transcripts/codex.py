@@ -1,4 +1,4 @@
-"""A Codex rollout (its session log) as a transcript. Read only: Anthropic JSON is what is written back.
+"""A Codex rollout (its session log) as a transcript.
 
 Takes the response items, which the model saw; events repeat them for the screen. Reasoning is left out: it is
 encrypted, and no other model can use it.
@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from applier.adapters.transcripts.assembly import Assembly, Only, line_ranges
 from applier.adapters.transcripts.document import Document
-from applier.adapters.transcripts.openai_chat.parts import arguments_as_object, block_of_part
-from applier.adapters.transcripts.timestamps import seconds
-from applier.adapters.transcripts.transcript import Transcript
+from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
+from applier.adapters.transcripts.transcript import Transcript, seconds
 from planner.errors import TranscriptError
 from planner.evidence.sources import is_host_text
 from planner.reading.messages import Block
@@ -71,15 +70,15 @@ def read_codex(document: Document, values: Sequence[tuple[int, Any]], part: int 
     Raises:
         TranscriptError: a line is not as the format has it, or nothing was said.
     """
-    rollout = _Rollout(document)
+    rollout = _Rollout(document, dict(values))
     for number, value in values:
         rollout.read(number, value)
     return rollout.finish(part)
 
 
 class _Rollout:
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, document: Document, log: dict[int, Any]) -> None:
+        self.document, self.log = document, log
         self.assembly = Assembly(document.name)
         self.system: list[str] = []
         self.answer = 0
@@ -121,7 +120,7 @@ class _Rollout:
             place = f"{self.document.name}, {line_ranges(numbers)}"
             self.assembly.warnings.append(f"{place}: {kind} has no place in a transcript; left out")
         system = "\n\n".join(self.system) or None
-        return self.assembly.finish("codex", path=self.document.path, system=system, part=part)
+        return self.assembly.finish("codex", self.document, self.log, system=system, part=part)
 
     def _instructions(self, meta: dict[str, Any]) -> None:
         base = meta.get("base_instructions") or meta.get("instructions")
@@ -193,9 +192,9 @@ def _result(item: _Item) -> Block:
     output = item.output
     failed = isinstance(output, dict) and output.get("success") is False
     content = output.get("content") if isinstance(output, dict) else output
-    told = _blocks(content) if isinstance(content, list) else content or ""
+    inner = _blocks(content) if isinstance(content, list) else content or ""
     flag = {"is_error": True} if failed else {}
-    return {"type": "tool_result", "tool_use_id": item.call_id, "content": told, **flag}
+    return {"type": "tool_result", "tool_use_id": item.call_id, "content": inner, **flag}
 
 
 def _blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:

@@ -9,22 +9,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from applier.adapters.transcripts.openai_chat import from_openai, is_chat
-from applier.adapters.transcripts.openai_chat.shape import check_chat_message
-from applier.adapters.transcripts.pairing import pairing_warnings
+from applier.adapters.transcripts.chat_shape import check_chat_message, is_chat
+from applier.adapters.transcripts.openai_chat import from_openai
 from applier.adapters.transcripts.task import guess_task
-from applier.adapters.transcripts.timestamps import seconds
-from applier.adapters.transcripts.transcript import Format, Transcript
+from applier.adapters.transcripts.transcript import Format, Transcript, pairing_warnings, seconds
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, plain_message
 
-__all__ = ["Given", "read_messages"]
+__all__ = ["MessageFile", "read_messages"]
 
 Where = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Given:
+class MessageFile:
     """A parsed value in which there are messages, with what errors and writing back need."""
 
     name: str
@@ -41,20 +39,20 @@ class Given:
         return f"{self.name}, {_steps(where if len(where) > 1 else ('messages', *where)).lstrip('.')}"
 
 
-def read_messages(given: Given, part: int | None) -> Transcript:
-    """The conversation in `given`; of several the `part`-th (the first if none is named).
+def read_messages(file: MessageFile, part: int | None) -> Transcript:
+    """The conversation in `file`; of several the `part`-th (the first if none is named).
 
     Raises:
         TranscriptError: there is none, or an entry is not a message; the text names the place.
     """
-    found = list(_conversations(given.value))
-    if not found:
+    places = list(_conversations(file.value))
+    if not places:
         wanted = "expected a list of messages, or an object with 'messages'"
-        raise TranscriptError(f"{given.name}: {wanted}, found {_told(given.value)}")
-    if not -len(found) <= (part or 0) < len(found):
-        raise TranscriptError(f"{given.name}: no part {part}; it holds {len(found)} (0 to {len(found) - 1})")
-    several = (f"{given.name}: holds {len(found)} conversations; this is the first (part=0 to {len(found) - 1})",)
-    return _transcript(given, found[part or 0], several if part is None and len(found) > 1 else ())
+        raise TranscriptError(f"{file.name}: {wanted}, found {_kind(file.value)}")
+    if not -len(places) <= (part or 0) < len(places):
+        raise TranscriptError(f"{file.name}: no part {part}; it holds {len(places)} (0 to {len(places) - 1})")
+    several = (f"{file.name}: holds {len(places)} conversations; this is the first (part=0 to {len(places) - 1})",)
+    return _transcript(file, places[part or 0], several if part is None and len(places) > 1 else ())
 
 
 def _conversations(value: Any) -> Iterator[Where]:
@@ -71,10 +69,10 @@ def _is_record(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("messages"), list) and "role" not in entry
 
 
-def _transcript(given: Given, where: Where, warnings: Sequence[str]) -> Transcript:
-    container, entries = _at(given.value, where)
+def _transcript(file: MessageFile, where: Where, warnings: Sequence[str]) -> Transcript:
+    container, entries = _at(file.value, where)
     entries = [_dumped(entry) for entry in entries]
-    places = [given.place((*where, i)) for i in range(len(entries))]
+    places = [file.place((*where, i)) for i in range(len(entries))]
     chat = _is_chat(entries, container)
     lifted = _leading_system(entries) if chat else 0
     kept = _conversation_starts(entries, lifted) if chat else range(len(entries))
@@ -83,21 +81,19 @@ def _transcript(given: Given, where: Where, warnings: Sequence[str]) -> Transcri
     task = container.get("task")
     return Transcript(
         messages=messages,
-        system=_system(entries[:lifted]) if chat else _given_system(container, given.name),
+        system=_system(entries[:lifted]) if chat else _own_system(container, file.name),
         tools=container["tools"] if isinstance(container.get("tools"), list) else None,
         task=task if isinstance(task, str) and task.strip() else guess_task(messages),
-        format=_format(chat, jsonl=given.line_numbers is not None),
+        format=_format(chat, jsonl=file.line_numbers is not None),
         warnings=(*warnings, *_odd_roles(messages, kept_places), *pairing_warnings(messages, kept_places)),
         timestamps=tuple(seconds(entries[i].get("timestamp")) for i in kept),
-        source={**given.source, "where": where, "lifted": entries[:lifted]},
+        source={**file.source, "where": where, "lifted": entries[:lifted]},
     )
 
 
 def _is_chat(entries: Sequence[Any], container: dict[str, Any]) -> bool:
-    told = is_chat(entries)
-    if told is None:
-        return _leading_system(entries) > 0 and "system" not in container
-    return told
+    chat = is_chat(entries)
+    return _leading_system(entries) > 0 and "system" not in container if chat is None else chat
 
 
 def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> list[Message]:
@@ -140,7 +136,7 @@ def _system(lifted: Sequence[dict[str, Any]]) -> str | list[Block] | None:
     return [block for blocks in texts for block in blocks] or None
 
 
-def _given_system(container: dict[str, Any], name: str) -> str | list[Block] | None:
+def _own_system(container: dict[str, Any], name: str) -> str | list[Block] | None:
     system = container.get("system")
     if system is None or isinstance(system, str | list):
         return system
@@ -176,7 +172,7 @@ def _steps(where: Where) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
 
 
-def _told(value: object) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, dict) and "messages" in value:
         return f"'messages' of type {type(value['messages']).__name__}"
     if isinstance(value, dict):

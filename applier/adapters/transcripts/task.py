@@ -31,8 +31,11 @@ def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
 
     `skip`: indexes of messages known to be the host's.
     """
-    said = [text for i, m in enumerate(messages) if i not in skip for text in _words(m)]
-    task = next((text for text in reversed(said) if _sets_a_task(text)), said[0] if said else "")
+    own = [i for i in range(len(messages)) if i not in skip]
+    newest = (text for i in reversed(own) for text in reversed(list(_words(messages[i]))))
+    task = next(filter(_sets_a_task, newest), None)
+    if task is None:
+        task = next((text for i in own for text in _words(messages[i])), "")
     return task if len(task) <= LONGEST_CHARACTERS else task[:LONGEST_CHARACTERS].rstrip() + " …"
 
 

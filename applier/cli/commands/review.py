@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from applier.cli.files import read_file, read_plan, write_whole
-from applier.cli.options import Edit, as_json, edits, part, plan_file, show_all
+from applier.cli.files import read_file, read_plan, read_text, write_whole
+from applier.cli.options import Edit, as_json, brief, edits, part, plan_file, show_all
 from applier.cli.review import print_sheet, review_sheet, reviewed
 from applier.cli.screen import print_json, screen, working
 
@@ -19,6 +19,8 @@ __all__ = ["command"]
 @click.argument("transcript", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the checked plan.")
 @edits
+@brief
+@click.option("--edit", is_flag=True, help="Change the brief in your editor.")
 @part
 @show_all
 @as_json
@@ -27,23 +29,29 @@ def command(
     transcript: Path | None,
     output: Path | None,
     edits: tuple[Edit, ...],
+    brief_file: Path | None,
+    edit: bool,
     part: int | None,
     show_all: bool,
     as_json: bool,
 ) -> None:
     """Print the review of a plan, as changed by hand.
 
-    Changes are made in the file or by --set. With TRANSCRIPT the guards check it again, and what removed turns
-    leave in their place is shown.
+    Changes are made in the file, by --set, --brief or --edit. With TRANSCRIPT the guards check it again, and what
+    removed turns leave in their place is shown.
     """
     plan = read_plan(plan_file)
-    if transcript is None and (edits or output):
-        raise click.UsageError("--set and -o need TRANSCRIPT too: the guards check against it.")
+    if transcript is None and (edits or output or brief_file or edit):
+        raise click.UsageError("--set, --brief, --edit and -o need TRANSCRIPT too: the guards check against it.")
     if transcript is None:
         sheet = review_sheet(plan, fold=not show_all)
     else:
+        text = read_text(brief_file) if brief_file else None
+        if edit:
+            text = click.edit(plan.brief if text is None else text, extension=".md") or text
+        read = read_file(transcript, part)
         with working("checking…"):
-            sheet = reviewed(plan, read_file(transcript, part).messages, edits, fold=not show_all)
+            sheet = reviewed(plan, read.messages, edits, brief=text, fold=not show_all)
     if output:
         write_whole(output, sheet.plan.to_json())
     if as_json:

@@ -1,4 +1,4 @@
-"""Prints a review: the table first, then what stays, what is left in place, what was found, what it costs."""
+"""Prints a review: the verdict first, then the brief, failures and findings, and the table of what happens to turns."""
 
 from __future__ import annotations
 
@@ -12,43 +12,70 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from applier.cli.review.rows import Row
-from applier.cli.review.sheet import Failed, Sheet, StandIn
-from applier.cli.screen import clean, one_line, shorten
+from applier.cli.review.sheet import Failed, Row, Sheet, StandIn
+from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
 from applier.view import Preview
-from planner.plan import CompactionPlan, ExtractedFact, FactType, Finding, Strategy
+from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
 
 __all__ = ["print_sheet"]
 
 STYLES: dict[Strategy, str] = {"keep": "green", "summarize": "cyan", "reference": "yellow", "drop": "red"}
-SHOWN_LINES = 4
-"""Lines of a stand-in that are shown unless all are asked for."""
 TASK_LINES = 3
+TASK_CHARACTERS = 500
+"""Of the task more is not shown, however wide the page."""
 WIDE = 110
 """From this width on a turn's words get more room than its reason."""
-FOLDED_FACTS: tuple[FactType, ...] = ("error", "file_state")
-"""Facts that are many and stand in the turns' own rows; only counted unless all are asked for."""
+MOST_LINES = 12
+"""Of failures, findings and constraints so many are shown unless all are asked for."""
 INDENT = 2
 
 
 def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
-    """Print `sheet`; with `whole` every stand-in in full."""
+    """Print `sheet`; with `whole` every stand-in, failure and fact in full."""
     plan = sheet.plan
-    console.print(
-        clean(f"Task: {shorten(plan.task, TASK_LINES * console.width - len('Task: '))}", "bold"), "", sep="\n"
-    )
-    console.print(_table(sheet.rows, wide=console.width >= WIDE))
-    _section(console, "Left in place of what is removed", _left(sheet.stand_ins, whole), whole)
-    _section(console, "Failed approaches, kept", map(_failed, sheet.failed), whole)
+    for line in _verdict(plan, sheet.preview):
+        console.print(clean(line, "bold"))
+    task = min(TASK_LINES * console.width - len("Task: "), TASK_CHARACTERS)
+    console.print("", clean(f"Task: {shorten(plan.task, task)}"), sep="\n")
+    _section(console, "Brief, first in the view", plan.brief.splitlines(), whole=True)
+    _section(console, "Failed approaches, kept", _some(map(_failed, sheet.failed), whole), whole)
+    _section(console, "Findings", _some(map(_finding, plan.findings), whole), whole)
     _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
-    _section(console, "Findings", map(_finding, plan.findings), whole=True)
+    console.print("")
+    console.print(_table(sheet.rows, console.width))
+    _section(console, "Left in place of what is removed", _left(sheet.stand_ins) if whole else (), whole)
     _section(console, "Planner", _provenance(plan), whole=True)
-    _section(console, "Cost", _cost(sheet.preview) if sheet.preview else (), whole=True)
-    console.print("", clean(_totals(plan), "bold"), sep="\n")
+    if not whole and sheet.stand_ins:
+        console.print("", "--all shows each turn, what it leaves in its place, and all facts", sep="\n")
 
 
-def _table(rows: Sequence[Row], wide: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, expand=True)
+def _verdict(plan: CompactionPlan, preview: Preview | None) -> Iterator[str]:
+    before, after = plan.history.tokens, plan.estimated_tokens
+    share = f" ({after / before:.0%})" if before else ""
+    met = "met" if after <= plan.target_tokens else "not met, see the findings"
+    yield f"{before:,} tokens → {after:,}{share}; target {plan.target_tokens:,}: {met}."
+    counts = Counter(decision.strategy for decision in plan.turns)
+    yield f"{plan.history.turns:,} turns: {', '.join(f'{counts[own]} {own}' for own in STYLES if counts[own])}."
+    if preview is not None:
+        yield _cost(preview)
+
+
+def _cost(preview: Preview) -> str:
+    if preview.first_changed_message is None:
+        return "Nothing changes; the prompt cache stays as it is."
+    calls = preview.payback_calls
+    pays = ""
+    if calls is not None:
+        pays = "; never pays back in cache terms" if math.isinf(calls) else f"; pays back after {calls:.1f} calls"
+    return (
+        f"Changes from message {preview.first_changed_message} on: {preview.invalidated_tokens:,} cached tokens "
+        f"are written anew, once{pays}. Thinking: {preview.thinking}."
+    )
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
+    """The table, as wide as the terminal; in a pipe as wide as its longest cells."""
+    table, wide = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, expand=width < FULL_WIDTH), width >= WIDE
     table.add_column("turn", no_wrap=True)
     table.add_column("strategy", no_wrap=True)
     for name in ("score", "before", "after"):
@@ -72,29 +99,22 @@ def _cells(row: Row) -> Iterator[Text]:
 
 def _section(console: Console, title: str, lines: Iterable[str], whole: bool) -> None:
     """A title and indented lines; those that are too long are cut unless the `whole` is asked for."""
-    shown = list(lines)
-    if shown:
+    filled = list(lines)
+    if filled:
         console.print("", Text(title, style="bold"), sep="\n")
-    for line in shown:
+    for line in filled:
         text = clean(line)
         if not whole:
             text.truncate(console.width - INDENT, overflow="ellipsis")
         console.print(Padding(text, (0, 0, 0, INDENT), expand=False))
 
 
-def _totals(plan: CompactionPlan) -> str:
-    before, after = plan.history.tokens, plan.estimated_tokens
-    share = f" ({after / before:.0%})" if before else ""
-    met = "met" if after <= plan.target_tokens else "not met, see the findings"
-    counts = [
-        f"{count} {strategy}"
-        for strategy in STYLES
-        if (count := sum(decision.strategy == strategy for decision in plan.turns))
-    ]
-    return (
-        f"{plan.history.turns} turns: {', '.join(counts)}. "
-        f"{before:,} tokens → {after:,}{share}; target {plan.target_tokens:,}: {met}."
-    )
+def _some(lines: Iterable[str], whole: bool) -> Iterator[str]:
+    """The first of `lines`, and how many more there are."""
+    every = list(lines)
+    yield from every if whole or len(every) <= MOST_LINES + 1 else every[:MOST_LINES]
+    if not whole and len(every) > MOST_LINES + 1:
+        yield f"and {len(every) - MOST_LINES} more (--all shows them)"
 
 
 def _failed(failed: Failed) -> str:
@@ -102,13 +122,20 @@ def _failed(failed: Failed) -> str:
 
 
 def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
-    for fact in facts:
-        if whole or fact.type not in FOLDED_FACTS:
-            quoted = f' "{one_line(fact.quote)}"' if fact.quote not in ("", fact.content) else ""
-            yield f"{fact.type} ({fact.source}): {one_line(fact.content)}{quoted}"
-    folded = Counter(fact.type for fact in facts if not whole and fact.type in FOLDED_FACTS)
-    if folded:
-        yield f"and {', '.join(f'{count} {kind}' for kind, count in folded.items())} (--all shows them)"
+    """The user's constraints; facts of other types stand in the brief or in the turns' own rows and are counted."""
+    constraints = [fact for fact in facts if fact.type == "constraint"]
+    others = [fact for fact in facts if fact.type != "constraint"]
+    yield from _some(map(_fact, constraints), whole)
+    if whole:
+        yield from map(_fact, others)
+    elif others:
+        counts = Counter(fact.type for fact in others)
+        yield f"and {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
+
+
+def _fact(fact: ExtractedFact) -> str:
+    quoted = f' "{one_line(fact.quote)}"' if fact.quote not in ("", fact.content) else ""
+    return f"{fact.type} ({fact.source}): {one_line(fact.content)}{quoted}"
 
 
 def _finding(finding: Finding) -> str:
@@ -123,30 +150,11 @@ def _provenance(plan: CompactionPlan) -> Iterator[str]:
     if own.usage.requests:
         spent = own.usage
         yield f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out, {spent.requests} requests"
+    if own.filled_tokens:
+        yield f"{own.filled_tokens:,} tokens of space that was left were filled by rules"
     yield from map(one_line, own.notes)
 
 
-def _left(stand_ins: Sequence[StandIn], whole: bool) -> Iterator[str]:
+def _left(stand_ins: Sequence[StandIn]) -> Iterator[str]:
     for item in stand_ins:
-        lines = item.text.split("\n")
-        shown = lines if whole or len(lines) <= SHOWN_LINES + 1 else lines[:SHOWN_LINES]
-        yield from shown
-        if len(lines) > len(shown):
-            yield f"    ({len(lines) - len(shown)} more lines; --all shows them)"
-
-
-def _cost(preview: Preview) -> Iterator[str]:
-    if preview.first_changed_message is None:
-        yield "nothing changes; the prompt cache stays as it is"
-        return
-    yield (
-        f"message {preview.first_changed_message} is the first that changes: "
-        f"{preview.invalidated_tokens:,} cached tokens behind it are written anew, once"
-    )
-    if preview.payback_calls is not None:
-        yield (
-            "it never pays back in cache terms"
-            if math.isinf(preview.payback_calls)
-            else f"it pays back after {preview.payback_calls:.1f} calls"
-        )
-    yield f"thinking: {preview.thinking}"
+        yield from item.text.split("\n")

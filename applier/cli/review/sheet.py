@@ -1,22 +1,49 @@
-"""What a person decides from, as data: rows, what removed turns leave in their place, what it costs.
+"""What a person decides from, as data: a person's changes checked by the guards, rows, failures, what it costs.
 
-Pure: everything comes from the plan, the evidence and the preview. Prints nothing, writes nothing.
+Pure: everything comes from the plan and, where the transcript is at hand, from what was read and laid out of it.
+Prints nothing, writes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from applier.cli.review.rows import Row, table_rows
-from applier.view import Preview
+from applier.cli.options import Edit
+from applier.view import Preview, preview
+from planner.errors import SettingsError
 from planner.evidence import Evidence, TurnEvidence
-from planner.layout.placeholders import entry_text
+from planner.evidence.gather import call_head
 from planner.plan import CompactionPlan, Strategy, TurnDecision
 
-__all__ = ["Failed", "Sheet", "StandIn", "review_sheet"]
+__all__ = ["Failed", "Row", "Sheet", "StandIn", "review_sheet", "reviewed", "table_rows"]
+
+BY_HAND = "set by hand"
+FEWEST_FOLDED = 3
+"""Shorter runs save no row worth the detail they hide."""
+HEAD_CHARACTERS = 200
+"""Of what a turn says more is not shown in its row, however wide the table."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a turn, or a run of neighbours with the same strategy."""
+
+    turns: str
+    """``t7``, or ``t2-t6`` for a run."""
+    strategy: Strategy
+    score: float
+    """Of a run: its highest."""
+    tokens_before: int
+    tokens_after: int
+    what: str
+    why: str
+    failed: bool
+    """True if one of its turns is a failed approach."""
 
 
 @dataclass(frozen=True)
@@ -59,47 +86,109 @@ class Sheet:
 
     def to_json(self) -> dict[str, Any]:
         """The review as JSON data: the whole plan, what is left in place by turn id, and what it costs."""
-        shown: dict[str, Any] = {"plan": self.plan.model_dump(mode="json")}
+        data: dict[str, Any] = {"plan": self.plan.model_dump(mode="json")}
         if self.preview:
-            shown["left_in_place"] = {item.turn_id: item.text for item in self.stand_ins}
-            shown["cost"] = _cost(self.preview)
-        return shown
+            data["left_in_place"] = {item.turn_id: item.text for item in self.stand_ins}
+            data["cost"] = _cost(self.preview)
+        return data
 
 
-def _cost(preview: Preview) -> dict[str, Any]:
-    calls = preview.payback_calls
-    return {
-        "tokens_before": preview.tokens_before,
-        "tokens_after": preview.tokens_after,
-        "first_changed_message": preview.first_changed_message,
-        "invalidated_tokens": preview.invalidated_tokens,
-        "payback_calls": calls if calls is None or math.isfinite(calls) else None,
-        "thinking": preview.thinking,
-    }
-
-
-def review_sheet(
+def reviewed(
     plan: CompactionPlan,
-    evidence: Evidence | None = None,
-    preview: Preview | None = None,
+    messages: Sequence[object],
+    edits: Sequence[Edit] = (),
     *,
+    brief: str | None = None,
     fold: bool = True,
 ) -> Sheet:
-    """The review of `plan`; with `evidence` and `preview` also what each turn is and what it leaves."""
-    heads = _heads(evidence) if evidence else {}
-    left = _stand_ins(plan, evidence) if evidence else ()
-    failed = _failed(plan, heads, evidence)
-    return Sheet(plan, tuple(table_rows(plan, heads, fold=fold)), failed, left, preview)
+    """The review of `plan` over `messages` after `edits`, and with `brief` in place of its own if one is given.
+
+    Its plan is the one that the guards let pass. Writes nothing.
+
+    Raises:
+        SettingsError: an edit names a turn that is not there.
+        StalePlan: the plan was made for other messages.
+    """
+    changed = _edited(plan, edits)
+    if brief is not None:
+        changed = changed.model_copy(update={"brief": brief})
+    shown = preview(changed, messages)
+    return review_sheet(shown.plan, shown, fold=fold)
 
 
-def _heads(evidence: Evidence) -> Mapping[str, str]:
-    return {turn_id: _head(turn) for turn_id, turn in evidence.turns.items()}
+def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
+    """`plan` with `edits` in place of its decisions; later edits win."""
+    decisions = plan.decisions
+    for edit in edits:
+        if f"t{edit.last}" not in decisions:
+            raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
+        for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
+            change = {"strategy": edit.strategy, "reason": BY_HAND}
+            decisions[turn_id] = decisions[turn_id].model_copy(update=change)
+    return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
 
 
-def _head(turn: TurnEvidence) -> str:
-    """Its calls, or who speaks and the first words."""
+def review_sheet(plan: CompactionPlan, preview: Preview | None = None, *, fold: bool = True) -> Sheet:
+    """The review of `plan`; with `preview`, whose plan it is, also what each turn is and what it leaves."""
+    bound = plan.bound
+    evidence = bound.analysis.evidence if bound else None
+    heads = {turn_id: _head(turn, evidence.root) for turn_id, turn in evidence.turns.items()} if evidence else {}
+    left = _stand_ins(plan, bound.layout.entries) if bound else ()
+    return Sheet(plan, tuple(table_rows(plan, heads, fold=fold)), _failed(plan, heads, evidence), left, preview)
+
+
+def table_rows(plan: CompactionPlan, heads: Mapping[str, str], *, fold: bool = True) -> list[Row]:
+    """The rows of `plan`'s table in turn order; `heads` says in one line what each turn is."""
+    rows: list[Row] = []
+    for _, group in groupby(plan.turns, key=lambda decision: decision.strategy):
+        run = list(group)
+        rows += [_folded(run, heads)] if fold and len(run) >= FEWEST_FOLDED else [_single(own, heads) for own in run]
+    return rows
+
+
+def _single(decision: TurnDecision, heads: Mapping[str, str]) -> Row:
+    return Row(
+        decision.turn_id,
+        decision.strategy,
+        decision.relevance_score,
+        decision.tokens_before,
+        decision.tokens_after,
+        heads.get(decision.turn_id, ""),
+        decision.reason,
+        decision.failed_approach,
+    )
+
+
+def _folded(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> Row:
+    failed = sum(decision.failed_approach for decision in run)
+    kinds = _counted(heads.get(decision.turn_id, "").split(" ")[0].rstrip(":") for decision in run)
+    marks = f", {failed} failed" if failed else ""
+    return Row(
+        f"{run[0].turn_id}-{run[-1].turn_id}",
+        run[0].strategy,
+        max(decision.relevance_score for decision in run),
+        sum(decision.tokens_before for decision in run),
+        sum(decision.tokens_after for decision in run),
+        f"{len(run)} turns{marks}: {kinds}" if kinds else f"{len(run)} turns{marks}",
+        _counted(decision.reason for decision in run),
+        failed > 0,
+    )
+
+
+def _counted(words: Iterator[str]) -> str:
+    """The distinct `words`, most frequent first, each with how often it stands there where they differ."""
+    counts = Counter(word for word in words if word)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(word if count == 1 else f"{count}× {word}" for word, count in counts.most_common())
+
+
+def _head(turn: TurnEvidence, root: str) -> str:
+    """Its calls, or who speaks and the first words; paths without the `root` that all share."""
+    if turn.calls:
+        return "; ".join(call_head(call, root) for call in turn.calls)
     words = next((line.text.strip() for line in turn.lines if line.text.strip()), "")
-    return turn.head if turn.calls else f"{turn.turn.kind}: {words}"
+    return f"{turn.turn.kind}: {words}"[:HEAD_CHARACTERS]
 
 
 def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence | None) -> tuple[Failed, ...]:
@@ -113,14 +202,26 @@ def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence |
 def _how(decision: TurnDecision, evidence: Evidence | None) -> str:
     lines = evidence.turns[decision.turn_id].lines if evidence else ()
     failing = evidence.turns[decision.turn_id].failure_lines if evidence else ()
-    shown = [line.text.strip() for line in lines if line.number in failing and line.part != "call"]
-    telling = [text for text in shown if text and not text.startswith("Traceback (")]
+    texts = [line.text.strip() for line in lines if line.number in failing and line.part != "call"]
+    telling = [text for text in texts if text and not text.startswith("Traceback (")]
     return " · ".join(dict.fromkeys(telling)) or decision.summary or decision.reason
 
 
-def _stand_ins(plan: CompactionPlan, evidence: Evidence) -> tuple[StandIn, ...]:
+def _stand_ins(plan: CompactionPlan, entries: Mapping[str, str]) -> tuple[StandIn, ...]:
     return tuple(
         StandIn(own.turn_id, own.strategy, own.tokens_before, own.tokens_after, text)
         for own in plan.turns
-        if own.strategy in ("summarize", "reference") and (text := entry_text(evidence, own))
+        if (text := entries.get(own.turn_id, ""))
     )
+
+
+def _cost(preview: Preview) -> dict[str, Any]:
+    calls = preview.payback_calls
+    return {
+        "tokens_before": preview.tokens_before,
+        "tokens_after": preview.tokens_after,
+        "first_changed_message": preview.first_changed_message,
+        "invalidated_tokens": preview.invalidated_tokens,
+        "payback_calls": calls if calls is None or math.isfinite(calls) else None,
+        "thinking": preview.thinking,
+    }

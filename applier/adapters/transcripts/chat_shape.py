@@ -101,10 +101,10 @@ def check_chat_message(message: dict[str, Any], place: str) -> None:
     try:
         _MESSAGE.validate_python(message)
     except ValidationError as error:
-        raise TranscriptError(f"{place}: {_told(error, message)}") from None
+        raise TranscriptError(f"{place}: {_problem(error, message)}") from None
 
 
-def _told(error: ValidationError, message: dict[str, Any]) -> str:
+def _problem(error: ValidationError, message: dict[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
     fields = [str(step) for step in first["loc"] if not str(step)[:1].isupper() and "[" not in str(step)]
     field = ".".join(fields[1:] if fields and fields[0] == message.get("role") else fields)

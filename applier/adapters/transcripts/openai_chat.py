@@ -1,0 +1,312 @@
+"""OpenAI chat messages to Anthropic messages and back: ``to_openai(from_openai(x)) == x``.
+
+Tool messages that follow each other are one user message of results. System, developer and (older) function
+messages stay as they are; part types without an Anthropic block pass through untouched. Of Anthropic content only
+thinking has no way over. What a conversion cannot say in the other format's words, the *remainder*, is kept beside
+it, so that it can be undone exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from applier.adapters.transcripts.chat_shape import check_chat_message
+from planner.errors import TranscriptError
+from planner.reading.messages import Block, Message, blocks
+
+__all__ = ["arguments_as_object", "block_of_part", "from_openai", "strip_openai", "to_openai"]
+
+ChatMessage = dict[str, Any]
+
+
+def from_openai(messages: Sequence[object]) -> list[Message]:
+    """OpenAI chat `messages` (dicts or SDK objects) as Anthropic messages.
+
+    What the Anthropic form cannot say (the exact arguments text, a name, a null content) stays beside it
+    under the key ``openai``; before such messages go to the Anthropic API, `strip_openai` takes it off.
+
+    Raises:
+        TranscriptError: an entry is no chat message; the text names its index and field.
+    """
+    converted: list[Message] = []
+    results: list[Block] = []
+    for i, entry in enumerate(messages):
+        message = _plain(entry, f"messages[{i}]")
+        if message["role"] == "tool":
+            results.append(with_remainder(_result(message), message, _tool))
+            continue
+        if results:
+            converted.append({"role": "user", "content": results})
+            results = []
+        converted.append(_converted(message))
+    return [*converted, {"role": "user", "content": results}] if results else converted
+
+
+def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
+    """Anthropic `messages` as OpenAI chat messages; what `from_openai` made comes back as it was.
+
+    Results become tool messages ahead of the rest of their message; thinking is left out.
+    """
+    return [back for message in messages for back in _back(message)]
+
+
+def strip_openai(messages: Sequence[Message]) -> list[Message]:
+    """`messages` without what `from_openai` laid beside them, as the Anthropic API takes them."""
+    return [_stripped(message) for message in messages]
+
+
+def _plain(entry: object, place: str) -> ChatMessage:
+    dump = getattr(entry, "model_dump", None)
+    message = dump(mode="json", exclude_unset=True) if callable(dump) else entry
+    if not isinstance(message, dict):
+        raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
+    check_chat_message(message, place)
+    return message
+
+
+def _converted(message: ChatMessage) -> Message:
+    if message["role"] == "assistant":
+        return with_remainder(_assistant(message), message, _chat_assistant)
+    if message["role"] == "user":
+        return with_remainder(_user(message), message, _chat_user)
+    return message
+
+
+def _user(message: ChatMessage) -> Message:
+    content = message["content"]
+    return {
+        "role": "user",
+        "content": content if isinstance(content, str) else [block_of_part(part) for part in content],
+    }
+
+
+def _chat_user(message: Message) -> ChatMessage:
+    content = message["content"]
+    return {"role": "user", "content": content if isinstance(content, str) else _parts(content)}
+
+
+def _assistant(message: ChatMessage) -> Message:
+    content, calls, refusal = message.get("content"), message.get("tool_calls"), message.get("refusal")
+    if isinstance(content, str) and not calls and not refusal:
+        return {"role": "assistant", "content": content}
+    words: list[Block] = ([{"type": "text", "text": content}] if isinstance(content, str) and content else []) or [
+        block_of_part(part) for part in content or ()
+    ]
+    refusals: list[Block] = [{"type": "text", "text": refusal}] if refusal else []
+    return {"role": "assistant", "content": [*words, *refusals, *map(block_of_call, calls or ())]}
+
+
+def _chat_assistant(message: Message) -> ChatMessage:
+    content = message["content"]
+    if isinstance(content, str):
+        return {"role": "assistant", "content": content}
+    calls = [call_of_block(block) for block in content if block["type"] == "tool_use"]
+    parts = _parts(block for block in content if block["type"] != "tool_use")
+    alone = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
+    content_parts = parts[0]["text"] if alone else parts or None
+    return {"role": "assistant", "content": content_parts, **({"tool_calls": calls} if calls else {})}
+
+
+def _result(message: ChatMessage) -> Block:
+    content = message.get("content") or ""
+    inner = content if isinstance(content, str) else [block_of_part(part) for part in content]
+    return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": inner}
+
+
+def _tool(block: Block) -> ChatMessage:
+    content = block.get("content") or ""
+    inner = content if isinstance(content, str) else _parts(content)
+    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": inner}
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    return [part for part in map(part_of_block, content) if part is not None]
+
+
+def _back(message: Message) -> Iterator[ChatMessage]:
+    if message["role"] == "assistant":
+        yield without_remainder(message, _converted, _chat_assistant) or message
+        return
+    if message["role"] != "user":
+        yield message
+        return
+    results = [block for block in blocks(message) if block["type"] == "tool_result"]
+    for block in results:
+        yield without_remainder(block, _tool_block, _tool) or _tool(block)
+    if results:
+        rest = [block for block in message["content"] if block["type"] != "tool_result"]
+        message = {**message, "content": rest}
+    if not results or message["content"]:
+        yield without_remainder(message, _converted, _chat_user) or message
+
+
+def _tool_block(message: ChatMessage) -> Block:
+    return with_remainder(_result(message), message, _tool)
+
+
+def _stripped(message: Message) -> Message:
+    content = message["content"]
+    inner = content if isinstance(content, str) else [_bare(block) for block in content]
+    same = isinstance(content, str) or all(a is b for a, b in zip(inner, content, strict=True))
+    if same and REMAINDER not in message:
+        return message
+    return {**_bare(message), "content": inner}
+
+
+def _bare(data: dict[str, Any]) -> dict[str, Any]:
+    """`data` without its remainder, and what stands inside its content without theirs."""
+    inner = data.get("content")
+    if data.get("type") == "tool_result" and isinstance(inner, list):
+        bare = [_bare(block) if isinstance(block, dict) else block for block in inner]
+        if any(a is not b for a, b in zip(bare, inner, strict=True)):
+            data = {**data, "content": bare}
+    return {k: v for k, v in data.items() if k != REMAINDER} if REMAINDER in data else data
+
+
+_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
+_HAS_NO_PART = frozenset({"thinking", "redacted_thinking"})
+
+
+def block_of_part(part: dict[str, Any]) -> Block:
+    """The content block for `part`; the same object if it is one already."""
+    return with_remainder(_block(part), part, _part)
+
+
+def part_of_block(block: Block) -> dict[str, Any] | None:
+    """The content part for `block`; None if OpenAI chat has no place for it (thinking)."""
+    return without_remainder(block, block_of_part, _part)
+
+
+def block_of_call(call: dict[str, Any]) -> Block:
+    """The ``tool_use`` block for a tool call; its arguments as an object."""
+    return with_remainder(_use(call), call, _call)
+
+
+def call_of_block(block: Block) -> dict[str, Any]:
+    """The tool call for a ``tool_use`` block, the arguments string as the model wrote it."""
+    return without_remainder(block, block_of_call, _call) or _call(block)
+
+
+def _block(part: dict[str, Any]) -> Block:
+    kind = part["type"]
+    if kind == "refusal":
+        return {"type": "text", "text": part["refusal"]}
+    if kind == "image_url":
+        return {"type": "image", "source": _source(part["image_url"]["url"])}
+    file = part.get("file")
+    if kind == "file" and isinstance(file, dict) and _DATA_URL.fullmatch(str(file.get("file_data"))):
+        named = {"title": file["filename"]} if "filename" in file else {}
+        return {"type": "document", "source": _source(file["file_data"]), **named}
+    return part
+
+
+def _source(url: str) -> dict[str, Any]:
+    data = _DATA_URL.fullmatch(url)
+    if data is None:
+        return {"type": "url", "url": url}
+    return {"type": "base64", "media_type": data[1], "data": data[2]}
+
+
+def _part(block: Block) -> dict[str, Any] | None:
+    kind, source = block["type"], block.get("source")
+    if kind in _HAS_NO_PART:
+        return None
+    if kind not in ("image", "document") or not isinstance(source, dict):
+        return block
+    if source.get("type") == "base64":
+        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
+        if kind == "document":
+            named = {"filename": block["title"]} if "title" in block else {}
+            return {"type": "file", "file": {"file_data": url, **named}}
+        return {"type": "image_url", "image_url": {"url": url}}
+    if kind == "image" and source.get("type") == "url":
+        return {"type": "image_url", "image_url": {"url": source.get("url")}}
+    if kind == "document" and source.get("type") == "text":
+        return {"type": "text", "text": str(source.get("data", ""))}
+    return block
+
+
+def _use(call: dict[str, Any]) -> Block:
+    if call.get("function"):
+        name, value = call["function"]["name"], arguments_as_object(call["function"]["arguments"])
+    else:
+        name, value = call["custom"]["name"], {"input": call["custom"]["input"]}
+    return {"type": "tool_use", "id": call["id"], "name": name, "input": value}
+
+
+def _call(block: Block) -> dict[str, Any]:
+    arguments = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
+    function = {"name": block.get("name"), "arguments": arguments}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def arguments_as_object(text: str) -> dict[str, Any]:
+    """The object that `text` is as JSON; what is no JSON object stands whole under ``arguments``."""
+    try:
+        value = json.loads(text, parse_constant=_refused, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return {"arguments": text}
+    return value if isinstance(value, dict) else {"arguments": text}
+
+
+def _refused(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+REMAINDER = "openai"
+"""The key that holds it, on a message or a block. The Anthropic API refuses it."""
+
+Data = dict[str, Any]
+
+
+def with_remainder(converted: Data, original: Data, back: Callable[[Data], Data | None]) -> Data:
+    """`converted`, carrying what ``back(converted)`` lacks of `original`; `original` if nothing differs."""
+    plain = back(converted)
+    if converted == original == plain:
+        return original
+    rest = _difference(original, plain or {})
+    return {**converted, REMAINDER: rest} if rest else converted
+
+
+def without_remainder(
+    converted: Data, forward: Callable[[Data], Data], back: Callable[[Data], Data | None]
+) -> Data | None:
+    """What `forward` made `converted` from; ``back(converted)`` if it carries nothing or was changed."""
+    rest = converted.get(REMAINDER)
+    if not isinstance(rest, dict):
+        return back(converted)
+    plain = back({key: value for key, value in converted.items() if key != REMAINDER})
+    original = _restored(plain or {}, rest)
+    return original if forward(original) == converted else plain
+
+
+def _difference(full: Data, plain: Data) -> Data:
+    """How to get from `plain` to `full`: keys to set, keys to drop, and the same for dicts inside."""
+    inside = {
+        key: _difference(value, plain[key])
+        for key, value in full.items()
+        if isinstance(value, dict) and isinstance(plain.get(key), dict)
+    }
+    steps = {
+        "set": {k: v for k, v in full.items() if k not in inside and (k not in plain or plain[k] != v)},
+        "drop": [key for key in plain if key not in full],
+        "inside": {key: steps for key, steps in inside.items() if steps},
+    }
+    return {name: step for name, step in steps.items() if step}
+
+
+def _restored(plain: Data, rest: Data) -> Data:
+    kept = {key: value for key, value in plain.items() if key not in rest.get("drop", ())}
+    inside = {key: _restored(kept[key], steps) for key, steps in rest.get("inside", {}).items() if key in kept}
+    return {**kept, **rest.get("set", {}), **inside}

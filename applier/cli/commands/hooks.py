@@ -1,0 +1,145 @@
+"""`compactor hooks`: keep what Claude Code's own compaction would lose. The change of its settings is shown first."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import TypeAdapter
+
+from applier.adapters.client_hooks import HookCall, brief_after_compaction, with_hooks, without_hooks
+from applier.adapters.transcripts import read_transcript
+from applier.cli.files import make_folder, write_whole
+from applier.cli.options import store_option
+from applier.cli.screen import echo
+from applier.cli.work import apply_and_record, planned
+from applier.store.opening import STORE_VARIABLE, open_store
+from applier.store.reference import history_key
+from planner.errors import SettingsError
+from planner.reading.history import read_history
+
+__all__ = ["command"]
+
+EVENT = "pre_compact"
+"""The kind of the event by which a compacted session finds its plan again."""
+
+_settings = click.option(
+    "--settings",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
+)
+_dry_run = click.option("--dry-run", is_flag=True, help="Show the change; write nothing.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+_Settings: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
+@click.group
+def command() -> None:
+    """Hook into Claude Code's own compaction.
+
+    Before it, the originals and a plan go to the store; the compacted session begins with the plan's brief and with
+    how any turn is restored.
+    """
+
+
+@command.command
+@_settings
+@_dry_run
+@_yes
+@store_option
+def install(settings: Path | None, dry_run: bool, yes: bool, store: str | None) -> None:
+    """Show the change to the client's settings, and make it."""
+    python = shlex.quote(sys.executable)  # this installation, whatever the client's PATH
+    if store:
+        python = (
+            f"{STORE_VARIABLE}={shlex.quote(str(Path(store).absolute()) if '://' not in store else store)} {python}"
+        )
+    _change(settings, lambda old: with_hooks(old, python), dry_run=dry_run, yes=yes)
+
+
+@command.command
+@_settings
+@_dry_run
+@_yes
+def remove(settings: Path | None, dry_run: bool, yes: bool) -> None:
+    """Show the change that takes our hooks out of the settings, and make it."""
+    _change(settings, without_hooks, dry_run=dry_run, yes=yes)
+
+
+@command.command
+def run() -> None:
+    """Do what a hook does; the client calls it, with the event on standard input.
+
+    Whatever fails is said in a line on standard error, and the client goes on.
+    """
+    try:
+        echo(_answer(HookCall.model_validate_json(sys.stdin.buffer.read())), nl=False)
+    except Exception as error:  # noqa: BLE001 - the client's session must never break on us
+        echo(f"compactor: {' '.join(str(error).split())[:300]}; the session goes on without us", err=True)
+
+
+def _change(
+    path: Path | None, change: Callable[[Mapping[str, Any]], dict[str, Any]], *, dry_run: bool, yes: bool
+) -> None:
+    path = path or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
+    before = path.read_text("utf-8") if path.exists() else ""
+    try:
+        old = _Settings.validate_json(before) if before.strip() else {}
+        new = change(old)
+    except ValueError as error:
+        raise SettingsError(f"{path}: cannot be changed: {error}") from None
+    if new == old:
+        echo(f"{path}: nothing to change")
+        return
+    after = json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+    echo("".join(unified_diff(_lines(before), _lines(after), str(path), str(path))), nl=False)
+    if dry_run:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody to ask here: say --yes to make this change.")
+    if yes or click.confirm("Make this change?", abort=True):
+        make_folder(path.parent)
+        write_whole(path, after)
+
+
+def _lines(text: str) -> list[str]:
+    return [f"{line}\n" for line in text.splitlines()]
+
+
+def _answer(call: HookCall) -> str:
+    """What standard output says: nothing before a compaction, the brief behind it."""
+    if call.hook_event_name == "PreCompact":
+        _keep(call)
+        return ""
+    return _brief(call.session_id) if call.source == "compact" else ""
+
+
+def _keep(call: HookCall) -> None:
+    """Originals and a plan by rules to the store: a client's hook may take no minute and spend no tokens."""
+    read = read_transcript(Path(call.transcript_path))
+    plan = planned(read, call.transcript_path, focus=call.custom_instructions or None, planner="rules")
+    with open_store() as store:
+        key = store.save_history(read_history(read.messages))
+        note = f"{key} before the client compacts"
+        apply_and_record(plan, read.messages, store, kind=EVENT, session=call.session_id, message=note)
+
+
+def _brief(session_id: str) -> str:
+    with open_store() as store:
+        kept = [event for event in store.events(session_id) if event.get("kind") == EVENT]
+        if not kept:
+            return ""
+        plan = store.load_plan(str(kept[-1]["plan"]))
+    return brief_after_compaction(
+        plan, history_key(plan.history.digest), f"{shlex.quote(sys.executable)} -m applier.cli"
+    )

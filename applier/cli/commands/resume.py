@@ -1,0 +1,94 @@
+"""`compactor resume`: a client's session, compacted into one that the client resumes; the old one stays as it is."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from applier.adapters.transcripts import Transcript, client_file, resume_command, working_folder, write_transcript
+from applier.cli.files import make_folder, read_file, write_whole
+from applier.cli.options import as_json, planning, store_option
+from applier.cli.review import Sheet, reviewed
+from applier.cli.screen import echo, print_json, working
+from applier.cli.work import apply_and_record, planned
+from applier.store.opening import open_store
+from applier.store.reference import history_key
+from planner.errors import SettingsError, TranscriptError
+
+__all__ = ["command"]
+
+
+@click.command
+@click.argument("session", metavar="SESSION.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@planning
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the new session there.")
+@click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
+@store_option
+@as_json
+def command(
+    session: Path,
+    output: Path | None,
+    in_client: bool,
+    dry_run: bool,
+    store: str | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Compact a client's session so that the client resumes it.
+
+    SESSION.jsonl is a session of Claude Code (in ~/.claude/projects) or a rollout of Codex (in ~/.codex/sessions).
+    The compacted one gets an id of its own and is written beside it; SESSION.jsonl is not touched. Every original
+    is in the store first.
+    """
+    if output and in_client:
+        raise click.UsageError("-o and --in-client exclude each other: give one.")
+    read = read_file(session)
+    if not read.is_session_log:
+        raise TranscriptError(
+            f"{session}: expected a session log of Claude Code or Codex, found {read.format} messages"
+        )
+    with working("planning…"):
+        sheet = reviewed(planned(read, session, **how), read.messages)
+    session_id, now = str(uuid4()), datetime.now(UTC)
+    place = output or client_file(read, session_id, now, dict(os.environ) if in_client else None)
+    if sheet.changes and not dry_run:
+        _write(sheet, read, session_id, place, store)
+    _report(sheet, read, session_id, place, dry_run=dry_run, as_json=as_json)
+
+
+def _write(sheet: Sheet, read: Transcript, session_id: str, place: Path, store: str | None) -> None:
+    if place.exists():
+        raise SettingsError(f"{place}: is there already: a session is never overwritten; name a new file")
+    with open_store(store) as opened:
+        note = f"{history_key(sheet.plan.history.digest)} to {place}"
+        view = apply_and_record(sheet.plan, read.messages, opened, message=note, session=session_id)
+    make_folder(place.parent)
+    write_whole(place, write_transcript(view, read, session_id=session_id))
+
+
+def _report(sheet: Sheet, read: Transcript, session_id: str, place: Path, *, dry_run: bool, as_json: bool) -> None:
+    plan, folder = sheet.plan, working_folder(read)
+    typed = (
+        f"cd {shlex.quote(folder)} && {resume_command(read, session_id)}"
+        if folder
+        else resume_command(read, session_id)
+    )
+    if as_json:
+        written = {"written": sheet.changes and not dry_run, "session_id": session_id, "file": str(place)}
+        print_json({**sheet.to_json(), **written, "resume": typed})
+    elif not sheet.changes:
+        echo(f"Nothing to compact: all {plan.history.tokens:,} tokens stay. No session was written.")
+    elif dry_run:
+        echo(f"{plan.history.tokens:,} tokens would become {plan.estimated_tokens:,}, in {place}")
+    else:
+        key = history_key(plan.history.digest)
+        echo(f"{plan.history.tokens:,} tokens became {plan.estimated_tokens:,}, in {place}")
+        echo(f"Go on there:  {typed}")
+        echo(f"Originals:    compactor restore {key}:t1, t2, …; the old session is as it was")

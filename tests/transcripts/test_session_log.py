@@ -1,0 +1,116 @@
+"""What is written of a session log is a session log: chained, under an id of its own, and it reads as the view."""
+
+import json
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from applier.adapters.transcripts import read_transcript, write_transcript
+from planner.reading.messages import message_digest
+from tests.transcripts.session_logs import ClaudeCodeLog, claude_code_logs, codex_logs
+
+SESSION = "0b5c2f1e-0000-4000-8000-00000000abcd"
+NOTE = '<compacted history="h1a2b3c4d" turns="t1-t3">\nWhat stood here.\n</compacted>'
+
+
+@st.composite
+def views(draw, messages):
+    """What a plan may leave: a note in place of the first messages, joined to words of the user behind it."""
+    assistants = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    if not assistants or draw(st.booleans()):
+        return [{"role": "user", "content": [{"type": "text", "text": NOTE}]}]
+    start = draw(st.sampled_from(assistants))
+    return [{"role": "user", "content": [{"type": "text", "text": NOTE}]}, *messages[start:]]
+
+
+def digests(messages):
+    return [message_digest(message) for message in messages]
+
+
+def written_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@settings(max_examples=60)
+@given(claude_code_logs(), st.data())
+def test_a_view_of_a_claude_code_session_is_a_chained_log_of_its_own(pair, data):
+    old = read_transcript(pair[1].text())
+    view = data.draw(views(old.messages))
+    text = write_transcript(view, old, session_id=SESSION)
+    assert digests(read_transcript(text).messages) == digests(view)
+    *lines, title = written_lines(text)
+    assert [line["parentUuid"] for line in lines] == [None, *(line["uuid"] for line in lines[:-1])]
+    assert title["leafUuid"] == lines[-1]["uuid"]
+    assert {line["sessionId"] for line in lines} == {SESSION}
+    assert len({UUID(line["uuid"]) for line in lines}) == len(lines)
+    assert not any(f'"{line["uuid"]}"' in text for line in pair[1].lines if "uuid" in line)
+
+
+@settings(max_examples=60)
+@given(codex_logs(), st.data())
+def test_a_view_of_a_codex_session_is_a_rollout_of_its_own(pair, data):
+    old = read_transcript(pair[1])
+    view = data.draw(views(old.messages))
+    text = write_transcript(view, old, session_id=SESSION)
+    new = read_transcript(text)
+    assert (digests(new.messages), new.system) == (digests(view), "Be brief.")
+    meta, *lines = written_lines(text)
+    assert (meta["type"], meta["payload"]["id"]) == ("session_meta", SESSION)
+    assert {line["type"] for line in lines} <= {"turn_context", "response_item", "event_msg"}
+
+
+@given(claude_code_logs())
+@settings(max_examples=20)
+def test_the_same_view_gives_the_same_bytes(pair):
+    old = read_transcript(pair[1].text())
+    assert write_transcript(old.messages, old) == write_transcript(list(old.messages), old)
+
+
+def session():
+    """A call with what the client keeps beside its result for the screen, in a folder, at a version."""
+    log = ClaudeCodeLog()
+    where = {"cwd": "/w", "version": "2.1.0", "gitBranch": "main", "userType": "external"}
+    log.user("list the files", **where)
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}
+    asked = log.assistant("msg_1", call, **where)
+    log.lines[-1]["message"]["usage"] = {"input_tokens": 150_000, "cache_read_input_tokens": 10_000}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.py"}
+    log.user([result], toolUseResult={"stdout": "a.py"}, sourceToolAssistantUUID=asked, **where)
+    return log
+
+
+def test_lines_that_stay_keep_what_the_client_wrote_into_them():
+    old = read_transcript(session().text())
+    view = [{"role": "user", "content": NOTE}, *old.messages[1:]]
+    note, asked, answered, _ = written_lines(write_transcript(view, old, session_id=SESSION))
+    assert note["isCompactSummary"] is True
+    assert (note["cwd"], note["version"], note["gitBranch"]) == ("/w", "2.1.0", "main")
+    assert asked["message"]["id"] == "msg_1"
+    assert answered["toolUseResult"] == {"stdout": "a.py"}
+    assert answered["sourceToolAssistantUUID"] == asked["uuid"]
+
+
+def test_the_size_the_client_reads_is_that_of_the_view():
+    """It takes the newest usage for the size of its context; the old one would make it compact at once."""
+    old = read_transcript(session().text())
+    asked = written_lines(write_transcript(old.messages, old, session_id=SESSION))[1]
+    assert 0 < asked["message"]["usage"]["input_tokens"] < 1_000
+    assert asked["message"]["usage"]["cache_read_input_tokens"] == 0
+
+
+def test_words_of_the_user_beside_a_note_are_not_hidden_as_a_summary():
+    old = read_transcript(session().text())
+    texts = [{"type": "text", "text": NOTE}, {"type": "text", "text": "list the files"}]
+    first = written_lines(write_transcript([{"role": "user", "content": texts}], old, session_id=SESSION))[0]
+    assert "isCompactSummary" not in first
+
+
+def test_a_changed_answer_gets_lines_of_the_same_form():
+    old = read_transcript(session().text())
+    call = old.messages[1]["content"][0]
+    view = [old.messages[0], {"role": "assistant", "content": [{"type": "text", "text": "Looking."}, call]}]
+    text = write_transcript([*view, old.messages[2]], old, session_id=SESSION)
+    words, asked = written_lines(text)[1:3]
+    assert words["message"]["id"] == asked["message"]["id"] != "msg_1"
+    assert digests(read_transcript(text).messages) == digests([*view, old.messages[2]])
