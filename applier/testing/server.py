@@ -290,6 +290,6 @@ def _misdirected(path: str, headers: Mapping[str, str]) -> Failure | None:
 def _object(raw: bytes) -> dict[str, Any] | None:
     try:
         body = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict) else None
