@@ -156,7 +156,7 @@ def _changes(evidence: Evidence) -> list[Said]:
     for turn in evidence.turns.values():
         for call in turn.calls:
             if call.kind == "write" and call.path and not call.is_error:
-                new = "\n".join(value for key, value in call.input.items() if key in _NEW_TEXT and isinstance(value, str))
+                new = "\n".join(str(value) for key, value in call.input.items() if key in _NEW_TEXT)
                 defined.setdefault(evidence.shown(call.path), []).extend(_DEFINES.findall(new))
     said = changed_files(evidence)
     names = [list(dict.fromkeys(defined.get(one.text.partition(": ")[0], ())))[:MOST_DEFINED] for one in said]

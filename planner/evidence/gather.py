@@ -218,7 +218,7 @@ def _said_once(turns: Turns) -> dict[str, TurnEvidence]:
     """`turns` in which words of the user that are said again later, to the letter or with other values, bind there."""
     later: set[str] = set()
     once: dict[str, TurnEvidence] = {}
-    for turn_id, turn in reversed(turns.items()):
+    for turn_id, turn in reversed(list(turns.items())):
         forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
         again = {number for one, form in forms.items() if form in later for number in one.numbers}
         later.update(forms.values())

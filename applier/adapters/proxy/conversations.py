@@ -1,0 +1,163 @@
+"""Which requests belong together: a session for each conversation that passes the proxy.
+
+A conversation is known by what was said up to its newest answer, so a client need say nothing. Requests without an
+answer in them (titles, one-shot questions, the very first one) have no session: there is nothing to compact yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from applier.session import Session
+from planner.errors import CompactorError
+
+__all__ = ["NAME_HEADER", "Conversations", "client_name", "client_scope"]
+
+NAME_HEADER = "x-compactor-session"
+"""By which a client may name its conversations; not forwarded."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""``run-7``; not ``a b``, nor a path."""
+_DEFAULT_NAME = "proxy"
+_INVISIBLE = ("thinking", "redacted_thinking")
+"""Blocks that a client may leave out later without having another conversation."""
+
+
+def client_name(headers: Mapping[str, str]) -> str:
+    """What the client calls its sessions: their ids begin with it."""
+    name = headers.get(NAME_HEADER, "")
+    return name if _NAME.fullmatch(name) else _DEFAULT_NAME
+
+
+def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+    """What tells clients apart that say the same: a name, a user or session id; empty if they say none."""
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    return f"{client_name(headers)}/{user or body.get('user') or ''}"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A place in a list behind an answer of the assistant's."""
+
+    said: str
+    """Digest of everything up to it."""
+    answered: str
+    """Digest of the answers alone, empty if nothing in them is unique: survives edits of older results."""
+
+
+@dataclass
+class _Conversation:
+    session: Session
+    places: tuple[tuple[str, str], ...] = ()
+    """Scope and digests of its newest answer, by which the next request finds it."""
+
+
+class Conversations:
+    """Open sessions by conversation, the longest unused one closed first; may be used from several threads."""
+
+    def __init__(self, open_session: Callable[[str, str], Session], limit: int = 200) -> None:
+        """`open_session` takes a session id and a model; `limit` bounds how many are open at once.
+
+        A closed one continues from the store, by its id, when its conversation comes back.
+        """
+        self._open, self._limit = open_session, limit
+        self._known: OrderedDict[str, _Conversation] = OrderedDict()
+        self._by_newest: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._known)
+
+    def session(self, messages: Sequence[Any], model: str, name: str, scope: str) -> Session | None:
+        """The session of the conversation that `messages` continues; None if nothing in it was answered yet."""
+        answers = list(_answers(messages))
+        if not answers:
+            return None
+        with self._lock:
+            key = self._find(scope, answers) or self._add(scope, answers, model, name)
+            conversation, newest = self._known[key], answers[-1]
+            self._unlink(conversation)
+            conversation.places = tuple((scope, digest) for digest in (newest.said, newest.answered) if digest)
+            self._by_newest.update(dict.fromkeys(conversation.places, key))
+            self._known.move_to_end(key)
+            while len(self._known) > self._limit:
+                self._close(next(iter(self._known)))
+            return conversation.session
+
+    def sessions(self) -> list[Session]:
+        """All that are open."""
+        with self._lock:
+            return [conversation.session for conversation in self._known.values()]
+
+    def close(self) -> None:
+        """Close all; their histories are in the store then."""
+        with self._lock:
+            for key in list(self._known):
+                self._close(key)
+
+    def _find(self, scope: str, answers: list[_Answer]) -> str | None:
+        """The conversation whose newest answer stands in the list."""
+        exact = (self._by_newest.get((scope, answer.said)) for answer in reversed(answers))
+        edited = (self._by_newest.get((scope, answer.answered)) for answer in reversed(answers) if answer.answered)
+        return next((key for key in (*exact, *edited) if key), None)
+
+    def _add(self, scope: str, answers: list[_Answer], model: str, name: str) -> str:
+        """A new one, called by its first answer, so that a later process gives it the same id.
+
+        One that goes another way from there (rewound, or another client's) is called by its newest answer.
+        """
+        first, newest = (f"{name}.{_short(scope + answer.said)}" for answer in (answers[0], answers[-1]))
+        key = newest if first in self._known else first
+        if key not in self._known:
+            self._known[key] = _Conversation(self._open(key, model))
+        return key
+
+    def _unlink(self, conversation: _Conversation) -> None:
+        for place in conversation.places:
+            self._by_newest.pop(place, None)
+
+    def _close(self, key: str) -> None:
+        conversation = self._known.pop(key)
+        self._unlink(conversation)
+        with suppress(CompactorError):  # a store that fails now has failed before, and the session's log says so
+            conversation.session.close()
+
+
+def _answers(messages: Sequence[Any]) -> Iterator[_Answer]:
+    """The places behind each answer in `messages`."""
+    said, answered, is_unique = hashlib.sha256(), hashlib.sha256(), False
+    for message in messages:
+        blocks, content = _visible(message)
+        said.update(content)
+        if message.get("role") == "assistant":
+            answered.update(content)
+            is_unique = is_unique or any(block.get("type") == "tool_use" for block in blocks)
+            yield _Answer(said.hexdigest(), answered.hexdigest() if is_unique else "")
+
+
+def _visible(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bytes]:
+    """The blocks of `message` that make it what it is, and the bytes of their digest: no thinking, no cache marks."""
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    shown = [block for block in blocks if block.get("type") not in _INVISIBLE]
+    text = json.dumps([message.get("role"), _unmarked(shown)])
+    return shown, text.encode()
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
+    return [_unmarked(item) for item in value] if isinstance(value, list) else value
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

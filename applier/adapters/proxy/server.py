@@ -1,0 +1,122 @@
+"""`ProxyServer`: the proxy on a port, with its sessions on one store.
+
+Runs in a thread beside a client that it is wrapped around, or as a program of its own until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from applier.adapters.proxy.app import Upstreams, proxy_app
+from applier.adapters.proxy.conversations import Conversations
+from applier.adapters.proxy.gateway import Gateway
+from applier.adapters.proxy.guard import LOOPBACK_HOSTS
+from applier.adapters.proxy.metrics import Metrics
+from applier.session import Session
+from applier.settings import load_settings
+from planner.errors import SettingsError
+
+__all__ = ["ProxyServer", "ProxySettings"]
+
+_STOP_SECONDS = 10
+"""How long answers under way may still run after the proxy was told to stop."""
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """Where the proxy listens, where it sends, and what its sessions are like."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any that is free."""
+    token: str = field(default="", repr=False)
+    """What every request must carry in ``x-compactor-token``; needed to listen beyond loopback."""
+    upstreams: Upstreams = field(default_factory=Upstreams)
+    store: str | None = None
+    session: dict[str, Any] = field(default_factory=dict)
+    """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others as always."""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Only this machine can reach it."""
+        return self.host in LOOPBACK_HOSTS
+
+
+class ProxyServer:
+    """The proxy; a context manager that listens from its start.
+
+    ::
+
+        with ProxyServer(ProxySettings(session={"window_tokens": 60_000})) as proxy:
+            client = anthropic.Anthropic(base_url=proxy.url)
+    """
+
+    def __init__(self, settings: ProxySettings = ProxySettings()) -> None:
+        """Open the port; nothing is answered yet.
+
+        Raises:
+            SettingsError: it would listen beyond loopback without a token, or a setting of a session is wrong.
+            OSError: the port is taken.
+        """
+        if not settings.is_loopback and not settings.token:
+            example = secrets.token_urlsafe(24)
+            raise SettingsError(
+                f"{settings.host} can be reached by others: set a token ($COMPACTOR_PROXY_TOKEN), such as {example}"
+            )
+        self.settings, self.metrics = settings, Metrics()
+        self._session_settings = load_settings(**settings.session)
+        self.gateway = Gateway(Conversations(self._open_session), self.metrics)
+        self._socket = socket.create_server((settings.host, settings.port), family=_family(settings.host))
+        app = proxy_app(self.gateway, settings.upstreams, token=settings.token, is_loopback=settings.is_loopback)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # an answer that broke off is no news of ours
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self.run, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL for a client."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run(self) -> None:
+        """Answer until told to stop: by `stop`, or in the main thread by SIGINT or SIGTERM."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Take no more requests, let answers under way end, close the sessions."""
+        self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        """Answer, in a thread."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and wait for it."""
+        self.stop()
+        self._thread.join()
+
+    def _open_session(self, session_id: str, model: str) -> Session:
+        return Session(settings=self._session_settings, model=model, store=self.settings.store, session_id=session_id)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

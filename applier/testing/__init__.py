@@ -1,0 +1,39 @@
+"""A Messages API to test agents against: `MessagesServer` on a loopback port, and its rules on their own.
+
+The rules, by number, as the API enforces them (`judge` checks a single request without a server):
+
+1. every call is answered in the next message · 2. every result was called · 3. results lead their message ·
+4. results of parallel calls share a message · 5. one result per call · 6. call ids are unique · 7. ids are plain ·
+8. inputs are objects · 9. server tools' results follow their calls · 10. thinking of the latest answer is whole ·
+11. signatures match their text · 12. manual thinking leads the last calls · 13. no thinking while it is off ·
+14. thinking is bound to its conversation · 15. no prefill · 16. no trailing space in a prefill · 17. no blank text ·
+18. at most four cache marks, well placed · 19. system messages only where allowed · 20. few and small images, 32 MB ·
+21. valid Unicode · 22. the window · 23. compaction blocks lead · 24. the list begins with the user.
+Rule 0 is everything else a body must be.
+
+Shares no code with the planner, so that it can judge what the planner makes.
+"""
+
+from applier.testing.answers import Answer, Failure, overloaded, rate_limited, say, use
+from applier.testing.judge import judge
+from applier.testing.prompt_cache import CACHE_READ_PRICES, Bill, PromptCache, Usage
+from applier.testing.request import Request, Violation
+from applier.testing.server import Exchange, MessagesServer
+
+__all__ = [
+    "CACHE_READ_PRICES",
+    "Answer",
+    "Bill",
+    "Exchange",
+    "Failure",
+    "MessagesServer",
+    "PromptCache",
+    "Request",
+    "Usage",
+    "Violation",
+    "judge",
+    "overloaded",
+    "rate_limited",
+    "say",
+    "use",
+]

@@ -1,0 +1,102 @@
+"""What a script answers: blocks, an error as the API words it, or an answer that goes wrong on its way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from applier.testing.request import Block, Request
+
+__all__ = ["Answer", "Failure", "Reply", "Script", "events", "overloaded", "rate_limited", "say", "use"]
+
+Fault = Literal["", "hangs_up", "half_an_event", "garbage"]
+_DELTA_CHARACTERS = 40
+"""A stream's deltas are words; short enough that every text of a test comes in several."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Blocks of an assistant message. Ids of calls and signatures of thinking are the server's to add."""
+
+    content: Sequence[Block]
+    stop_reason: str = ""
+    """Empty: ``tool_use`` if it calls a client tool, else ``end_turn``."""
+    fault: Fault = ""
+    """How a streamed answer ends, half way, instead of whole."""
+    hold: Callable[[], object] | None = None
+    """Called once in the middle of a stream: the rest follows when it returns."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error instead of an answer."""
+
+    status: int
+    kind: str
+    message: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As the API sends it."""
+        return {"type": "error", "error": {"type": self.kind, "message": self.message}}
+
+
+Reply = Answer | Failure | str | Sequence[Block]
+Script = Callable[[Request], Reply] | Sequence[Reply] | str
+"""A function of the request; or replies in order, the last one again and again."""
+
+
+def say(text: str) -> Block:
+    """A text block."""
+    return {"type": "text", "text": text}
+
+
+def use(name: str, call_id: str = "", **arguments: object) -> Block:
+    """A tool call; without an id the server gives it one."""
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def overloaded() -> Failure:
+    """529."""
+    return Failure(529, "overloaded_error", "Overloaded", (("retry-after-ms", "1"),))
+
+
+def rate_limited() -> Failure:
+    """429."""
+    text = "This request would exceed your organization's rate limit"
+    return Failure(429, "rate_limit_error", text, (("retry-after", "0"), ("retry-after-ms", "1")))
+
+
+def events(message: Block) -> Iterator[Block]:
+    """The events that stream `message`."""
+    start = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
+    yield {"type": "message_start", "message": start}
+    yield {"type": "ping"}
+    for index, block in enumerate(message["content"]):
+        empty, deltas = _streamed(block)
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        yield from ({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas)
+        yield {"type": "content_block_stop", "index": index}
+    end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": message["usage"]}
+    yield {"type": "message_stop"}
+
+
+def _streamed(block: Block) -> tuple[Block, list[Block]]:
+    """A block as its stream opens it, and the deltas that fill it."""
+    if block["type"] in ("tool_use", "server_tool_use"):
+        pieces = _pieces(json.dumps(block["input"]))
+        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    if block["type"] == "thinking":
+        text = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"])]
+        signature = {"type": "signature_delta", "signature": block["signature"]}
+        return {**block, "thinking": "", "signature": ""}, [*text, signature]
+    if block["type"] == "text":
+        return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
+    return block, []
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]

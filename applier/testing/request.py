@@ -1,0 +1,250 @@
+"""A request as the test server reads it, and what the model it names demands.
+
+Written from the API's documentation alone: shares nothing with the code it is there to test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+__all__ = [
+    "THINKING_TYPES",
+    "Block",
+    "Digest",
+    "Model",
+    "Request",
+    "Violation",
+    "add_block",
+    "blocks_of",
+    "canonical",
+]
+
+Block = dict[str, Any]
+
+
+class Digest(Protocol):
+    """What `hashlib.sha256` returns."""
+
+    def update(self, data: bytes, /) -> None:
+        """Add bytes."""
+
+    def hexdigest(self) -> str:
+        """Of all bytes so far."""
+
+
+THINKING_TYPES = ("thinking", "redacted_thinking")
+_MARK = "cache_control"
+
+_VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
+"""``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``, whose version leads."""
+_LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
+"""``claude-3-5-haiku-20241022``."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing the API answers 400 to; ``message`` is worded as the API words it."""
+
+    rule: int
+    """1 to 24, as listed in the package's docstring; 0 for a body that is no request at all."""
+    message: str
+    status: int = 400
+
+    def __str__(self) -> str:
+        """Rule and message."""
+        return f"rule {self.rule}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's name; what the API demands follows from its version."""
+
+    name: str
+
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """``(4, 5)``; a name without one is the newest model."""
+        match = _VERSION.match(self.name) or _LEADING_VERSION.match(self.name)
+        return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
+
+    @property
+    def takes_prefill(self) -> bool:
+        """The list may end with an assistant message."""
+        return self.version < (4, 6)
+
+    @property
+    def thinks_adaptively(self) -> bool:
+        """``thinking: {"type": "adaptive"}`` is known; before 4.6 only ``enabled`` with a budget is."""
+        return self.version >= (4, 6)
+
+    @property
+    def binds_thinking(self) -> bool:
+        """A thinking block is valid only behind the very conversation it came with."""
+        return self.version >= (5, 1)
+
+    @property
+    def takes_system_messages(self) -> bool:
+        """``system`` messages may stand inside the list."""
+        return self.version >= (4, 8)
+
+    @property
+    def takes_sampling(self) -> bool:
+        """``temperature`` and its like may differ from their defaults, and a tool may be forced."""
+        return self.version < (4, 7)
+
+    @property
+    def cacheable_tokens(self) -> int:
+        """The shortest prefix that is cached."""
+        return 4096 if "haiku" in self.name or (4, 5) <= self.version < (4, 8) else 1024
+
+
+@dataclass(frozen=True)
+class Request:
+    """The body of one request, with what its headers say."""
+
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+    raw: bytes = b""
+
+    @cached_property
+    def model(self) -> Model:
+        """What it is for."""
+        return Model(str(self.body.get("model", "")))
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Its messages, once `is_well_formed` says there are such."""
+        messages: list[dict[str, Any]] = self.body["messages"]
+        return messages
+
+    @cached_property
+    def betas(self) -> frozenset[str]:
+        """Names in ``anthropic-beta``."""
+        return frozenset(name.strip() for name in self.headers.get("anthropic-beta", "").split(",") if name.strip())
+
+    @property
+    def thinking(self) -> Literal["off", "manual", "adaptive"]:
+        """How the model is to think; without a word of it, not at all."""
+        kind = (self.body.get("thinking") or {}).get("type")
+        return "manual" if kind == "enabled" else "adaptive" if kind == "adaptive" else "off"
+
+    @property
+    def drops_unbound_thinking(self) -> bool:
+        """It asks the server to leave out thinking of another conversation instead of refusing it."""
+        binding = (self.body.get("thinking") or {}).get("block_binding") or {}
+        return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
+
+    @property
+    def system(self) -> list[Block]:
+        """The system prompt as blocks."""
+        return blocks_of(self.body.get("system") or [])
+
+    @property
+    def tools(self) -> list[Block]:
+        """Tool definitions."""
+        return list(self.body.get("tools") or [])
+
+    def blocks(self, *roles: str) -> Iterator[tuple[int, int, Block]]:
+        """Message index, block index and block, of messages with one of `roles` (all without)."""
+        for at, message in enumerate(self.messages):
+            if not roles or message["role"] in roles:
+                for index, block in enumerate(blocks_of(message["content"])):
+                    yield at, index, block
+
+    @cached_property
+    def bindings(self) -> dict[tuple[int, int], str]:
+        """By message and block index, the digest of everything before that block.
+
+        Neighbours of one role count as one message, and cache marks are no part of the prompt.
+        """
+        digest = self._digest_before_messages()
+        before: dict[tuple[int, int], str] = {}
+        for at, message in enumerate(self.messages):
+            for index, block in enumerate(blocks_of(message["content"])):
+                before[at, index] = digest.hexdigest()
+                add_block(digest, message["role"], block)
+        return before
+
+    def digest(self) -> Digest:
+        """The digest of all of it, to be continued by an answer."""
+        digest = self._digest_before_messages()
+        for at, _, block in self.blocks():
+            add_block(digest, self.messages[at]["role"], block)
+        return digest
+
+    def _digest_before_messages(self) -> Digest:
+        digest = hashlib.sha256()
+        for block in self.tools:
+            add_block(digest, "tools", block)
+        for block in self.system:
+            add_block(digest, "system prompt", block)
+        return digest
+
+    def is_well_formed(self) -> str:
+        """Empty if messages, system and tools have the shapes that everything else relies on, else what is wrong."""
+        messages = self.body.get("messages")
+        if not isinstance(messages, list):
+            return "messages: Field required" if messages is None else "messages: Input should be a valid list"
+        for at, message in enumerate(messages):
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+                return f"messages.{at}.role: Field required"
+            if problem := _content_problem(message.get("content")):
+                return f"messages.{at}.content{problem}"
+        for key in ("system", "tools"):
+            value = self.body.get(key)
+            if value is not None and (problem := _content_problem(value, typed=key == "system")):
+                return f"{key}{problem}"
+        for key in ("thinking", "tool_choice", "context_management", "cache_control"):
+            if not isinstance(self.body.get(key) or {}, dict):
+                return f"{key}: Input should be an object"
+        return ""
+
+
+def _content_problem(content: object, *, typed: bool = True) -> str:
+    if isinstance(content, str):
+        return ""
+    if not isinstance(content, list):
+        return ": Input should be a valid string or list"
+    for index, block in enumerate(content):
+        if not isinstance(block, dict):
+            return f".{index}: Input should be an object"
+        if typed and not isinstance(block.get("type"), str):
+            return f".{index}.type: Field required"
+        if not isinstance(block.get("cache_control") or {}, dict):
+            return f".{index}.cache_control: Input should be an object"
+        inner = block.get("content")
+        if block.get("type") == "tool_result" and inner is not None and (problem := _content_problem(inner)):
+            return f".{index}.content{problem}"
+    return ""
+
+
+def blocks_of(content: Any) -> list[Block]:
+    """`content` as blocks; a string is one text block."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return list(content)
+
+
+def add_block(digest: Digest, role: str, block: Block) -> None:
+    """Continue `digest` by one block."""
+    digest.update(f"{role}{canonical(block)}\n".encode())
+
+
+def canonical(block: Block) -> str:
+    """`block` as the model sees it: no cache marks, and none of the empty fields that SDK objects come back with."""
+    shown = {key: _unmarked(value) for key, value in block.items() if value is not None and key != _MARK}
+    return json.dumps(shown, sort_keys=True)
+
+
+def _unmarked(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _unmarked(item) for key, item in value.items() if key != _MARK}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value

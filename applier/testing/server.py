@@ -1,0 +1,295 @@
+"""`MessagesServer`: the Messages API on a loopback port, for tests of agents and of what changes their requests.
+
+Answers by a script, refuses what the API refuses, bills by prefix, and records all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from applier.testing.answers import Answer, Failure, Reply, Script, events, say
+from applier.testing.judge import judge
+from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens
+from applier.testing.request import THINKING_TYPES, Block, Request, Violation, blocks_of
+from applier.testing.thinking_rules import IssuedThinking, sealed, without_unbound_thinking
+
+__all__ = ["Exchange", "MessagesServer"]
+
+_THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One message request and what became of it."""
+
+    request: Request
+    violations: tuple[Violation, ...]
+    usage: Usage
+    status: int
+    content: tuple[Block, ...] = ()
+    """What was answered."""
+
+
+class MessagesServer:
+    """A Messages API that keeps the rules; a context manager.
+
+    ::
+
+        with MessagesServer(["Hello", "Bye"], window_tokens=60_000) as server:
+            client = anthropic.Anthropic(base_url=server.url, api_key="any")
+            ...
+        assert server.violations == []
+
+    The script is a text, replies in order (the last one for ever), or a function from the `Request` to a reply:
+    a text, blocks (see `say` and `use`), an `Answer` or a `Failure`. Requests that break a rule are answered 400
+    and do not use up the script. Where a request switches thinking on, answers begin with thinking.
+    """
+
+    def __init__(
+        self,
+        script: Script = "ok",
+        *,
+        window_tokens: int = 200_000,
+        thinks: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        port: int = 0,
+    ) -> None:
+        """Nothing is opened before it is entered. `clock` decides when what is cached expires."""
+        self.window_tokens = window_tokens
+        self.exchanges: list[Exchange] = []
+        """Every message request, in order of arrival."""
+        self.requests: list[tuple[str, str]] = []
+        """Method and path of everything that arrived."""
+        self._script, self._thinks, self._clock, self._port = script, thinks, clock, port
+        self._cache, self._issued = PromptCache(), IssuedThinking()
+        self._replies = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """Listen."""
+        self._server = _Server(("127.0.0.1", self._port), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """The base URL for a client."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All of all requests, in order."""
+        return [violation for exchange in self.exchanges for violation in exchange.violations]
+
+    @property
+    def bill(self) -> Bill:
+        """What the answered requests cost together."""
+        return Bill.of([exchange.usage for exchange in self.exchanges if exchange.status == 200])
+
+    def count(self, request: Request) -> tuple[int, Block]:
+        """Status and body of the answer to a ``count_tokens`` request."""
+        request = Request({"max_tokens": 1, **request.body}, request.headers, request.raw)
+        violations = judge(request, None, self._issued)
+        if violations:
+            return violations[0].status, _refusal(violations[0]).as_json()
+        return 200, {"input_tokens": request_tokens(request)}
+
+    def reply(self, request: Request) -> tuple[Block, Answer | Failure]:
+        """The message that answers `request` (or the error, as JSON), and the reply of the script it is made from."""
+        with self._lock:
+            violations = judge(request, self.window_tokens, self._issued)
+            if violations:
+                return self._fail(request, _refusal(violations[0]), violations)
+            reply = self._next(request)
+            if isinstance(reply, Failure):
+                return self._fail(request, reply, ())
+            seen = without_unbound_thinking(request)
+            content, stop_reason = self._content(seen, reply)
+            usage = self._cache.charge(seen, self._clock())
+            output = request_tokens(Request({"messages": [{"role": "assistant", "content": content}]}, {}))
+            if usage.prompt_tokens + output > self.window_tokens:
+                content, stop_reason, output = [say("…")], "model_context_window_exceeded", 1
+            usage = Usage(**{**usage.__dict__, "output_tokens": output})
+            self._issued.remember(content)
+            self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
+            return self._message(request, content, stop_reason, usage), reply
+
+    def _fail(
+        self, request: Request, failure: Failure, violations: tuple[Violation, ...]
+    ) -> tuple[Block, Answer | Failure]:
+        self.exchanges.append(Exchange(request, violations, Usage(), failure.status))
+        return failure.as_json(), failure
+
+    def _next(self, request: Request) -> Answer | Failure:
+        script = self._script
+        if callable(script):
+            reply: Reply = script(request)
+        else:
+            reply = script if isinstance(script, str) else script[min(self._replies, len(script) - 1)]
+        self._replies += 1
+        if isinstance(reply, str):
+            return Answer([say(reply)])
+        return reply if isinstance(reply, Answer | Failure) else Answer(list(reply))
+
+    def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:
+        """The blocks of an answer with ids, thinking and its signatures; and why the answer ends."""
+        number = len(self.exchanges) + 1
+        content = [
+            {**block, "id": block.get("id") or f"toolu_{number:05}_{index}"} if block["type"] == "tool_use" else block
+            for index, block in enumerate(answer.content)
+        ]
+        if self._thinks and _is_time_to_think(request) and not any(b["type"] in THINKING_TYPES for b in content):
+            shown = (request.body["thinking"].get("display") or "") != "omitted"
+            content.insert(0, {"type": "thinking", "thinking": _THOUGHT.format(number=number) if shown else ""})
+        calls = any(block["type"] == "tool_use" for block in content)
+        return sealed(request, content), answer.stop_reason or ("tool_use" if calls else "end_turn")
+
+    def _message(self, request: Request, content: list[Block], stop_reason: str, usage: Usage) -> Block:
+        return {
+            "id": f"msg_{len(self.exchanges):06}",
+            "type": "message",
+            "role": "assistant",
+            "model": request.model.name,
+            "content": content,
+            "stop_reason": stop_reason,
+            "stop_sequence": None,
+            "usage": usage.as_json(),
+        }
+
+
+def _is_time_to_think(request: Request) -> bool:
+    """With manual thinking that is not interleaved, only at the start of a turn."""
+    if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
+        return request.thinking != "off"
+    return all(block["type"] != "tool_result" for block in blocks_of(request.messages[-1]["content"]))
+
+
+def _refusal(violation: Violation) -> Failure:
+    kind = "request_too_large" if violation.status == 413 else "invalid_request_error"
+    return Failure(violation.status, kind, violation.message)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that gives up is no error of the server's."""
+
+
+def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            server.requests.append(("GET", self.path))
+            self._send(200, {"type": "list", "data": []})
+
+        do_HEAD = do_GET  # noqa: N815 - the name is http.server's
+
+        def do_POST(self) -> None:
+            server.requests.append(("POST", self.path))
+            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            path = self.path.split("?")[0]
+            failure = _misdirected(path, headers)
+            body = None if failure else _object(raw)
+            if failure or body is None:
+                problem = failure or Failure(400, "invalid_request_error", "The request body is not valid JSON")
+                self._send(problem.status, problem.as_json())
+            elif path.endswith("/count_tokens"):
+                self._send(*server.count(Request(body, headers, raw)))
+            else:
+                message, reply = server.reply(Request(body, headers, raw))
+                self._answer(message, reply, bool(body.get("stream")))
+
+        def _answer(self, message: Block, reply: Answer | Failure, streamed: bool) -> None:
+            if isinstance(reply, Failure):
+                self._send(reply.status, message, reply.headers)
+            elif streamed:
+                self._stream(message, reply)
+            elif reply.fault:
+                self._send_bytes(200, b'{"id": "msg_', "application/json")
+            else:
+                self._send(200, message)
+
+        def _stream(self, message: Block, answer: Answer) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream; charset=utf-8")
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message)]
+            middle = len(lines) // 2
+            self._write(lines[:middle])
+            if answer.hold is not None:
+                answer.hold()
+            if not answer.fault:
+                self._write(lines[middle:])
+            elif answer.fault == "half_an_event":
+                self._write([lines[middle][: len(lines[middle]) // 2]])
+            elif answer.fault == "garbage":
+                self._write(["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"])
+
+        def _write(self, lines: list[str]) -> None:
+            for line in lines:
+                self.wfile.write(line.encode())
+                self.wfile.flush()
+
+        def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = ()) -> None:
+            self._send_bytes(status, json.dumps(data).encode(), "application/json", headers)
+
+        def _send_bytes(
+            self, status: int, data: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()
+        ) -> None:
+            self.send_response(status)
+            number = f"req_{len(server.requests):06}"
+            for name, value in (
+                ("content-type", content_type),
+                ("content-length", str(len(data))),
+                ("request-id", number),
+                *headers,
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+    return Handler
+
+
+def _misdirected(path: str, headers: Mapping[str, str]) -> Failure | None:
+    """The answer to a request that is none of the two endpoints', or has no key."""
+    if path not in ("/v1/messages", "/v1/messages/count_tokens"):
+        return Failure(404, "not_found_error", f"{path}: not found")
+    if not (headers.get("x-api-key") or headers.get("authorization")):
+        return Failure(401, "authentication_error", "x-api-key header is required")
+    return None
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None

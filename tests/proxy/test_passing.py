@@ -1,0 +1,207 @@
+"""A real client through the proxy: what it compacts, what it leaves alone, and how conversations are told apart."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import anthropic
+import httpx
+import pytest
+
+from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+from applier.testing import Answer, MessagesServer, say
+from tests.proxy.chat_server import ChatServer
+from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
+
+MODEL = "claude-opus-5-5"
+ADAPTIVE = {"type": "adaptive"}
+CHAT_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
+HELLO = [{"role": "user", "content": "Hello"}]
+SECRET = "sk-ant-secret-4711"
+KEY = {"x-api-key": SECRET}
+
+
+@pytest.fixture
+def proxied(tmp_path):
+    """Starts a proxy in front of a server."""
+    opened = []
+
+    def start(server, **more) -> ProxyServer:
+        settings = ProxySettings(
+            upstreams=Upstreams(server.url, server.url),
+            store=str(tmp_path / "store.db"),
+            session={"window_tokens": 24_000, "planner": "rules"},
+            **more,
+        )
+        opened.append(ProxyServer(settings).__enter__())
+        return opened[-1]
+
+    yield start
+    for proxy in opened:
+        proxy.__exit__(None, None, None)
+
+
+def client_of(proxy, **more):
+    return anthropic.Anthropic(base_url=proxy.url, api_key=SECRET, max_retries=0, **more)
+
+
+def send_with(client, *, streamed=True):
+    def send(**given):
+        if not streamed:
+            return client.messages.create(max_tokens=2048, **given)
+        with client.messages.stream(max_tokens=2048, **given) as stream:
+            return stream.get_final_message()
+
+    return send
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=50), window_tokens=24_000) as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            messages = work(send_with(client, streamed=streamed), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
+        assert server.violations == []
+        assert len(messages) == 100
+        assert proxy.metrics.value("compactions") >= 2
+        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert {exchange.request.headers["authorization"] for exchange in server.exchanges} == {f"Bearer {SECRET}"}
+
+
+def test_what_is_not_compacted_passes_byte_for_byte(proxied):
+    body = b'{ "model":"claude-opus-5-5","max_tokens":9, "messages":[{"role":"user","content":"Hi \\u00e9"}] ,"x":1.0}'
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        for path in ("/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens"):
+            assert httpx.post(proxy.url + path, content=body, headers=KEY).status_code == 200
+        assert [exchange.request.raw for exchange in server.exchanges] == [body, body]
+        assert httpx.get(proxy.url + "/v1/models?limit=3", headers=KEY).json() == {"type": "list", "data": []}
+        assert [path for _, path in server.requests] == [
+            "/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models?limit=3",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": 4}', b'{"messages": [3]}', b"\xff\x00", b"[" * 9999])
+def test_what_is_no_request_passes_as_it_came(body, proxied):
+    with MessagesServer("ok") as server:
+        direct = httpx.post(f"{server.url}/v1/messages", content=body, headers=KEY)
+        through = httpx.post(f"{proxied(server).url}/v1/messages", content=body, headers=KEY)
+        assert (through.status_code, through.content) == (direct.status_code, direct.content)
+
+
+def test_a_stream_passes_as_it_arrives(proxied):
+    gate = threading.Event()
+    with (
+        MessagesServer([Answer([say("word " * 40)], hold=gate.wait)]) as server,
+        client_of(proxied(server)) as client,
+        client.messages.stream(model=MODEL, max_tokens=100, messages=HELLO) as stream,
+    ):
+        first = next(event for event in stream if event.type == "text")
+        gate.set()
+        assert (first.text, stream.get_final_text()) == ("word " * 8, "word " * 40)
+
+
+def conversation(client, first, rounds, *, system="Be brief.", **more):
+    messages = [{"role": "user", "content": first}]
+    for number in range(rounds):
+        answer = client.messages.create(model=MODEL, max_tokens=99, messages=messages, system=system, **more)
+        messages += [
+            {"role": "assistant", "content": answer.content},
+            {"role": "user", "content": f"{first}: more of {number}"},
+        ]
+    return messages
+
+
+def test_conversations_are_told_apart(proxied):
+    numbers = iter(range(10_000))
+    with MessagesServer(lambda request: f"answer {next(numbers)}") as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            conversation(client, "Fix the race", 3)
+            conversation(client, "Fix the race", 3)  # another client's, with the same first words
+            conversation(client, "Sub-agent: search", 3, system="You search.")
+            conversation(client, "A title, please", 1, system="You write titles.")
+        assert len(proxy.gateway.conversations) == 3
+
+
+def test_clients_that_say_who_they_are_are_told_apart_by_that(proxied):
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            for user in ("session-1", "session-2"):
+                conversation(client, "Hello", 3, metadata={"user_id": user})
+            conversation(client, "Hello", 3, extra_headers={"x-compactor-session": "mine"})
+        ids = [session.session_id.split(".")[0] for session in proxy.gateway.conversations.sessions()]
+        assert sorted(ids) == ["mine", "proxy", "proxy"]
+        assert all("x-compactor-session" not in exchange.request.headers for exchange in server.exchanges)
+
+
+def test_a_client_that_changes_old_results_keeps_its_session(proxied, tmp_path):
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=6)) as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            messages = work(send_with(client), tools, turns=1, model="claude-opus-4-8")
+            cleared = {**messages[2], "content": [{**messages[2]["content"][0], "content": "[cleared]"}]}
+            again = [*messages[:2], cleared, *messages[3:], {"role": "user", "content": "Go on."}]
+            client.messages.create(model="claude-opus-4-8", max_tokens=99, messages=again)
+        assert len(proxy.gateway.conversations) == 1
+
+
+def test_a_proxy_that_starts_anew_goes_on_where_it_was(proxied, tmp_path):
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            messages = work(send_with(client), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
+        (before,) = proxy.gateway.conversations.sessions()
+        compactions = before.state.compactions
+        proxy.__exit__(None, None, None)
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            asked = [*messages, {"role": "user", "content": "And?"}]
+            send_with(client)(messages=asked, system=SYSTEM, tools=TOOLS, model=MODEL, thinking=ADAPTIVE)
+        (after,) = proxy.gateway.conversations.sessions()
+        assert (after.session_id, after.state.compactions) == (before.session_id, compactions)
+        assert compactions >= 1
+        *_, last, resumed = [exchange.request.messages for exchange in server.exchanges]
+        assert resumed[: len(last)] == last
+        assert server.violations == []
+
+
+def test_a_prompt_that_is_too_long_is_sent_again_shorter(proxied, tmp_path):
+    """The window is smaller than the session was told."""
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=50), window_tokens=9_000) as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            messages = work(send_with(client), tools, turns=1, model="claude-opus-4-8")
+        assert len(messages) == 100
+        assert {violation.rule for violation in server.violations} == {22}
+
+
+def test_chat_completions(proxied, tmp_path):
+    """OpenAI's clients: compacted alike; instructions, tools and other fields are untouched."""
+    tools = Tools(tmp_path)
+    instructions = {"role": "developer", "content": "Be brief."}
+    messages = [instructions, {"role": "user", "content": "Check the modules."}]
+    fields = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "bash"}}], "seed": 7}
+    with ChatServer() as server, httpx.Client() as client:
+        proxy = proxied(server)
+        for _ in range(90):
+            answer = client.post(
+                f"{proxy.url}/v1/chat/completions", json={**fields, "messages": messages}, headers=KEY
+            ).json()
+            message = answer["choices"][0]["message"]
+            messages.append(message)
+            for call in message["tool_calls"]:
+                output = tools.run("bash", json.loads(call["function"]["arguments"]))
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+        assert proxy.metrics.value("compactions") >= 2
+    assert len(messages) == 182
+    assert max(map(len, server.raw)) < 24_000 * 3
+    assert all(body["messages"][0] == instructions for body in server.bodies)
+    assert all({key: body[key] for key in fields} == fields for body in server.bodies)
+    assert all(set(message) <= set(CHAT_FIELDS) for body in server.bodies for message in body["messages"])
