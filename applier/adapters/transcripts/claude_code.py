@@ -17,7 +17,7 @@ from applier.adapters.transcripts.assembly import Assembly, line_ranges
 from applier.adapters.transcripts.document import Document
 from applier.adapters.transcripts.transcript import Transcript, seconds
 from planner.errors import TranscriptError
-from planner.evidence.user_words import is_machine_text
+from planner.evidence.sources import is_host_text
 from planner.reading.messages import Block
 
 __all__ = ["is_claude_code", "read_claude_code"]
@@ -305,5 +305,5 @@ def _marked_as_host(content: str | list[Block]) -> str | list[Block]:
 
 
 def _marked(text: str) -> str:
-    known = text.lstrip().startswith("<") or is_machine_text(text)
+    known = text.lstrip().startswith("<") or is_host_text(text)
     return text if known else f"<system-reminder>\n{text}\n</system-reminder>"
