@@ -129,13 +129,18 @@ class _Entry:
             cut = "…" * (len(words) > WORDS_CHARACTERS)
             yield self.shown(f"{self.turn.turn.kind}: {words[:WORDS_CHARACTERS]}{cut}")
 
-    def called_as(self, call: Call) -> str:
-        """One call in a few words, with how it ended."""
+    def called_as(self, call: Call, whole: Line | None = None) -> str:
+        """One call in a few words, or by the `whole` line of its arguments, with how it ended."""
         head = call_head(call, self.evidence.root, failed=self.decision.failed_approach)
+        head = self.ended([whole], self.evidence.shown(whole.text)) if whole is not None else head
         outcome = self.turn.outcome_of(call)
         if len(outcome) > OUTCOME_CHARACTERS:
             outcome = outcome[:OUTCOME_CHARACTERS] + "…"
         return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
+
+    def is_outcome(self, line: Line, call: Call) -> bool:
+        """True if all that `line` says stands beside its call already."""
+        return line.text.strip() == self.turn.outcome_of(call) and len(line.text.strip()) <= OUTCOME_CHARACTERS
 
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
@@ -151,12 +156,15 @@ class _Entry:
     def called(self, chosen: set[int]) -> Iterator[str]:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
         for call in self.turn.calls:
-            named = [line for line in self.turn.lines_of(call.block) if line.number in chosen]
+            own = self.turn.lines_of(call.block)
+            named = [line for line in own if line.number in chosen]
             result = [line for line in self.turn.lines_of(call.result_block) if line.number in chosen]
             if named or result or len(self.turn.calls) == 1:
-                yield self.called_as(call)
-                yield self.quoted(named[named[:1] == list(self.turn.lines_of(call.block)[:1]) :], self.sides(call))
-                yield self.quoted([line for line in result if not self.is_users(line)], {})
+                whole = own[0] if own[:1] == tuple(named[:1]) and own else None
+                yield self.called_as(call, whole)
+                yield self.quoted(named[whole is not None :], self.sides(call))
+                rest = [line for line in result if not self.is_users(line) and not self.is_outcome(line, call)]
+                yield self.quoted(rest, {})
                 yield self.user_words([line for line in result if self.is_users(line)])
 
     def sides(self, call: Call) -> Mapping[int, str]:

@@ -28,7 +28,7 @@ SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
-PART_RELEVANCE = {"user": 0.0005, "assistant": 0.0005, "call": 0.0001, "result": 0.00002}
+PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of a token by who says it: users and agents say what matters, results mostly repeat."""
 
 _WORDS = re.compile(r"[^\W\d_]{3,}")
