@@ -53,13 +53,15 @@ _REPORT = re.compile(
     r"Segmentation fault|timed out|Traceback \(most recent|syntax error|merge conflict|CONFLICT \(|"
     r"(?<=[)\s])(?:error|fatal): \w|is not recognized|does not exist|unknown (?:option|flag|command)|"
     r"Connection refused|"
-    r"^\s*(?:(?:EXECUTION|Command|Process|Operation|Request|Test) )?timed out|^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
+    r"^\s*(?:(?:EXECUTION|Command|Process|Operation|Request|Test) )?timed out|^\s*(?:Error|Failed to)\b"
+    r"|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
     re.I | re.M,
 )
 _TRACE_END = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
 _REJECTED = re.compile(
     r"\s*(?:The user (?:doesn'?t|does not|did not|didn'?t) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user|"
-    r"\[Request interrupted by user|(?:The )?(?:tool use was rejected|user (?:has )?(?:rejected|denied|declined|aborted)))",
+    r"\[Request interrupted by user|(?:The )?(?:tool use was rejected|user (?:has )?(?:rejected|denied|declined"
+    r"|aborted)))",
     re.I,
 )
 """How hosts say that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``."""
@@ -81,7 +83,8 @@ _HTTP_ERROR = re.compile(
     r"|.{0,120}\"statusCode\": ?[45]\d\d\b|curl: \(\d+\)",
     re.I,
 )
-"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``."""
+"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``.
+"""
 _ADMITTED = re.compile(
     r"\b(?:did(?:n['’]t| not)|could(?:n['’]t| not)) (?:seem to |really |actually |quite |cleanly )?"
     r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed|take effect)\b"
@@ -128,7 +131,8 @@ _AT_COLUMN = re.compile(r"^(?:vet: )?[\w./\\@-]+\.\w{1,5}:\d+:\d+: (?!(?:warning
 _NEW_TEXT = re.compile(r"new_str(?:ing)?:")
 """Opens the new text among the lines of a call that edits."""
 _NO_FAILURE = re.compile(
-    r"\b(?:0 (?:failed|failures|errors?)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
+    r"\b(?:0 (?:failed|failures|errors?)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?"
+    r"|all (?:tests )?pass)",
     re.I,
 )
 
@@ -159,7 +163,7 @@ def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failu
 
 
 def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:
-    """The failures of one turn, told by reports in results and by the agent's own admissions, and how each call ended."""
+    """The failures of one turn, by reports in results and the agent's own admissions, and how each call ended."""
     by_block: defaultdict[int, list[Statement]] = defaultdict(list)
     for statement in statements:
         by_block[statement.block].append(statement)
