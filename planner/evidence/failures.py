@@ -20,6 +20,7 @@ from planner.evidence.outcomes import (
     found_nothing,
     is_wrapping,
     telling_lines,
+    verdict,
     verdict_of_run,
 )
 from planner.reading.lines import Statement, numbers_of
@@ -139,6 +140,12 @@ _NO_FAILURE = re.compile(
 
 _PASSING = re.compile(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
 """A line that tells of a test that passed, or only warns: ``(pass) fails when the file does not exist``."""
+_TELLING = re.compile(
+    r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|undefined|cannot|can't|unable|unknown|panic|invalid|expected|"
+    r"conflict|timed? ?out|want|mismatch",
+    re.I,
+)
+"""Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
 _BARE = re.compile(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
 """A line that says no more than that there was an error."""
 _HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
@@ -179,7 +186,7 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
             admitted += _refused_change(by_block[call.block]) if _REJECTED.match(report[0].text) else []
     failures = Failures(
         lines=numbers_of(chain(admitted, *reports)),
-        decisive=numbers_of(chain(admitted, (report[0] for report in reports))),
+        decisive=numbers_of(chain(admitted, *map(_decisive, reports))),
         setbacks=numbers_of(one for one in statements if _agent_says(_SETBACK, one)),
     )
     return failures, tuple(outcomes)
@@ -193,10 +200,18 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     said, lines = verdict_of_run(result) if runs else (None, ())
     if has_failed(call, result, said):
         report = _report(result)
+        if said == "failed" and report and not _TELLING.search(report[0].text):
+            report = [report[0], *(line for line in lines[-1:] if line not in report[:1]), *report[1:]]
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *(lines if said == "failed" else ())]))
     if said == "passed":
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("done", numbers_of(telling_lines(call, result)))
+
+
+def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
+    """The first line of a report; if it does not say by itself that something failed, with the verdict behind it."""
+    alone = bool(_TELLING.search(report[0].text)) or len(report) < 2 or verdict(report[1].text) != "failed"
+    return report[: 1 if alone else 2]
 
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:

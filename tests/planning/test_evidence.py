@@ -89,7 +89,10 @@ FAILED = {
     "the agent misread": ([{"role": "assistant", "content": "I misread the trace: it takes a name."}], "takes a name"),
     "http error": (call("Bash", 'HTTP/1.1 500 Internal Server Error\n{"message": "boom"}', command="curl -i x"), "500"),
     "response body": (call("Bash", '{"statusCode":404,"message":"no such order"}', command="curl -s x"), "404"),
-    "task runner": (call("Bash", "a.go:3: bad\nb\nc\n[lint] ERROR task failed", command="mise run lint"), "a.go:3"),
+    "task runner": (
+        call("Bash", "a.go:3:1: same slice\nb\nc\n[lint] ERROR task failed", command="mise run lint"),
+        "task failed",
+    ),
     "compiler": (call("Bash", "# app/cli\napp/cli/a.go:3:9: undefined: Parse", command="go build ./..."), "undefined"),
     "a count of errors": (call("Bash", "checked 9 files\nFound 3 errors in 2 files", command="mypy ."), "3 errors"),
     "time limit": (call("Bash", "EXECUTION TIMED OUT", command="python solve.py"), "TIMED OUT"),
