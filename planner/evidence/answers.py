@@ -17,11 +17,13 @@ CHOICE_CHARACTERS = 400
 """Of what was chosen so much stands beside the answer."""
 
 _OPTION = re.compile(
-    r"\s{0,6}(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:Option +|Approach +)?\(?(?P<key>\d{1,2}|[A-Ha-h])[.):]\)?(?:\*\*)? +(?P<text>\S.*)"
+    r"\s{0,6}(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:Option +|Approach +)?\(?(?P<key>\d{1,2}"
+    r"|[A-Ha-h])[.):]\)?(?:\*\*)? +(?P<text>\S.*)"
 )
 """An option in a list: ``1. Use a queue``, ``**B)** Both``, ``### Option 2: Poll``; not ``1.5 s``, ``e.g. this``."""
 _KEY = re.compile(
-    r"(?:(?:let'?s |we |i'?d |i )?(?:go|do|take|use|pick|choose|like|prefer)?(?: with| for)? ?)?(?:option|number|approach|#|no\.?)? ?"
+    r"(?:(?:let'?s |we |i'?d |i )?(?:go|do|take|use|pick|choose|like|prefer)?(?: with| for)? ?)?(?:option|number"
+    r"|approach|#|no\.?)? ?"
     r"\(?(?P<key>\d{1,2}|[a-h])\)?(?=$|[\s.,:;!)])",
     re.I,
 )

@@ -15,12 +15,14 @@ __all__ = ["boilerplate_of", "without_boilerplate"]
 
 _CONTENT = re.compile(
     r"\s*(?:# AGENTS\.md instructions for |<(?:INSTRUCTIONS|user_instructions|environment_context|skills_instructions|"
-    r"apps_instructions)>|This session is being continued|Another language model|<summary>|<compacted |\[aider output\])"
+    r"apps_instructions)>|This session is being continued|Another language model|<summary>|<compacted "
+    r"|\[aider output\])"
 )
 """How a host's block begins that says something: ``# AGENTS.md instructions for /app``; not ``<command-name>``."""
 _REMINDER = re.compile(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
 _NAGGING = re.compile(
-    r"(?:The (?:TodoWrite|task) tools? ha(?:s|ven't|sn't)|This is a reminder that your todo list|Your todo list has changed|"
+    r"(?:The (?:TodoWrite|task) tools? ha(?:s|ven't|sn't)|This is a reminder that your todo list|Your"
+    r" todo list has changed|"
     r"Whenever you read a file|Warning: the file exists but (?:the contents are empty|is shorter))"
 )
 """How a reminder begins that only tells the agent how to behave."""
@@ -37,7 +39,8 @@ _SENTENCES = re.compile(
     r"|You can now start coding\. Start with updating your todo list if applicable"
     r"|You can refer back to it if needed during implementation\."
     r"| ?Here's the result of running `cat -n` on a snippet of the edited file:"
-    r"|Please review the changes and make sure they are correct(?: \(correct indentation, no duplicate lines, etc\))?[.:]"
+    r"|Please review the changes and make sure they are correct(?: \(correct indentation, no duplicate"
+    r" lines, etc\))?[.:]"
     r"| ?Edit the file again if necessary\."
     r"|Note: The user's next message may contain a correction or preference\..*"
 )

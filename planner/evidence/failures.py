@@ -20,6 +20,7 @@ from planner.evidence.outcomes import (
     found_nothing,
     is_wrapping,
     telling_lines,
+    verdict,
     verdict_of_run,
 )
 from planner.reading.lines import Statement, numbers_of
@@ -53,13 +54,15 @@ _REPORT = re.compile(
     r"Segmentation fault|timed out|Traceback \(most recent|syntax error|merge conflict|CONFLICT \(|"
     r"(?<=[)\s])(?:error|fatal): \w|is not recognized|does not exist|unknown (?:option|flag|command)|"
     r"Connection refused|"
-    r"^\s*(?:(?:EXECUTION|Command|Process|Operation|Request|Test) )?timed out|^\s*(?:Error|Failed to)\b|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
+    r"^\s*(?:(?:EXECUTION|Command|Process|Operation|Request|Test) )?timed out|^\s*(?:Error|Failed to)\b"
+    r"|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
     re.I | re.M,
 )
 _TRACE_END = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
 _REJECTED = re.compile(
     r"\s*(?:The user (?:doesn'?t|does not|did not|didn'?t) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user|"
-    r"\[Request interrupted by user|(?:The )?(?:tool use was rejected|user (?:has )?(?:rejected|denied|declined|aborted)))",
+    r"\[Request interrupted by user|(?:The )?(?:tool use was rejected|user (?:has )?(?:rejected|denied|declined"
+    r"|aborted)))",
     re.I,
 )
 """How hosts say that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``."""
@@ -81,7 +84,8 @@ _HTTP_ERROR = re.compile(
     r"|.{0,120}\"statusCode\": ?[45]\d\d\b|curl: \(\d+\)",
     re.I,
 )
-"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``."""
+"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``.
+"""
 _ADMITTED = re.compile(
     r"\b(?:did(?:n['’]t| not)|could(?:n['’]t| not)) (?:seem to |really |actually |quite |cleanly )?"
     r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed|take effect)\b"
@@ -128,13 +132,20 @@ _AT_COLUMN = re.compile(r"^(?:vet: )?[\w./\\@-]+\.\w{1,5}:\d+:\d+: (?!(?:warning
 _NEW_TEXT = re.compile(r"new_str(?:ing)?:")
 """Opens the new text among the lines of a call that edits."""
 _NO_FAILURE = re.compile(
-    r"\b(?:0 (?:failed|failures|errors?)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)",
+    r"\b(?:0 (?:failed|failures|errors?)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?"
+    r"|all (?:tests )?pass)",
     re.I,
 )
 
 
 _PASSING = re.compile(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
 """A line that tells of a test that passed, or only warns: ``(pass) fails when the file does not exist``."""
+_TELLING = re.compile(
+    r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|undefined|cannot|can't|unable|unknown|panic|invalid|expected|"
+    r"conflict|timed? ?out|want|mismatch",
+    re.I,
+)
+"""Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
 _BARE = re.compile(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
 """A line that says no more than that there was an error."""
 _HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
@@ -159,7 +170,7 @@ def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failu
 
 
 def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:
-    """The failures of one turn, told by reports in results and by the agent's own admissions, and how each call ended."""
+    """The failures of one turn, by reports in results and the agent's own admissions, and how each call ended."""
     by_block: defaultdict[int, list[Statement]] = defaultdict(list)
     for statement in statements:
         by_block[statement.block].append(statement)
@@ -175,7 +186,7 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
             admitted += _refused_change(by_block[call.block]) if _REJECTED.match(report[0].text) else []
     failures = Failures(
         lines=numbers_of(chain(admitted, *reports)),
-        decisive=numbers_of(chain(admitted, (report[0] for report in reports))),
+        decisive=numbers_of(chain(admitted, *map(_decisive, reports))),
         setbacks=numbers_of(one for one in statements if _agent_says(_SETBACK, one)),
     )
     return failures, tuple(outcomes)
@@ -189,10 +200,18 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     said, lines = verdict_of_run(result) if runs else (None, ())
     if has_failed(call, result, said):
         report = _report(result)
+        if said == "failed" and report and not _TELLING.search(report[0].text):
+            report = [report[0], *(line for line in lines[-1:] if line not in report[:1]), *report[1:]]
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *(lines if said == "failed" else ())]))
     if said == "passed":
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("done", numbers_of(telling_lines(call, result)))
+
+
+def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
+    """The first line of a report; if it does not say by itself that something failed, with the verdict behind it."""
+    alone = bool(_TELLING.search(report[0].text)) or len(report) < 2 or verdict(report[1].text) != "failed"
+    return report[: 1 if alone else 2]
 
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:

@@ -49,20 +49,21 @@ _INSTALL = re.compile(
     r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
 )
 """Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
-_PROSE_PARTS = frozenset(
-    "a all and anti as at auto back based be built by case cross day down driven end ex fail false first fixed for free "
-    "full go half hand hard head high in ing input inter is it last left less level like long low made multi no non not "
-    "of off old on once one only open or out output over own pass per point post pre pro quick re read real right run "
-    "safe second self semi set short side single so some specific start stop sub super tail test the third three time to "
-    "top true two un under up user via vs way well wide wise with write yes zero client server before after null new "
-    "line".split()
+_PROSE = (
+    "a after all and anti as at auto back based be before built by case client cross day down driven end ex fail "
+    "false first fixed for free full go half hand hard head high in input inter is it last left less level like "
+    "line long low made multi new no non not null of off old on once one only open or out output over own pass "
+    "per point post pre pro quick re read real right run safe second self semi server set short side single so "
+    "some specific start stop sub super tail test the third three time to top true two un under up user via vs "
+    "way well wide wise with write yes zero"
 )
+_PROSE_PARTS = frozenset(_PROSE.split())
 """Parts that make compounds of prose: ``read-only``, ``end-to-end``, ``and/or``. A compound without any of them, nor a
 part in -ed, -ing or -ly, is taken for a name: ``event-stream``."""
 
 
 class NameIndex:
-    """The names that a source holds, read when first asked; an answer costs as much as the name's rarest part is common."""
+    """The names that a source holds, read when first asked; asking is as cheap as the name's rarest part is rare."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         """Of `texts`, which make up the source."""

@@ -19,7 +19,10 @@ NAME_CHARACTERS = 256
 """No name is longer, but for URLs: a longer run of its characters (base64, a rule of dashes) is read in pieces, so that
 the time it takes grows with its length and no faster."""
 
-_URL = r"https?://[^\s\"'<>`|\\^{}\[\]()]+"
+URL_CHARACTERS = 2_048
+"""Nor is any URL longer."""
+
+_URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]++[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
 """``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. A part ends at its slash: nothing is tried twice."""
 _FILE = r"\b\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"

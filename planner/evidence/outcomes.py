@@ -14,7 +14,17 @@ from typing import Literal
 from planner.evidence.calls import COMMAND_CHARACTERS, Call
 from planner.reading.lines import Statement
 
-__all__ = ["Outcome", "Status", "Verdict", "exit_code", "found_nothing", "is_wrapping", "telling_lines", "verdict", "verdict_of_run"]
+__all__ = [
+    "Outcome",
+    "Status",
+    "Verdict",
+    "exit_code",
+    "found_nothing",
+    "is_wrapping",
+    "telling_lines",
+    "verdict",
+    "verdict_of_run",
+]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "unanswered"]
@@ -26,7 +36,8 @@ HEAD_LINES, TAIL_LINES = 6, 4
 
 _EXIT = re.compile(
     r"^\s*(?:Process exited with code|Exit code:?|Error: Exit code|exit status|exited with code|"
-    r"\[?(?:The )?[Cc]ommand (?:completed|finished|exited|failed) with exit code:?|<shellId: \S+ completed with exit code)"
+    r"\[?(?:The )?[Cc]ommand (?:completed|finished|exited|failed) with exit code:?"
+    r"|<shellId: \S+ completed with exit code)"
     r" *(-?\d{1,10})\b"
     r"|^\s*Command .{0,160} executed with exit code (\d{1,10})\b"
     r"|^\s*\{.{0,200}\"exit_?[cC]ode\": ?(-?\d{1,10})\b|\"exit_?[cC]ode\": ?(-?\d{1,10})\b"
@@ -35,20 +46,24 @@ _EXIT = re.compile(
 )
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``; not ``# exit code 2 means usage``."""
 _QUIET = re.compile(
-    r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?(?:grep|diff)|[ef]grep|rg|ag|ack|cmp|test|\[|pgrep|which|type|command -v)(?: |$)"
+    r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?(?:grep|diff)|[ef]grep|rg|ag|ack|cmp|test|\[|pgrep|which|type"
+    r"|command -v)(?: |$)"
 )
-"""Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``."""
+"""Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``.
+"""
 _CHAINED = re.compile(r"&&|\|\||[;|\n]")
 _QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 """Quoted words of a command: what stands in them chains nothing."""
 _WRAPPING = re.compile(
-    r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code|Error: Exit code|"
+    r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code"
+    r"|Error: Exit code|"
     r"<shellId:|Command .{0,160} executed with exit code|\[(?:The command|Command|Current|Python)[ :])"
 )
 """What a host prints around the output of a command: ``Wall time: 0.1 seconds``."""
 
 _FAILED_RUN = re.compile(
-    r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
+    r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?"
+    r"|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
     r"|^\s*(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|^--- FAIL|^test result: FAILED"
     r"|ERROR task failed|^\s*(?:BUILD FAILED|Build failed|make(?:\[\d+\])?: \*\*\* )|^npm (?:ERR!|error)"
     r"|^\s*(?:✖|✗|×|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed)|issues?:)"
@@ -65,12 +80,15 @@ _PASSED_RUN = re.compile(
     r"|^Exited with code 0$|^Checked \d+ files? in .{0,40}\. No fixes applied",
     re.I,
 )
-"""How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``."""
+"""How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
+"""
 _PREFIX = re.compile(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = re.compile(
-    r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:To |Switched to|Already |"
-    r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed|Fast-forward|"
+    r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:To "
+    r"|Switched to|Already |"
+    r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed"
+    r"|Fast-forward|"
     r"No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up-to-date)|->|\bup to date\b",
 )
 """What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``No matches found``."""

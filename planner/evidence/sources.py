@@ -109,18 +109,18 @@ def attributed(lines: Sequence[Line], calls: Sequence[Call]) -> tuple[Line, ...]
             previous = by_result.get(block - 1)
             expanded = previous is not None and previous.name in _TEMPLATE_TOOLS
             text = join_lines(own)
-            result += _marked(own, text, _host_spans(text, expanded, before), "host")
+            result += _marked(own, _host_spans(text, expanded, before), "host")
             before = text
         elif block in by_result:
             text = join_lines(own)
-            result += _marked(own, text, _answer_spans(by_result[block], text), "user")
+            result += _marked(own, _answer_spans(by_result[block], text), "user")
         else:
             result += own
     return tuple(result)
 
 
-def _marked(lines: Sequence[Line], text: str, spans: Sequence[Span], source: Source) -> Iterator[Line]:
-    """`lines`, which make up `text`, those within `spans` with `source`."""
+def _marked(lines: Sequence[Line], spans: Sequence[Span], source: Source) -> Iterator[Line]:
+    """The `lines` of one block, those within `spans` of its text with `source`."""
     start, at = 0, 0
     for index, line in enumerate(lines):
         start += 0 if index == 0 or line.continues else 1

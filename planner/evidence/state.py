@@ -171,7 +171,8 @@ def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
 
 
 _REMEDY = re.compile(
-    r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)\b(?! (?:real|valid|fixed|resolved|gone|now))|the fix (?:is|was)|fixed by|"
+    r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)\b(?! (?:real|valid|fixed"
+    r"|resolved|gone|now))|the fix (?:is|was)|fixed by|"
     r"turned out|this (?:happens|happened|fails|failed) because|because the|needs? to be|should be .{0,40} instead)\b",
     re.I,
 )
@@ -181,7 +182,7 @@ REMEDY_TURNS = 12
 
 
 def failures_with_remedies(evidence: Evidence) -> list[Said]:
-    """What failed, with what was tried, the decisive line, and a cause or a later success where the record shows one."""
+    """What failed: what was tried, the decisive line, and a cause or a later success where the record shows one."""
     turns = list(evidence.turns.values())
     passed = _successes(turns)
     return [_failure(evidence, turns, at, passed) for at, turn in enumerate(turns) if turn.decisive_lines]
