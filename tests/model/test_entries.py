@@ -18,7 +18,9 @@ def written_ranges(ranges, mark=""):
 STRATEGIES = st.sampled_from(["keep", "summarize", "reference", "drop"])
 
 
-@given(st.lists(st.tuples(TURN, TURN), min_size=1, max_size=3), STRATEGIES, st.integers(0, 9), st.booleans(), RANGES, WORDS)
+@given(
+    st.lists(st.tuples(TURN, TURN), min_size=1, max_size=3), STRATEGIES, st.integers(0, 9), st.booleans(), RANGES, WORDS
+)
 def test_an_entry_is_read_as_it_was_written(runs, strategy, score, failed, ranges, words):
     parts = [written_ranges(runs, "t"), strategy, str(score), *(["failed"] if failed else []), written_ranges(ranges)]
     entry = read_entry(f"{' '.join(parts).rstrip()} | {words}")
