@@ -71,7 +71,7 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     """What kind of line each is; the prompt explains the marks."""
     marks = {line.number: _PART_MARKS[line.part] for line in turn.lines}
     for call in turn.calls:
-        marks |= edited_lines(call, [line for line in turn.lines if line.block == call.block])
+        marks |= edited_lines(call, turn.lines_of(call.block))
     marks |= {number: "!" for number in turn.failure_lines if marks[number] in "|>"}
     return marks | {line.number: '"' for line in turn.user_lines}
 
@@ -84,12 +84,12 @@ _Group = tuple[Sequence[TurnEvidence], str]
 
 def _said(turn: TurnEvidence, header: str, shorten: Callable[[str], str]) -> frozenset[int]:
     """Numbers of the lines of calls that `header` repeats: their subject stands there in full, and is all they say."""
-    first = {line.block: line.number for line in reversed(turn.lines)}
+    first = {call.block: turn.lines_of(call.block)[:1] for call in turn.calls}
     return frozenset(
-        first[call.block]
+        line.number
         for call in turn.calls
-        if call.block in first
-        and one_line(shorten(call.subject), len(call.subject) + 1) in header
+        for line in first[call.block]
+        if one_line(shorten(call.subject), len(call.subject) + 1) in header
         and not [key for key, value in call.input.items() if key not in _SAYS_NOTHING and value != call.subject]
     )
 
@@ -157,6 +157,8 @@ def _hints(turn: TurnEvidence) -> list[str]:
     hints = ["hint: failed?"] if turn.failed else []
     if turn.superseded_by:
         hints.append(f"hint: done again at {turn.superseded_by}")
+    elif turn.edited_later_at:
+        hints.append(f"hint: partly edited at {turn.edited_later_at}")
     if turn.turn.live:
         hints.append("LIVE")
     return hints

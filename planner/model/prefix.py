@@ -1,4 +1,4 @@
-"""Asks the agent's own model behind the prefix that the provider has cached: all of the history, at the price of a read.
+"""Asks the agent's own model behind the prefix that the provider has cached: all of the history, for a cache read.
 
 Sends what the agent sent, unchanged, and one question more; the answer never becomes part of the conversation. A
 different model, tool choice, thinking mode or output format would lose the cache, so the answer is plain text.
@@ -22,6 +22,7 @@ from planner.model.question import Sizes, earlier_plan, turn_index
 from planner.model.responses import is_refusal, response_text, response_usage, unavailable
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
+from planner.reading.families import model_family
 
 __all__ = ["ask_behind_prefix", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
@@ -45,6 +46,8 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
     choice = body.get("tool_choice")
     if isinstance(choice, Mapping) and choice.get("type") in ("any", "tool"):
         return "the agent's request forces a tool"
+    if _drops_thinking(body):
+        return "the agent's model drops earlier thinking when a user speaks, and the cache behind it"
     ttl = _ttl_seconds(body)
     if not ttl:
         return "the agent's request marks no cache"
@@ -53,6 +56,17 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
     if not body.get("messages") or _waits_for_results(body["messages"][-1]):
         return "the agent's request waits for results of calls"
     return ""
+
+
+def _drops_thinking(body: Mapping[str, Any]) -> bool:
+    """True for a model with manual thinking that has thought: words of the user among results strip all of it.
+
+    Source: Anthropic, "Prompt caching", what invalidates the cache. The same table names tool choice, thinking
+    parameters and effort, "Structured outputs" the output format; none of them is touched here.
+    """
+    thinking = body.get("thinking")
+    enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
+    return enabled and model_family(str(body.get("model", ""))).thinks_manually
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby
 
 from planner.evidence import TurnEvidence
+from planner.evidence.boilerplate import without_boilerplate
 from planner.model.answer import BEST_SCORE, Scope
 from planner.model.cards import Card, turn_cards, turn_head
 from planner.model.prompts import Prompts, one_line, safe_text
@@ -24,8 +25,7 @@ __all__ = ["Question", "Sizes", "earlier_plan", "latest_request", "plan_question
 TASK_CHARACTERS, TASK_OPENING = 6_000, 600
 """A longer task is cut in its middle; of one that stands on a card anyway, this much is said again."""
 REQUEST_CHARACTERS = 1_500
-"""How much of the latest request is named; a request shorter than `SHORT_REQUEST` is shown with what it answers."""
-SHORT_REQUEST = 60
+"""How much of the latest request is named."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
@@ -175,29 +175,15 @@ def _heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
 
 
 def latest_request(turns: Sequence[TurnEvidence]) -> str:
-    """The newest words of the user with their turn; of a short answer, what the agent said before it, too."""
-    at = next((at for at in reversed(range(len(turns))) if _own_words(turns[at])), None)
-    if at is None:
+    """The newest words of the user with their turn; of a short answer, what it chose or answered, too."""
+    turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
+    if turn is None:
         return "(none)"
-    words = _own_words(turns[at])
-    text = f"{turns[at].turn.id}: {one_line(words, REQUEST_CHARACTERS)}"
-    before = next((turn for turn in reversed(turns[:at]) if _agents_words(turn)), None)
-    if len(words) > SHORT_REQUEST or before is None:
+    words = "\n".join(statement.text for statement in statements(turn.user_lines))
+    text = f"{turn.turn.id}: {one_line(without_boilerplate(words), REQUEST_CHARACTERS)}"
+    if turn.choice is None:
         return text
-    return f"{before.turn.id}, the agent: {_ending(_agents_words(before), REQUEST_CHARACTERS // 2)}\n{text}"
-
-
-def _own_words(turn: TurnEvidence) -> str:
-    return "\n".join(statement.text for statement in statements(turn.user_lines)).strip()
-
-
-def _agents_words(turn: TurnEvidence) -> str:
-    return "\n".join(line.text for line in turn.lines if line.part == "assistant").strip()
-
-
-def _ending(text: str, most: int) -> str:
-    line = one_line(text, len(text) + 1)
-    return line if len(line) <= most else f"…{line[1 - most :]}"
+    return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, REQUEST_CHARACTERS)})"
 
 
 def _words(turns: Sequence[TurnEvidence]) -> str:

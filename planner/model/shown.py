@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
-from planner.reading.lines import Line
+from planner.reading.lines import Line, call_parts
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 
@@ -24,11 +24,10 @@ __all__ = ["choose_lines", "edited_lines"]
 
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
-SHORT_RESULT_LINES, SHORT_RESULT_CHARACTERS = 3, 240
-"""A result up to this size is its own outcome; one up to `DETAILS` times as large is shown before long ones."""
-DETAILS = 4
-ENDING_LINES = {"run": 2, "ask": 6, "other": 4}
-"""How many last lines of a longer result are its outcome, by what the call does; what only reads has none."""
+SHORT_RESULT_LINES, SHORT_RESULT_CHARACTERS = 12, 960
+"""A result up to this size is shown whole before lines of longer ones."""
+ENDING_LINES = {"run": 2, "ask": 6, "other": 6}
+"""How many last lines of a longer result are shown with it, by what the call does; of what only reads none."""
 COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
 SIGNATURE_WORTH = 0.1
@@ -156,56 +155,54 @@ def _take_rounds(choice: _Choice, queue: _Queue, limit: float) -> None:
 
 
 def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
-    """The class of each line that has one before its relevance is asked."""
-    user = {line.number for line in turn.user_lines}
-    outcomes, details = set(turn.obligations), set(turn.failure_lines)
-    for number, is_detail in _results(turn):
-        (details if is_detail else outcomes).add(number)
-    changes = set(_changes(turn))
+    """The class of each line that has one before its relevance is asked; what a host always writes has none."""
+    classes = (
+        (_Rank.OUTCOME, turn.obligations | frozenset(_outcomes(turn))),
+        (_Rank.CHANGE, frozenset(_changes(turn))),
+        (_Rank.DETAIL, frozenset(turn.failure_lines) | frozenset(_details(turn))),
+    )
     ranks: dict[int, _Rank] = {}
     for line in turn.lines:
-        if not line.text.strip():
+        if not line.text.strip() or line.number in turn.boilerplate_lines:
             continue
-        if line.number in user:
+        if line.source == "user":
             ranks[line.number] = _Rank.USER
         elif line.part == "assistant":
             ranks[line.number] = _Rank.AGENT
-        elif line.number in outcomes:
-            ranks[line.number] = _Rank.OUTCOME
-        elif line.number in changes:
-            ranks[line.number] = _Rank.CHANGE
-        elif line.number in details:
-            ranks[line.number] = _Rank.DETAIL
+        else:
+            rank = next((rank for rank, numbers in classes if line.number in numbers), None)
+            if rank is not None:
+                ranks[line.number] = rank
     return ranks
 
 
-def _results(turn: TurnEvidence) -> Iterator[tuple[int, bool]]:
-    """Numbers of the lines that say what results come to, each with whether that is only a detail.
+def _outcomes(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines that say how calls ended, and what a host's own text begins with.
 
     Of an edit that was made the header says enough.
     """
-    by_block: dict[int, list[Line]] = {}
-    for line in turn.lines:
-        if line.text.strip():
-            by_block.setdefault(line.block, []).append(line)
-    for call in turn.calls:
-        result = by_block.get(call.result_block, []) if call.result_block is not None else []
+    for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+        if call.kind != "write" or outcome.status == "failed":
+            yield from outcome.lines
+    heads = {line.block: line.number for line in reversed(turn.lines) if line.part == "user" and line.text.strip()}
+    yield from heads.values()
+
+
+def _details(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines of short results, and of those that longer ones end with."""
+    for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+        result = [line for line in turn.lines_of(call.result_block) if line.text.strip()]
+        if call.kind == "write" and outcome.status != "failed":
+            continue
         size = max(len(result) / SHORT_RESULT_LINES, sum(len(line.text) for line in result) / SHORT_RESULT_CHARACTERS)
-        ending = ENDING_LINES.get(call.kind, 0)
-        made = call.kind == "write" and not call.is_error
-        for at, line in enumerate(() if made else result):
-            outcome = size <= 1 or (at >= len(result) - ending and not line.continues)
-            if outcome or size <= DETAILS:
-                yield line.number, not outcome
-    for lines in by_block.values():
-        if lines[0].part == "user":
-            yield lines[0].number, False
+        ending = len(result) if size <= 1 else ENDING_LINES.get(call.kind, 0)
+        yield from (line.number for line in result[len(result) - ending :] if size <= 1 or not line.continues)
 
 
 def _changes(turn: TurnEvidence) -> Iterator[int]:
     """What edits put in, of one that failed also what it looked for, and the beginning of other long arguments."""
     for call in turn.calls:
-        lines = [line for line in turn.lines if line.block == call.block]
+        lines = turn.lines_of(call.block)
         if call.kind != "write":
             yield from (line.number for line in lines[:COMMAND_LINES])
             continue
@@ -222,20 +219,12 @@ _OLD_KEYS, _NEW_KEYS = ("old_string", "old_str"), ("new_string", "new_str", "con
 def edited_lines(call: Call, lines: Sequence[Line]) -> dict[int, str]:
     """For the lines of a call that edits: ``-`` for the old text, ``+`` for the new, by line number.
 
-    `lines` are those of the call's block, laid out as `planner.reading.lines.call_text` does: short arguments on
-    the first line, each longer one below its key.
+    `lines` are all those of the call's block.
     """
     if call.kind != "write":
         return {}
-    keys = [key for key, value in call.input.items() if isinstance(value, str) and "\n" in value]
-    sides = [side for key in keys for side in ("", *[_side(key)] * (call.input[key].count("\n") + 1))]
-    marks: dict[int, str] = {}
-    place = -1
-    for line in lines:
-        place += not line.continues
-        if 1 <= place <= len(sides) and sides[place - 1]:
-            marks[line.number] = sides[place - 1]
-    return marks
+    sides = [side for key, count in call_parts(call.name, call.input) for side in ("", *[_side(key)] * (count - 1))]
+    return {line.number: side for line, side in zip(lines, sides, strict=False) if side}
 
 
 def _side(key: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.answer import Answer, Scope, answer_in, read_answer
-from tests.model.sample import SAMPLE, answer, plan_request
+from planner.model.answer import Answer, Scope, answer_in, read_answer, read_entry
+from tests.model.sample import SAMPLE, plan_request
 from tests.strategies import histories, texts
 
 SCOPE = Scope(list(plan_request(SAMPLE).evidence.turns.values()))
@@ -51,11 +51,9 @@ def test_a_turn_named_in_a_run_and_alone_follows_its_own_entry():
     ("turns", "rest", "facts", "said"),
     [
         (["t99 keep 9"], REST, [], "there is no t99; the turns are t1-t9"),
-        (["t5-t3 drop 0"], REST, [], "wrong way round; write t3-t5"),
-        (["t1 keep 9", "t3-t5 drop 0"], "", [], "no entry covers t2, t6-t8; add them, or give a rest"),
-        (["t5 summarize 7"], REST, [], "summarize needs lines to keep, or a gist"),
-        (["t5 summarize 7 4-2"], REST, [], "lines 4-2 are the wrong way round"),
-        (["t5 summarize 7 3-40"], REST, [], "lines 3-40: t5 has lines 1-5"),
+        (["t5 keep 3 maybe"], REST, [], "'maybe' is no part of an entry"),
+        (["t5 summarize 7 4-2"], REST, [], "lines 4-2: t5 has lines 1-5"),
+        (["t5 summarize 7 30-40"], REST, [], "lines 30-40: t5 has lines 1-5"),
         (["t5 summarize 7 0-2"], REST, [], "lines 0-2: t5 has lines 1-5"),
         (["t5 summarize 7 | see src/evil.py"], REST, [], "names src/evil.py, which t5 does not hold"),
         (["t5 summarize 7 | waited 4500 s"], REST, [], "names 4500, which t5 does not hold"),
@@ -68,7 +66,7 @@ def test_a_turn_named_in_a_run_and_alone_follows_its_own_entry():
         (["t5 keep 3"], REST, ["decision t77 | nice"], "there is no t77"),
         (["t5 keep 3"], REST, ["error t5 | worker_pool died"], "names worker_pool, which t5 does not hold"),
         (["t5 keep 3"], REST, ["constraint t1 | keep it"], "needs the lines that hold the user's words"),
-        (["t5 keep 3"], REST, ["constraint t1 7 | keep it"], "lines 7-7: t1 has lines 1-2"),
+        (["t5 keep 3"], REST, ["constraint t1 7 | keep it"], "t1 has lines 1-2"),
         (["t5 keep 3"], REST, ["constraint t1 | frozen | It is frozen!"], "not the words of t1"),
     ],
 )  # fmt: skip
@@ -112,11 +110,81 @@ def test_nothing_an_answer_says_gets_past_what_the_turns_hold(data, messages):
         assert extracted.quote in scope.by_number[int(extracted.source[1:])].text
 
 
-def test_an_answer_is_found_among_words_and_when_cut_off():
-    whole = answer("t1 keep 9", "t5 keep 3", rest=REST)
-    assert last_answer(f"Here you are:\n```json\n{whole}\n```") == Answer(**json.loads(whole))
-    cut = last_answer(whole[: whole.index("t5 keep") + 4])
-    assert cut is not None
-    assert cut.turns == ["t1 keep 9"]
-    assert last_answer("I cannot do that.") is None
-    assert last_answer('{"turns": 7}') is None
+def test_a_range_that_runs_over_the_end_is_cut_and_no_mistake():
+    found = reading("t5 summarize 7 3-40")
+    assert found.problems == []
+    assert found.turns["t5"].excerpts == ((3, 5),)
+
+
+@pytest.mark.parametrize("rest", ["summarize 2", "reference", "Reference 1.", "keep all"])
+def test_a_mistake_in_rest_costs_no_entry(rest):
+    found = reading("t1 keep 9", rest=rest)
+    assert found.turns["t1"].strategy == "keep"
+    assert found.usable_for(SCOPE)
+
+
+def written(*turns, rest=REST, brief=()):
+    """An answer as models write it: one string a line."""
+    lists = {"brief": brief, "turns": turns}
+    parts = [f'"{name}": [\n' + ",\n".join(json.dumps(one) for one in items) + "\n]" for name, items in lists.items()]
+    return "{\n" + ",\n".join([*parts, f'"rest": "{rest}"']) + "\n}"
+
+
+BRIEF = ("REQUEST", '- "Never touch legacy/queue_v1.py" (t1)', "STATE", "- 5 passed in 0.42s (t9)")
+TEXT = written("t1 keep 9", "t5 keep 3", brief=BRIEF)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        f"Here you are:\n```json\n{TEXT}\n```\nAnything else?",
+        TEXT.replace('\\"', '"'),
+        TEXT.replace(",\n", "\n"),
+        "BRIEF:\n" + "\n".join(BRIEF) + "\n\n## Turns\n\n- t1 keep 9\n- t5 keep 3\n\nrest: reference 1\n",
+        json.dumps({"brief": "\n".join(BRIEF), "turns": "t1 keep 9\nt5 keep 3", "rest": REST, "more": {"x": 1}}),
+    ],
+    ids=["whole", "among words", "quotes not escaped", "commas forgotten", "sections", "texts for lists"],
+)
+def test_an_answer_is_read_from_any_near_form(text):
+    found = answer_in(text)
+    assert tuple(found.brief) == BRIEF
+    assert [read_entry(turn).runs for turn in found.turns] == [((1, 1),), ((5, 5),)]
+    assert found.rest == REST
+
+
+def test_what_stands_of_an_answer_cut_off_is_read():
+    found = answer_in(TEXT[: TEXT.index("t5 keep") + 4])
+    assert (tuple(found.brief), found.turns) == (BRIEF, ["t1 keep 9"])
+
+
+@pytest.mark.parametrize("text", ["", "I cannot do that.", '{"turns": 7}', "{" * 50_000, "[]", "null", '{"brief": []}'])
+def test_what_is_no_answer_is_none(text):
+    assert answer_in(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"turns": ' + "[" * 200_000,
+        '{"turns": [' + "9" * 5_000 + '], "rest": "drop 0"}',
+        '{"turns": ["t' + "9" * 5_000 + ' keep 9"], "rest": "drop 0"}',
+        '{"turns": ["t5 summarize 5 1-' + "9" * 5_000 + '"], "rest": "drop 0"}',
+        '{"turns": ["t5 summarize 5 | \\ud800"], "rest": "drop 0"}',
+        '{"turns": ["' + " " * 300_000 + '|"], "rest": "drop 0"}',
+        '{"turns": ["' + "t5," * 100_000 + ' keep 1"], "rest": "drop 0"}',
+        '{"brief": ["' + "(t1" * 100_000 + '"], "rest": "drop 0"}',
+    ],
+    ids=["nesting", "number", "turn id", "line number", "surrogate", "blanks", "runs", "citations"],
+)
+def test_a_hostile_answer_is_read_or_refused_in_no_time(text):
+    found = answer_in(text)
+    if found is not None:
+        read_answer(found, SCOPE, 0.0)
+        json.dumps(found.model_dump(), ensure_ascii=False).encode()
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused_without_an_error(text):
+    answer_in(text)
+    answer_in('{"turns": [' + text)

@@ -22,9 +22,9 @@ def test_the_packaged_prompts_can_be_used_as_they_are():
 
 
 def test_a_file_of_the_users_folder_takes_the_place_of_the_packaged_one(tmp_path):
-    folder = own_folder(tmp_path, "system.md", "Keep everything.")
+    folder = own_folder(tmp_path, "brief.md", "Keep everything.")
     mine, packaged = load_prompts(folder), load_prompts()
-    assert mine.render("system") == "Keep everything."
+    assert "Keep everything." in mine.system
     assert mine.texts["plan"] == packaged.texts["plan"]
     assert mine.hash != packaged.hash
 
@@ -42,10 +42,14 @@ def test_what_is_filled_in_is_not_read_for_places_again():
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("plan.md", "Only {{task}} here", "missing variable {{after}}, {{before}}, {{cards}}"),
-        ("system.md", "Hello {{nmae}}", "unknown variable {{nmae}}: use none"),
+        ("plan.md", "Only {{task}} here", "missing variable {{after}}, {{before}}, {{brief}}, {{cards}}"),
+        ("system.md", "Hello {{nmae}}", "unknown variable {{nmae}}: use {{brief_rules}}"),
         ("system.md", " \n", "is empty"),
-        ("sytem.md", "Hello", "no prompt has this name: rename it to one of plan.md, system.md"),
+        (
+            "sytem.md",
+            "Hello",
+            "no prompt has this name: rename it to one of brief.md, mend.md, plan.md, prefix.md, system.md",
+        ),
     ],
 )
 def test_a_prompt_that_cannot_be_used_is_named_with_its_cure(tmp_path, name, text, said):
@@ -73,5 +77,5 @@ def test_rendering_with_a_value_too_few_or_too_many_is_refused():
         prompts.render("plan", task="x")
     with pytest.raises(SettingsError, match=r"prompt 'system': has no variable \{\{task\}\}"):
         prompts.render("system", task="x")
-    with pytest.raises(SettingsError, match="prompt 'sistem': there is none; known: plan, system"):
+    with pytest.raises(SettingsError, match="prompt 'sistem': there is none; known: brief, mend, plan, prefix, system"):
         prompts.render("sistem")
