@@ -20,13 +20,24 @@ def test_known_turns_change_nothing(messages, data):
     assert again.root == fresh.root
     for turn_id, turn in fresh.turns.items():
         other = again.turns[turn_id]
-        for field in ("turn", "lines", "outcomes", "tokens", "decisive_lines", "pinned_lines", "superseded_by", "choice"):
+        for field in (
+            "turn",
+            "lines",
+            "outcomes",
+            "tokens",
+            "decisive_lines",
+            "pinned_lines",
+            "superseded_by",
+            "choice",
+        ):
             assert getattr(other, field) == getattr(turn, field)
 
 
 def test_a_known_turn_is_not_read_again():
     messages = [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "Done."}]
     before = gather_evidence(read_history(messages), COUNTER)
-    after = gather_evidence(read_history([*messages, {"role": "user", "content": "And now?"}]), COUNTER, before.by_digest)
+    after = gather_evidence(
+        read_history([*messages, {"role": "user", "content": "And now?"}]), COUNTER, before.by_digest
+    )
     assert after.turns["t1"].lines is before.turns["t1"].lines
     assert after.turns["t2"].names is before.turns["t2"].names

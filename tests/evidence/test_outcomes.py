@@ -27,10 +27,34 @@ def outcome_of(name, result, is_error=False, **arguments):
 
 ENDS = {
     "short": ("Bash", "a\nb", {"command": "x"}, "done", ["a", "b"]),
-    "bun": ("Bash", f"{LOG}\n 1290 pass\n 0 fail\nRan 1290 tests", {"command": "bun test"}, "passed", ["1290 pass", "0 fail"]),
-    "go": ("Bash", f"{LOG}\nPASS\nok  \tapp/a\t0.3s", {"command": "go test ./a"}, "passed", ["PASS", "ok  \tapp/a\t0.3s"]),
-    "go of many": ("Bash", f"{LOG}\nFAIL\tapp/a\t0.1s\nok  \tapp/b\t0.3s\nFAIL", {"command": "go test"}, "failed", None),
-    "pytest": ("Bash", f"{LOG}\n==== 12 passed in 0.3s ====", {"command": "pytest"}, "passed", ["==== 12 passed in 0.3s ===="]),
+    "bun": (
+        "Bash",
+        f"{LOG}\n 1290 pass\n 0 fail\nRan 1290 tests",
+        {"command": "bun test"},
+        "passed",
+        ["1290 pass", "0 fail"],
+    ),
+    "go": (
+        "Bash",
+        f"{LOG}\nPASS\nok  \tapp/a\t0.3s",
+        {"command": "go test ./a"},
+        "passed",
+        ["PASS", "ok  \tapp/a\t0.3s"],
+    ),
+    "go of many": (
+        "Bash",
+        f"{LOG}\nFAIL\tapp/a\t0.1s\nok  \tapp/b\t0.3s\nFAIL",
+        {"command": "go test"},
+        "failed",
+        None,
+    ),
+    "pytest": (
+        "Bash",
+        f"{LOG}\n==== 12 passed in 0.3s ====",
+        {"command": "pytest"},
+        "passed",
+        ["==== 12 passed in 0.3s ===="],
+    ),
     "workspace": (
         "Bash",
         f"{LOG}\n@a/core test:  20 pass\n@a/core test:  0 fail",
@@ -38,7 +62,13 @@ ENDS = {
         "passed",
         ["@a/core test:  20 pass", "@a/core test:  0 fail"],
     ),
-    "two commands": ("Bash", f"{LOG}\n2 failed, 3 passed\nAll checks passed!", {"command": "pytest; ruff check"}, "failed", None),
+    "two commands": (
+        "Bash",
+        f"{LOG}\n2 failed, 3 passed\nAll checks passed!",
+        {"command": "pytest; ruff check"},
+        "failed",
+        None,
+    ),
     "commit": (
         "Bash",
         f"{LOG}\n[main a1b2c3d] Fix the race\n 2 files changed, 3 insertions(+)\n{LOG}",
@@ -55,7 +85,13 @@ ENDS = {
     ),
     "nothing there": ("Grep", "No matches found", {"pattern": "x"}, "done", ["No matches found"]),
     "a file": ("Read", LOG, {"file_path": "a.log"}, "done", []),
-    "an edit": ("Edit", f"The file a.py has been updated.\n{LOG}", {"file_path": "a.py"}, "done", ["The file a.py has been updated."]),
+    "an edit": (
+        "Edit",
+        f"The file a.py has been updated.\n{LOG}",
+        {"file_path": "a.py"},
+        "done",
+        ["The file a.py has been updated."],
+    ),
 }
 
 
@@ -75,7 +111,10 @@ def test_a_failed_calls_outcome_is_its_report():
 def test_a_call_without_a_result_is_unanswered():
     messages = [
         {"role": "user", "content": "Fix it."},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}],
+        },
     ]
     (outcome,) = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"].outcomes
     assert (outcome.status, outcome.lines) == ("unanswered", ())

@@ -121,7 +121,10 @@ HOSTS = {
     "reminder behind words": ("Go on.\n<system-reminder>\nNever.\n</system-reminder>", ["Go on."]),
     "a reminder within a sentence": ("What is <system-reminder> for?", ["What is <system-reminder> for?"]),
     "interrupted": ("[Request interrupted by user]", []),
-    "interrupted in a sentence": ("I saw [Request interrupted by user] twice.", ["I saw [Request interrupted by user] twice."]),
+    "interrupted in a sentence": (
+        "I saw [Request interrupted by user] twice.",
+        ["I saw [Request interrupted by user] twice."],
+    ),
     "command": ("<command-name>/clear</command-name>\n<command-args></command-args>", []),
     "command with words": (
         "<command-name>/compact</command-name>\n<command-args>keep the plan</command-args>",
@@ -171,7 +174,9 @@ def test_what_an_earlier_summary_quotes_binds_though_it_is_the_hosts():
 def test_boilerplate_is_what_hosts_always_say():
     turn = turn_of(text("[Request interrupted by user]"), text("Use npm."))
     assert [turn.lines[n - 1].text for n in turn.boilerplate_lines] == ["[Request interrupted by user]"]
-    todo = "Todos have been modified successfully. Ensure that you continue to use the todo list to track your progress."
+    todo = (
+        "Todos have been modified successfully. Ensure that you continue to use the todo list to track your progress."
+    )
     assert called("TodoWrite", todo, todos=[]).boilerplate_lines
     assert called("AskUserQuestion", 'User has answered your questions: "Q"="A".').boilerplate_lines == frozenset()
     assert turn_of(text("# AGENTS.md instructions for /app\n- Never push.")).boilerplate_lines == frozenset()

@@ -130,14 +130,18 @@ FINE = {
         command="bun test",
     ),
     "unittest with a traceback in its log": call(
-        "Bash", "Traceback (most recent call last):\nValueError: on purpose\n......\nRan 6 tests in 0.1s\n\nOK", command="make t"
+        "Bash",
+        "Traceback (most recent call last):\nValueError: on purpose\n......\nRan 6 tests in 0.1s\n\nOK",
+        command="make t",
     ),
     "go with failing output": call("Bash", "ERROR: on purpose\nPASS\nok  \texample.org/a\t0.3s", command="go test ./a"),
     "a commit": call("Bash", "[main a1b2c3d] Fix error: no such file\n 1 file changed", command="git commit -m x"),
     "a diff": call("Bash", "-    raise ValueError('failed')\n+    error: str\n" * 4, command="git diff"),
     "nothing to find": call("Bash", "Exit code 1", is_error=True, command="cd a && rg 'x|y' src"),
     "a comparison": call("Bash", "Exit code 1\n< a\n> b", is_error=True, command="diff a b"),
-    "another agent's report": call("Task", "Two tests failed before the fix.\nError: was handled.\n" * 3, prompt="look"),
+    "another agent's report": call(
+        "Task", "Two tests failed before the fix.\nError: was handled.\n" * 3, prompt="look"
+    ),
     "the agent agrees": [{"role": "assistant", "content": "You're right, it takes a name."}],
     "a property": [{"role": "assistant", "content": "It returns None when the format doesn't match."}],
     "a null error": call("mcp__x__get", '{"error": null, "items": []}', id="3"),
