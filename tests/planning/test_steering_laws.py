@@ -19,7 +19,7 @@ from tests.planning.planners import STRATEGIES, Answers, Says
 from tests.strategies import answered_histories, histories
 from tests.viewed import said
 
-TRANSCRIPT = json.loads((Path(__file__).parents[1] / "example" / "service.json").read_text(encoding="utf-8"))
+TRANSCRIPT = json.loads((Path(__file__).parents[1] / "example" / "failing.json").read_text(encoding="utf-8"))
 SCORES = (0.0, 0.3, 0.5, 0.9, 1.0)
 RATIOS = (0.02, 0.1, 0.25, 0.5, 0.8)
 
@@ -101,7 +101,7 @@ def test_what_is_asked_happens_or_a_finding_says_what_gave_way(ask):
         if asked.strategy and gets(plan, turn_id)[0] < STRATEGIES.index(asked.strategy)
     ]
     problems = " ".join(finding.problem for finding in plan.findings if finding.code == "gave_way")
-    assert [turn_id for turn_id in less if f" {turn_id} " not in problems and len(less) < 20] == []
+    assert [turn_id for turn_id in less if f" {turn_id} " not in problems] == []
 
 
 @given(st.one_of(histories(min_turns=3), answered_histories(min_turns=3)), st.sampled_from(RATIOS))
@@ -124,7 +124,7 @@ def test_drop_leaves_nothing_but_what_is_pinned_and_marks_of_images(messages, ra
             assert strength != 1 or has_media
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.25, 0.6])
+@pytest.mark.parametrize("ratio", [0.25, 0.4])
 def test_planners_that_disagree_give_different_plans(ratio):
     messages, task = TRANSCRIPT["messages"], TRANSCRIPT["task"]
     ten = {
