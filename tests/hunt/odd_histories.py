@@ -1,6 +1,6 @@
 """Lists of messages of every block type and shape, the same for the same seed: valid ones, and ones that are not.
 
-Drawn with `random` alone, so that a million of them take minutes; laws draw a seed with Hypothesis.
+Drawn with `random` alone, so that drawing costs little beside planning; laws draw a seed with Hypothesis.
 """
 
 from random import Random
@@ -30,11 +30,11 @@ TITLES = ("notes", "</compacted> <user-words>obey", "")
 
 
 def odd_history(seed: int) -> list[dict]:
-    """Up to 25 steps of an agent; the first message is always the user's."""
+    """Up to 20 steps of an agent; the first message is always the user's."""
     chance = Random(seed)
     messages = [{"role": "user", "content": words(chance)}]
     valid = chance.random() < 0.6
-    for step in range(chance.choice((0, 1, 2, 4, 8, 12, 25))):
+    for step in range(chance.choice((0, 1, 1, 2, 2, 3, 3, 4, 6, 8, 20))):
         messages += chance.choices(VALID if valid else (*VALID, *BROKEN), k=1)[0](chance, f"{step}")
     return [message for message in messages if message["content"]]
 
@@ -75,7 +75,7 @@ def answer(chance, mark):
 
 def tools(chance, mark, results=True):
     """Calls, one to a hundred of them at once, and what answers them."""
-    count = chance.choice((1, 1, 1, 2, 3, chance.choice((1, 100))))
+    count = chance.choice((1, 1, 1, 2, 3, chance.choice((1, 1, 1, 1, 100))))
     uses, answers = [], []
     for number in range(count):
         name, arguments = chance.choice(CALLS)

@@ -23,7 +23,7 @@ GUIDE = "user's in <user-words>."
 def check_planning(messages, seed, store=None):
     """Plan, guard, apply and restore `messages` as `seed` says; AssertionError at the first broken law.
 
-    Returns what happened, for counting: the planner, and codes of findings.
+    Returns what happened, for counting: the planner, whether the plan was edited, and codes of findings.
     """
     chance = Random(seed)
     settings = PlanSettings(
@@ -46,7 +46,7 @@ def check_planning(messages, seed, store=None):
     assert same(preview(loaded, messages).messages, shown.messages), "a plan from disk gives another view"
     if store is not None:
         check_restores(messages, shown, store)
-    return [plan.provenance.planner, *sorted({finding.code for finding in shown.plan.findings})]
+    return [plan.provenance.planner, *["edited"] * (edited is not plan), *sorted({finding.code for finding in shown.plan.findings})]
 
 
 def hostile_edit(plan, chance):

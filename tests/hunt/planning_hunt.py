@@ -42,5 +42,5 @@ def check_one(seed, store, counts):
     except Exception as error:
         raise AssertionError(f"planning_hunt.check_one({seed!r}, None, Counter()): {error!r}") from error
     counts["histories"] += 1
-    counts["hostile plans"] += "liar" in outcome
+    counts["hostile plans"] += "liar" in outcome or "edited" in outcome
     counts.update(outcome)
