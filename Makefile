@@ -2,7 +2,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 
-.PHONY: demo test lint ci
+.PHONY: demo test lint hunt ci
 
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,11 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+SECONDS ?= 600
+hunt: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=random $(VENV)/bin/pytest -n auto
+	$(VENV)/bin/python -m tests.hunt --seconds $(SECONDS)
 
 ci:
 	bash .ci/run

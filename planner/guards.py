@@ -187,10 +187,9 @@ def _live(turn: TurnEvidence, decision: TurnDecision, demoted: bool) -> Repair |
         problem = f"{decision.strategy} would touch what is not answered"
         return _keep(decision), _finding("live_tail", turn, problem, "kept")
     preview = preview_lines(turn)
-    missing = preview - _standing(turn, decision)
-    if decision.strategy == "summarize" and not missing and not decision.summary:
-        return None
-    cut = decision.model_copy(update={"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)})
+    cut = decision
+    if decision.strategy != "summarize" or decision.summary or preview - _standing(turn, decision):
+        cut = decision.model_copy(update={"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)})
     return cut, _finding(
         "live_demoted", turn, "the live tail alone would fill the window", "its results show a preview"
     )

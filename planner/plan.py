@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from planner.errors import PlanRejected
 from planner.reading.history import History
@@ -64,13 +64,21 @@ class ExtractedFact(_Model):
     """Something worth carrying at the front of the view."""
 
     type: FactType
-    content: str = Field(min_length=1)
+    content: str
     quote: str = ""
     """For a constraint: the user's words, verbatim."""
     source: str = Field(pattern=r"^t[1-9][0-9]*$")
     """The turn it came from."""
     timestamp: float = Field(default=0.0, ge=0)
     """Seconds since the epoch: when the fact was extracted."""
+
+    @field_validator("content")
+    @classmethod
+    def _says_something(cls, content: str) -> str:
+        """No bound on the field: pydantic counts characters only of text without lone surrogates."""
+        if not content:
+            raise ValueError("a fact needs words")
+        return content
 
 
 class Finding(_Model):

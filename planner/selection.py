@@ -211,7 +211,7 @@ class _Selecting:
         What lines come to is estimated from above, so after each pass what was saved is measured and spent on the
         next picks of the same order.
         """
-        picks = list(self._in_order(budget))
+        picks = [pick for pick in self._in_order(budget) if self.chosen[pick.turn_id].strategy != "keep"]
         while picks:
             taken, lines = self._pass(picks, left)
             for turn_id, numbers in lines.items():

@@ -35,7 +35,7 @@ def test_json_gives_the_same_plan_back(data):
 
 @given(texts(surrogates=True))
 def test_json_carries_lone_surrogates_and_can_be_written(words):
-    drawn = plan(task=words, extracted_facts=(ExtractedFact(type="constraint", content="x", quote=words, source="t1"),))
+    drawn = plan(task=words, extracted_facts=(ExtractedFact(type="error", content=words, quote=words, source="t1"),))
     assert CompactionPlan.from_json(drawn.to_json().encode("utf-8")) == drawn
 
 
@@ -57,6 +57,7 @@ REFUSED = [
     ({"turns": [{**KEEP.model_dump(), "excerpts": [[0, 3]]}]}, "plan: turns.0.excerpts.0.0: .*greater than"),
     ({"turns": [KEEP.model_dump()] * 2}, "plan: top level: .*more than one decision for t1"),
     ({"turns": None, "task": 7}, r"plan: task: .* \(and 1 more\)"),
+    ({"extracted_facts": [{"type": "error", "content": "", "source": "t1"}]}, "plan: .*content: .*a fact needs words"),
     ({"extracted_facts": [{"type": "rumour", "content": "x", "source": "t1"}]}, "plan: extracted_facts.0.type: "),
 ]
 

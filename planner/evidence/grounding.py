@@ -178,7 +178,7 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
     """True for what a dictionary does not hold: a name whose place `before` it stands may tell."""
     if not any(map(_is_word, name)):
         return False
-    if name.isdigit():
+    if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
     if any(character.isdigit() for character in name):
         return not _is_count(name)

@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.layout.placeholders import (
+    clean,
     entry_text,
     excerpt_numbers,
     guide_text,
@@ -91,6 +92,7 @@ def lay_out(
     `restore_tool` is the tool by which the reader gets a turn back; empty if it has none.
     """
     first = _first_changed(history, decisions)
+    brief = clean(brief)
     entries = {
         turn.id: entry_text(evidence, decisions[turn.id], media_marks(history, turn))
         for turn in history.turns
@@ -199,7 +201,7 @@ def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
     """`view` with `more` behind it; neighbours of one role become one message, others stay the same objects.
 
     A system message inside the list keeps its place behind the user's and before the assistant's: the API refuses one
-    between two messages of the user.
+    between two messages of the user, and two in a row.
     """
     messages = list(view)
     for message in more:
@@ -207,7 +209,7 @@ def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
         if _role(message) == "user":
             while at > 0 and _role(messages[at]) == "system" and _role(messages[at - 1]) in ("user", "system"):
                 at -= 1
-        if messages and _role(messages[at]) == _role(message) and _role(message) != "system":
+        if messages and _role(messages[at]) == _role(message):
             messages[at] = _merged(messages[at], message)
         else:
             messages.append(message)

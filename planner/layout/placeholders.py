@@ -109,7 +109,7 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
         return ""
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
-    parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), " ".join(media)]
+    parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
     body = "\n".join(part for part in parts if part)
     return f"{mark} {body}".rstrip()
 

@@ -1,10 +1,10 @@
 """A small session and what stands in its place: every kind of stand-in, to be read beside the turns it is for."""
 
 import pytest
+from planner.compose import check_plan
 
 from applier.view import preview
 from planner import read_history
-from planner.compose import check_plan
 from planner.evidence import gather_evidence
 from planner.guards import PREVIEW_LINES
 from planner.layout.placeholders import history_key

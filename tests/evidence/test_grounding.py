@@ -25,6 +25,7 @@ HELD = [
     "The user's request: keep it. Done... 'twice'?",
 ]
 INVENTED = {
+    "a raised digit": ("m² is no x²⁷", "m²"),
     "a part of a number": ("port 8080", "8080"),
     "a short number": ("42.5 seconds, 77 files", "77"),
     "a small number that names": ("see PR #7 on port 3", "3"),

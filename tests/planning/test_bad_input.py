@@ -137,7 +137,7 @@ def test_one_huge_result_is_cut_to_the_target(huge):
 def test_one_huge_live_result_is_cut_only_where_no_window_holds_it(huge):
     messages = [*make_session(4), {"role": "assistant", "content": [CALL]}]
     messages.append({"role": "user", "content": [{**RESULT, "content": huge}]})
-    roomy = planned(messages, target_tokens=10)
+    roomy = planned(messages, target_tokens=10, settings=PlanSettings(window_tokens=10**7))
     assert preview(roomy).messages[-1]["content"][-1] == messages[-1]["content"][-1]
     small = planned(messages, target_tokens=10, settings=PlanSettings(window_tokens=8_000))
     demoted = "live_demoted" in {finding.code for finding in small.findings}

@@ -167,11 +167,9 @@ def test_the_list_that_was_given_is_neither_changed_nor_copied(attack):
 
 
 def stripped_or_demoted(message, originals):
-    """True if an original says the same, but for thinking, or for what a live result is cut to."""
-    return any(
-        rest(message) == rest(original) or (original in originals[-2:] and "lines left out here" in said([message]))
-        for original in originals
-    )
+    """True if originals say the same, block by block, but for thinking, or for what a live result is cut to."""
+    given = [block for original in originals for block in rest(original)]
+    return all(block in given or "lines left out here" in str(block) for block in rest(message))
 
 
 def rest(message):

@@ -63,7 +63,11 @@ class Damage:
         if self.kind == "taken out":
             return whole[:start] + whole[stop:]
         if self.kind == "flipped":
-            return whole[:start] + bytes(byte ^ 1 << self.noise[0] % 8 for byte in whole[start : start + 1]) + whole[start + 1 :]
+            return (
+                whole[:start]
+                + bytes(byte ^ 1 << self.noise[0] % 8 for byte in whole[start : start + 1])
+                + whole[start + 1 :]
+            )
         return (whole[:start] + self.noise + whole[stop:])[: len(whole)]
 
 
@@ -89,7 +93,9 @@ def read_all(path):
         lambda store: store.size() is None,
         lambda store: [found.key for found in store.histories()] is None,
         lambda store: json.dumps(store.load_history(HISTORY.digest).messages) != json.dumps(HISTORY.messages),
-        lambda store: any(match.turn_id not in HISTORY.by_id for match in store.search("refresh", HISTORY.digest).matches),
+        lambda store: any(
+            match.turn_id not in HISTORY.by_id for match in store.search("refresh", HISTORY.digest).matches
+        ),
         lambda store: any(found.content != "Node 18+" for found in store.facts(HISTORY.digest)),
         lambda store: any(store.load_plan(plan_id) != plan for plan_id in store.plans(HISTORY.digest)),
         lambda store: any(event != {"time": 1.0, "session": "s"} for event in store.events()),
@@ -98,8 +104,10 @@ def read_all(path):
         lambda store: store.save_history(read_history(make_session(3))) is None,
         lambda store: store.forget(HISTORY.digest) is None,
         *(
-            lambda store, turn=turn: json.dumps(store.restore(f"{HISTORY.digest}:{turn.id}").messages)
-            != json.dumps(HISTORY.messages_of(turn))
+            lambda store, turn=turn: (
+                json.dumps(store.restore(f"{HISTORY.digest}:{turn.id}").messages)
+                != json.dumps(HISTORY.messages_of(turn))
+            )
             for turn in HISTORY.turns
         ),
     ]
