@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.labels import Labels
+from applier.bench.labels import FailureFlags, Labels, failure_flags
 from applier.bench.specifics import occurrences, path_splits, specifics, stands
 from applier.bench.texts import agent_values, message_tokens, pieces, plain_text
 from planner.reading.messages import Message, blocks
@@ -84,6 +84,8 @@ class Cut:
     needs: tuple[Need, ...]
     kind: CutKind = "cut"
     labels: Labels | None = None
+    flags: FailureFlags | None = None
+    """How the planner's evidence agrees with the labels about what failed."""
     own_summary: str = ""
     """What the transcript's own agent kept of `messages`."""
 
@@ -106,7 +108,7 @@ def cuts_of_file(
     known = (labels or {}).get(path.stem)
     if known:
         labelled = _cut(path.stem, transcript.messages, known.cut, transcript.task)
-        cuts.append(replace(labelled, kind="labelled", labels=known))
+        cuts.append(replace(labelled, kind="labelled", labels=known, flags=failure_flags(known, transcript.messages)))
     return [*cuts, *_compacted_itself(path, transcript.messages, transcript.task)]
 
 

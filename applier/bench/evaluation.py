@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import fmean
 
 from applier.bench.cuts import CUT_SHARES, Cut, CutKind, cuts_of_file
-from applier.bench.labels import Labelled, Labels, measure_labels
-from applier.bench.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
 from applier.bench.integrity import Integrity, measure_integrity
+from applier.bench.labels import FailureFlags, Labelled, Labels, measure_labels
+from applier.bench.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
 from applier.bench.survival import NeedRecall, Survival, measure_recall, measure_survival
 from applier.bench.texts import message_tokens, text_tokens
 
@@ -51,6 +51,8 @@ class EvaluationRow:
     integrity: Integrity | None
     """None in a quick run."""
     labelled: Labelled | None
+    flags: FailureFlags | None
+    """Of the cut, whatever the method."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ class EvaluationMean:
     """Over labels, not over cuts."""
     labelled_constraints: float | None
     labelled_answers: float | None
+    flag_precision: float | None
+    """Of the turns that the planner's evidence takes for failed: how many a reader does."""
+    flag_recall: float | None
     violations: int | None
     """Over all cuts together."""
     restored: float | None
@@ -141,6 +146,7 @@ def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick:
         survival=measure_survival(cut.messages, compacted.messages),
         integrity=None if quick else measure_integrity(cut.messages, compacted),
         labelled=measure_labels(cut.labels, compacted.messages) if cut.labels else None,
+        flags=cut.flags,
     )
 
 
@@ -207,6 +213,8 @@ def _mean_of(kind: CutKind, method: str, rows: Sequence[EvaluationRow]) -> Evalu
         labelled_failed=failed,
         labelled_constraints=constraints,
         labelled_answers=answers,
+        flag_precision=_mean(row.flags.precision for row in rows if row.flags),
+        flag_recall=_mean(row.flags.recall for row in rows if row.flags),
         violations=sum(checked) if checked else None,
         restored=sound(lambda s: s.restored),
         first_changed_message=sound(lambda s: s.first_changed_message),

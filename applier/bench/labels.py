@@ -9,10 +9,20 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from applier.bench.texts import one_space, plain_text
+from planner.analysis import analyze
 from planner.errors import TranscriptError
 from planner.reading.messages import Message
 
-__all__ = ["FailedApproach", "Labelled", "LabelledQuestion", "Labels", "measure_labels", "read_labels"]
+__all__ = [
+    "FailedApproach",
+    "FailureFlags",
+    "Labelled",
+    "LabelledQuestion",
+    "Labels",
+    "failure_flags",
+    "measure_labels",
+    "read_labels",
+]
 
 
 class _Label(BaseModel):
@@ -50,6 +60,8 @@ class Labels(BaseModel):
     constraints: tuple[str, ...] = ()
     """The user's words."""
     questions: tuple[LabelledQuestion, ...] = ()
+    failing_messages: tuple[int, ...] | None = None
+    """Indices of all messages before the cut with a result that failed; None where nobody has looked for all."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,30 @@ class Labelled:
     answers: tuple[bool, ...]
     lost: tuple[str, ...]
     """What was not found."""
+
+
+@dataclass(frozen=True)
+class FailureFlags:
+    """Which turns the planner's evidence takes for failed, beside those that a reader says are."""
+
+    right: tuple[str, ...]
+    """Ids of turns that both name."""
+    false: tuple[str, ...]
+    """That only the evidence names."""
+    missed: tuple[str, ...]
+    """That only the reader names."""
+
+    @property
+    def precision(self) -> float:
+        """The share of flagged turns that are labelled; 1 when none is flagged."""
+        flagged = len(self.right) + len(self.false)
+        return len(self.right) / flagged if flagged else 1.0
+
+    @property
+    def recall(self) -> float:
+        """The share of labelled turns that are flagged; 1 when none is labelled."""
+        labelled = len(self.right) + len(self.missed)
+        return len(self.right) / labelled if labelled else 1.0
 
 
 def read_labels(places: Sequence[Path]) -> dict[str, Labels]:
@@ -81,6 +117,21 @@ def _labels(path: Path) -> Labels:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole file"
         raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}") from error
+
+
+def failure_flags(labels: Labels, messages: Sequence[Message]) -> FailureFlags | None:
+    """How the evidence of the `messages` before the cut agrees with the labels; None where not all were labelled."""
+    if labels.failing_messages is None:
+        return None
+    analysis = analyze(messages[: labels.cut])
+    turns = analysis.history.turns
+    flagged = {turn.id for turn in turns if analysis.evidence.turns[turn.id].failed}
+    labelled = {turn.id for turn in turns for at in labels.failing_messages if turn.start <= at < turn.stop}
+
+    def named(ids: set[str]) -> tuple[str, ...]:
+        return tuple(turn.id for turn in turns if turn.id in ids)
+
+    return FailureFlags(named(flagged & labelled), named(flagged - labelled), named(labelled - flagged))
 
 
 def measure_labels(labels: Labels, result: Sequence[Message]) -> Labelled:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from applier.bench.methods import CompactedList, compact_by
 from applier.bench.integrity import measure_integrity
+from applier.bench.methods import CompactedList, compact_by
 from applier.bench.texts import message_tokens
 from planner.plan import Usage
 from tests.evaluation.work import TASK

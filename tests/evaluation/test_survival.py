@@ -1,11 +1,13 @@
 """Failures and the user's words found in a list without labels, and labels found literally."""
 
 import json
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 
-from applier.bench.labels import Labels, measure_labels, read_labels
+from applier.bench.labels import Labels, failure_flags, measure_labels, read_labels
 from applier.bench.survival import failure_traces, measure_survival, user_demands
 from planner.errors import TranscriptError
 from tests.evaluation.work import PAST, call, result
@@ -75,6 +77,32 @@ def test_labels_are_found_whatever_the_white_space_and_need_all_of_an_answer(tmp
     part = measure_labels(labels, [{"role": "user", "content": "signal.alarm: never\n  fires in a worker; runner.py"}])
     assert part.failed == (True,)
     assert part.lost == ("Never change the public API", "Which file?")
+
+
+OWN = Path(__file__).with_name("labels")
+TRANSCRIPTS = {
+    "transcript": Path(str(files("applier.bench").joinpath("transcript.json"))),
+    **{name: Path(__file__).parents[1] / "example" / f"{name}.json" for name in ("failing", "service")},
+}
+
+
+def test_failures_of_the_own_transcripts_are_flagged_and_little_else():
+    """Labels by reading every result; the floor is what this had when it was made, less one turn."""
+    flags = [
+        failure_flags(labels, json.loads(TRANSCRIPTS[name].read_text())["messages"])
+        for name, labels in read_labels([OWN]).items()
+    ]
+    right, false, missed = (sum(len(getattr(own, name)) for own in flags) for name in ("right", "false", "missed"))
+    assert right / (right + missed) >= 0.94
+    assert right / (right + false) >= 0.85
+
+
+def test_flags_are_right_false_or_missed_and_unknown_without_all_labels():
+    labels = Labels.model_validate({**LABELS, "failing_messages": [2, 4]})
+    flags = failure_flags(labels, PAST)
+    assert (flags.right, flags.missed, flags.recall) == (("t3",), ("t2",), 0.5)
+    assert flags.precision == 1 / (1 + len(flags.false))
+    assert failure_flags(Labels.model_validate(LABELS), PAST) is None
 
 
 def test_a_file_that_holds_no_labels_is_named(tmp_path):

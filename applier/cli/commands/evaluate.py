@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,13 @@ def command(
         return
     for row in rows if lost else ():
         _print_lost(screen(), row)
-    _print(means)
+    if means:
+        _print(COLUMNS, means)
+    else:
+        screen().print("no cut of these transcripts is long enough to measure")
+    labelled = [mean for mean in means if mean.kind == "labelled"]
+    if labelled:
+        _print(LABEL_COLUMNS, labelled)
 
 
 COLUMNS = {
@@ -138,22 +144,29 @@ COLUMNS = {
     "context": "in_context",
     "failed": "failures_kept",
     "said": "demands_kept",
-    "labels: failed": "labelled_failed",
-    "said so": "labelled_constraints",
-    "answers": "labelled_answers",
     "invalid": "violations",
     "restored": "restored",
     "payback": "payback_calls",
 }
 """Titles of the table with the field of `EvaluationMean` behind each."""
+LABEL_COLUMNS = {
+    "labels": "method",
+    "target": "ratio",
+    "failed": "labelled_failed",
+    "constraints": "labelled_constraints",
+    "answers": "labelled_answers",
+    "flag precision": "flag_precision",
+    "flag recall": "flag_recall",
+}
+"""Likewise of what was labelled; the flags are the failures that the planner's evidence sees, whatever the method."""
 
 
-def _print(means: Sequence[EvaluationMean]) -> None:
-    shown = {title: name for title, name in COLUMNS.items() if any(getattr(mean, name) is not None for mean in means)}
-    table = plain_table(*shown, right=shown.keys() - {"cut", "method"})
+def _print(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
+    shown = {title: name for title, name in columns.items() if any(getattr(mean, name) is not None for mean in means)}
+    table = plain_table(*shown, right=shown.keys() - {"cut", "method", "labels"})
     for mean in means:
         table.add_row(*(_cell(getattr(mean, name)) for name in shown.values()))
-    screen().print(table if means else "no cut of these transcripts is long enough to measure")
+    screen().print(table)
 
 
 def _cell(value: str | float | None) -> str:
@@ -168,6 +181,8 @@ def _print_lost(console: Console, row: EvaluationRow) -> None:
         "failed": row.survival.failures_lost,
         "said": row.survival.demands_lost,
         "labels": row.labelled.lost if row.labelled else (),
+        "flagged as failed, not labelled": row.flags.false if row.flags else (),
+        "labelled as failed, not flagged": row.flags.missed if row.flags else (),
     }
     for title, lost in losses.items():
         for what in lost:
