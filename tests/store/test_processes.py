@@ -18,7 +18,9 @@ WORKER = Path(__file__).with_name("worker.py")
 
 
 def run(store, *actions):
-    done = subprocess.run([sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
