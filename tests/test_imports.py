@@ -25,6 +25,7 @@ ONLY_IN = {
     "matplotlib": ("applier.bench.chart",),
     "opentelemetry": ("applier.session.telemetry",),
     "psycopg": ("applier.store",),
+    "detect_secrets": ("applier.store.secrets",),
     "rich": ("applier.cli", "applier.bench.__main__"),
     "click": ("applier.cli",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from applier.store.opening import STORE_VARIABLE, default_path, open_store
+from applier.store.opening import open_store, store_file
 from applier.store.protocol import Store
 from planner.errors import StoreError
 
@@ -18,10 +15,10 @@ def existing_store(name: str | None) -> Store:
     Raises:
         StoreError: there is none, or it cannot be opened.
     """
-    place = name or os.environ.get(STORE_VARIABLE) or str(default_path())
-    if "://" not in place and not Path(place).expanduser().is_file():
-        raise StoreError(f"{place}: no store there yet: `compactor apply` makes it; --store names another")
-    return open_store(place)
+    file = store_file(name)
+    if file is not None and not file.is_file():
+        raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
+    return open_store(name)
 
 
 def latest_history(store: Store) -> str:

@@ -183,7 +183,7 @@ class Session:
             history = self._engine.pipeline.run.ledger.history
             hits = [
                 (match.turn_id, number, turn_lines(history, history.by_id[match.turn_id])[number - 1].text)
-                for match in find_matches(history, text)
+                for match in find_matches(history, text).matches
                 for number in match.lines
             ]
             return hits[:limit]

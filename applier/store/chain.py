@@ -112,19 +112,19 @@ def _checked(history: History, index: int) -> Content:
 def add_nodes(transaction: Transaction, nodes: Sequence[Node], contents: Sequence[Content]) -> bool:
     """Store what is missing of the chain `nodes`; `contents` are those of its last messages.
 
-    False, with nothing stored, if a node whose content is not given is missing.
+    False, with nothing stored, if a node whose content is not known is missing.
     """
-    given = len(nodes) - len(contents)
+    known = len(nodes) - len(contents)
 
     def missing(node: Node) -> bool:
         return not transaction.rows("SELECT 1 FROM nodes WHERE digest = ?", (node.digest,))
 
-    if given and missing(nodes[given - 1]):
+    if known and missing(nodes[known - 1]):
         return False
-    fresh = nodes[bisect_left(nodes, True, given, key=missing) :]  # the ancestors of a stored node are stored
+    fresh = nodes[bisect_left(nodes, True, known, key=missing) :]  # the ancestors of a stored node are stored
     transaction.each(
         "INSERT INTO blobs VALUES (?, ?) ON CONFLICT DO NOTHING",
-        [(node.message, pack(contents[node.position - 1 - given])) for node in fresh],
+        [(node.message, pack(contents[node.position - 1 - known])) for node in fresh],
     )
     transaction.each("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)", [astuple(node) for node in fresh])
     return True

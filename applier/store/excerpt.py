@@ -79,7 +79,8 @@ def _page(lines: Sequence[Line], max_characters: int | None) -> list[Line]:
     """As many of `lines` as the size allows, and one at least."""
     if max_characters is None:
         return list(lines)
-    size, page = 0, []
+    size = 0
+    page: list[Line] = []
     for line in lines:
         size += len(line.text) + 1
         if page and size > max_characters:
@@ -108,12 +109,12 @@ def _content(
 
 def _media_by_line(history: History, turn: Turn, lines: Sequence[Line]) -> dict[int, list[Block]]:
     """The images and documents of a turn, by the number of the last line before each (0: there is none)."""
-    found: dict[int, list[Block]] = {}
+    media: dict[int, list[Block]] = {}
     owners = [line.block for line in lines]
     for index, (_, block) in enumerate(history.blocks_of(turn)):
         for medium in _media(block):
-            found.setdefault(bisect_right(owners, index), []).append(medium)
-    return found
+            media.setdefault(bisect_right(owners, index), []).append(medium)
+    return media
 
 
 def _media(block: Block) -> Iterator[Block]:
@@ -205,13 +206,13 @@ def _filtered(history: History, turn: Turn, lines: Sequence[Line], part: Part | 
 def _tools(history: History, turn: Turn) -> dict[int, str]:
     """The tool of each call and result, by the number of its block in the turn."""
     names: dict[str, str] = {}
-    found: dict[int, str] = {}
+    tools: dict[int, str] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):
         if block["type"].endswith("tool_use"):
-            names[str(block.get("id"))] = found[index] = str(block.get("name", ""))
+            names[str(block.get("id"))] = tools[index] = str(block.get("name", ""))
         elif block["type"].endswith("tool_result"):
-            found[index] = names.get(str(block.get("tool_use_id")), "")
-    return found
+            tools[index] = names.get(str(block.get("tool_use_id")), "")
+    return tools
 
 
 def _matching_lines(lines: Sequence[Line], search: str) -> tuple[int, ...]:
@@ -230,8 +231,8 @@ def _first_way(lines: Lines, search: str) -> dict[str, _Hits]:
     deadline = time.monotonic() + SEARCH_SECONDS
 
     def by_pattern(pattern: str) -> dict[str, _Hits]:
-        found = {turn_id: _pattern_hits(some, pattern, deadline) for turn_id, some in lines.items()}
-        return {turn_id: _hits(lines[turn_id], numbers) for turn_id, numbers in found.items() if numbers}
+        weights = {turn_id: _pattern_hits(some, pattern, deadline) for turn_id, some in lines.items()}
+        return {turn_id: _hits(lines[turn_id], some) for turn_id, some in weights.items() if some}
 
     ways: tuple[Callable[[], dict[str, _Hits]], ...] = (
         lambda: by_pattern(regex.escape(search)),
@@ -295,4 +296,3 @@ def _spans(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]
         return  # plain words that are no pattern either
     except TimeoutError:
         raise StoreError(f"search {pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
-

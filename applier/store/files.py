@@ -65,8 +65,8 @@ def open_beneath(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
         handle = os.open(parts[-1], flags | os.O_NONBLOCK, dir_fd=folder)  # a pipe must not wait for its writer
     finally:
         os.close(folder)
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(handle)
         raise PermissionError(f"{os.fspath(path)}: not a regular file with one name")
     return os.fdopen(handle, "rb")

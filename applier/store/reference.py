@@ -15,8 +15,8 @@ from applier.store.database import Transaction
 from planner.errors import ReferenceNotFound, StoreDamaged
 
 __all__ = [
-    "Found",
     "Reference",
+    "SavedHistory",
     "digest_range",
     "find_history",
     "find_referenced",
@@ -83,7 +83,7 @@ def parse_reference(reference: str) -> Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SavedHistory:
     """A saved history."""
 
     key: str
@@ -104,20 +104,20 @@ class Found:
         return nodes
 
 
-def find_history(transaction: Transaction, key: str) -> Found:
+def find_history(transaction: Transaction, key: str) -> SavedHistory:
     """The history with that key: the first saved with the digest it begins, or the exact form it begins.
 
     Raises:
         ReferenceNotFound: none has it, or more than one.
     """
     digits = parse_key(key)
-    found = _with_digits(transaction, digits)
-    if not found:
+    histories = _with_digits(transaction, digits)
+    if not histories:
         raise ReferenceNotFound(f"no history h{digits} in this store; {_known(digits, _newest_keys(transaction))}")
-    return one_of(found, digits)
+    return one_of(histories, digits)
 
 
-def _with_digits(transaction: Transaction, digits: str) -> list[Found]:
+def _with_digits(transaction: Transaction, digits: str) -> list[SavedHistory]:
     """Every history that `digits` can mean; of several forms of one, the first saved."""
     low, high = digest_range(digits)
     rows = transaction.rows(
@@ -125,21 +125,21 @@ def _with_digits(transaction: Transaction, digits: str) -> list[Found]:
         (low, high, low, high),
         types=(bytes, bytes),
     )
-    named: dict[bytes, Found] = {}
+    named: dict[bytes, SavedHistory] = {}
     for says, tip in rows:
-        named.setdefault(says if low <= says <= high else tip, Found(f"h{digits}", says, tip))
+        named.setdefault(says if low <= says <= high else tip, SavedHistory(f"h{digits}", says, tip))
     return [named[name] for name in sorted(named)]
 
 
-def one_of(found: Sequence[Found], digits: str) -> Found:
-    """The only one of `found`.
+def one_of(histories: Sequence[SavedHistory], digits: str) -> SavedHistory:
+    """The only one of `histories`.
 
     Raises:
         ReferenceNotFound: there are more; the text says which names are long enough.
     """
-    names = [(item.says if item.says.hex().startswith(digits) else item.tip).hex() for item in found]
+    names = [(one.says if one.says.hex().startswith(digits) else one.tip).hex() for one in histories]
     unambiguous(names, digits, "h")
-    return found[0]
+    return histories[0]
 
 
 def unambiguous(digests: Sequence[str], digits: str, letter: str) -> None:
@@ -154,7 +154,7 @@ def unambiguous(digests: Sequence[str], digits: str, letter: str) -> None:
         raise ReferenceNotFound(f"{letter}{digits} means more than one; use more characters: {longer}")
 
 
-def find_referenced(transaction: Transaction, reference: Reference, within: Sequence[str] | None) -> Found:
+def find_referenced(transaction: Transaction, reference: Reference, within: Sequence[str] | None) -> SavedHistory:
     """The history that `reference` names, among those that the reader may see (None: all), see `Store.restore`.
 
     Raises:
@@ -167,36 +167,36 @@ def find_referenced(transaction: Transaction, reference: Reference, within: Sequ
     return _only_conversation(transaction, reference.turn)
 
 
-def _find_within(transaction: Transaction, reference: Reference, within: Sequence[str]) -> Found:
+def _find_within(transaction: Transaction, reference: Reference, within: Sequence[str]) -> SavedHistory:
     """What it names among the histories `within` and those they extend; all else is as if it were not there."""
-    visible = [found for key in dict.fromkeys(within) if (found := _first(transaction, key)) is not None]
+    visible = [history for key in dict.fromkeys(within) if (history := _first(transaction, key)) is not None]
     if not reference.digits:
         if not visible:
             raise ReferenceNotFound(f"no t{reference.turn}: nothing of this conversation is stored yet")
         return visible[0]
     candidates = _with_digits(transaction, reference.digits)
-    tips = {found.tip for found in visible}
-    named = [found for found in candidates if found.tip in tips] or [
-        found for found in candidates if any(_extends(transaction, longer, found) for longer in visible)
+    tips = {history.tip for history in visible}
+    named = [history for history in candidates if history.tip in tips] or [
+        history for history in candidates if any(_extends(transaction, longer, history) for longer in visible)
     ]
     if not named:
-        keys = dict.fromkeys(found.key for found in visible)
+        keys = dict.fromkeys(history.key for history in visible)
         raise ReferenceNotFound(
             f"no history h{reference.digits} in this conversation; {_known(reference.digits, list(keys))}"
         )
     return one_of(named, reference.digits)
 
 
-def _first(transaction: Transaction, key: str) -> Found | None:
+def _first(transaction: Transaction, key: str) -> SavedHistory | None:
     return next(iter(_with_digits(transaction, parse_key(key))), None)
 
 
-def _extends(transaction: Transaction, longer: Found, shorter: Found) -> bool:
+def _extends(transaction: Transaction, longer: SavedHistory, shorter: SavedHistory) -> bool:
     """True if every message of `shorter` stands in `longer`, in its form or another."""
     return any(node.says == shorter.says for node in longer.chain(transaction))
 
 
-def _only_conversation(transaction: Transaction, turn: int) -> Found:
+def _only_conversation(transaction: Transaction, turn: int) -> SavedHistory:
     """The longest history, if every other is a prefix of it."""
     rows = transaction.rows(
         "SELECT h.says, h.tip FROM histories h LEFT JOIN nodes n ON n.digest = h.tip "
@@ -205,13 +205,13 @@ def _only_conversation(transaction: Transaction, turn: int) -> Found:
     )
     if not rows:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
-    found = Found(history_key(rows[0][0].hex()), *rows[0])
-    prefixes = {node.says for node in found.chain(transaction)}
+    history = SavedHistory(history_key(rows[0][0].hex()), *rows[0])
+    prefixes = {node.says for node in history.chain(transaction)}
     others = [says for says, tip in rows[1:] if tip and says not in prefixes]
     if others:
-        keys = ", ".join(f"{history_key(says.hex())}:t{turn}" for says in (found.says, *others)[:_SUGGESTED])
+        keys = ", ".join(f"{history_key(says.hex())}:t{turn}" for says in (history.says, *others)[:_SUGGESTED])
         raise ReferenceNotFound(f"t{turn} stands in more than one history; say which: {keys}")
-    return found
+    return history
 
 
 def turn_nodes(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:

@@ -164,10 +164,12 @@ def _patterns() -> tuple[tuple[re.Pattern[str], int], ...]:
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
-    plugins = [
+    plugins: list[Any] = [
         plugin
-        for plugin in get_mapping_from_secret_type_to_class().values()
+        for _, plugin in sorted(get_mapping_from_secret_type_to_class().items())
         if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _LEFT_OUT
     ]
     # The group of most patterns is a prefix such as ``ghp``; only of an address the user's name and the host stay.
-    return tuple((pattern, int(plugin.__name__ == "BasicAuthDetector")) for plugin in plugins for pattern in plugin().denylist)
+    return tuple(
+        (pattern, int(plugin.__name__ == "BasicAuthDetector")) for plugin in plugins for pattern in plugin.denylist
+    )

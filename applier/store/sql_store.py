@@ -14,7 +14,7 @@ from applier.store.excerpt import find_matches, restored_part
 from applier.store.protocol import Restored, SearchResult, StoredHistory, StoreSize
 from applier.store.reference import (
     SHORT_DIGITS,
-    Found,
+    SavedHistory,
     digest_range,
     find_history,
     find_referenced,
@@ -36,6 +36,8 @@ __all__ = ["SqlStore"]
 
 _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
 """``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
+_LAST_SECOND = 10**15
+"""Far behind what any clock says, and a number that every database holds."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
 
@@ -58,31 +60,31 @@ class SqlStore:
         """Save `history`, of which `known` is stored; its key, or nothing if `known` is not."""
         contents = node_contents(history, len(known.nodes), redact_texts if self._redacts else None)
         nodes = chain_of(history, contents, known.nodes)
-        found = Found(history_key(history.digest), _bytes(history.digest), nodes[-1].digest if nodes else ROOT)
-        if not (key := self._key(found)):
+        entry = SavedHistory(history_key(history.digest), _bytes(history.digest), nodes[-1].digest if nodes else ROOT)
+        if not (key := self._key(entry)):
             with self.database.transaction(write=True) as transaction:
                 if not add_nodes(transaction, nodes, contents):
                     return ""
                 transaction.rows(
-                    "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT DO NOTHING", (found.says, found.tip)
+                    "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT DO NOTHING", (entry.says, entry.tip)
                 )
-            key = self._key(found)
+            key = self._key(entry)
         self._memo.remember(history, nodes, known)
         return key
 
-    def _key(self, found: Found) -> str:
+    def _key(self, entry: SavedHistory) -> str:
         """What a saved history is called: by its digest if no other form of it was saved before; else by its form."""
-        rows = self._rows("SELECT tip FROM histories WHERE says = ? ORDER BY seq", (found.says,), types=(bytes,))
+        rows = self._rows("SELECT tip FROM histories WHERE says = ? ORDER BY seq", (entry.says,), types=(bytes,))
         tips = [row[0] for row in rows]
-        if found.tip not in tips:
+        if entry.tip not in tips:
             return ""
-        return found.key if tips[0] == found.tip else history_key(found.tip.hex())
+        return entry.key if tips[0] == entry.tip else history_key(entry.tip.hex())
 
     def load_history(self, key: str) -> History:
         """See `Store.load_history`."""
         with self.database.transaction() as transaction:
-            found = find_history(transaction, key)
-            contents = contents_of(transaction, found.chain(transaction), found.key)
+            entry = find_history(transaction, key)
+            contents = contents_of(transaction, entry.chain(transaction), entry.key)
         return read_history([content.value() for content in contents])
 
     def histories(self) -> tuple[StoredHistory, ...]:
@@ -95,7 +97,9 @@ class SqlStore:
         first: dict[bytes, bytes] = {}
         return tuple(
             StoredHistory(
-                history_key((says if first.setdefault(says, tip) == tip else tip).hex()), f"sha256:{says.hex()}", *counts
+                history_key((says if first.setdefault(says, tip) == tip else tip).hex()),
+                f"sha256:{says.hex()}",
+                *counts,
             )
             for says, tip, *counts in rows
         )
@@ -112,21 +116,21 @@ class SqlStore:
         """See `Store.restore`."""
         wanted = parse_reference(reference)
         with self.database.transaction() as transaction:
-            found = find_referenced(transaction, wanted, within)
-            nodes = found.chain(transaction)
-            contents = contents_of(transaction, turn_nodes(nodes, wanted.turn, found.key), found.key)
-        name = f"{found.key}:t{wanted.turn}"
+            entry = find_referenced(transaction, wanted, within)
+            nodes = entry.chain(transaction)
+            contents = contents_of(transaction, turn_nodes(nodes, wanted.turn, entry.key), entry.key)
+        name = f"{entry.key}:t{wanted.turn}"
         messages: list[Message] = [content.value() for content in contents]
         try:
             return restored_part(name, messages, lines=lines, search=search, max_characters=max_characters)
         except ReferenceNotFound as error:
-            elsewhere = self._turns_that_match(found, search) if search else ""
+            elsewhere = self._turns_that_match(entry, search) if search else ""
             raise ReferenceNotFound(f"{error}{elsewhere}") from None
 
-    def _turns_that_match(self, found: Found, search: str) -> str:
+    def _turns_that_match(self, entry: SavedHistory, search: str) -> str:
         """Where in the history it is instead, to be added to an error."""
-        result = find_matches(self.load_history(f"h{found.tip.hex()}"), search, limit=_SUGGESTED)
-        names = [f"{found.key}:{match.turn_id}" for match in result.matches]
+        result = find_matches(self.load_history(f"h{entry.tip.hex()}"), search, limit=_SUGGESTED)
+        names = [f"{entry.key}:{match.turn_id}" for match in result.matches]
         more = f" and {result.turns - len(names)} more turns" if result.turns > len(names) else ""
         return f"; {', '.join(names)}{more} match" if names else "; no other turn of this history does"
 
@@ -188,8 +192,8 @@ class SqlStore:
     def record_event(self, event: Mapping[str, Any]) -> None:
         """See `Store.record_event`."""
         time = event.get("time")
-        if not isinstance(time, int | float):
-            raise StoreError(f"event: 'time' has to be seconds since the epoch, found {time!r}")
+        if not isinstance(time, int | float) or not abs(time) < _LAST_SECOND:
+            raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
         content = encode(redact_data(dict(event)), "event")
         with self.database.transaction(write=True) as transaction:
             transaction.rows(
@@ -271,8 +275,8 @@ class SqlStore:
     def _made_for(self, history_key: str, table: str, columns: str, *types: type) -> list[Row]:
         """Rows of `table` that belong to the history or to a prefix of it, oldest first."""
         with self.database.transaction() as transaction:
-            found = find_history(transaction, history_key)
-            prefixes = sorted({found.says, *(node.says for node in found.chain(transaction))})
+            entry = find_history(transaction, history_key)
+            prefixes = sorted({entry.says, *(node.says for node in entry.chain(transaction))})
             sql = f"SELECT seq, {columns} FROM {table} WHERE says IN (??)"
             return [row[1:] for row in sorted(transaction.rows_of(sql, prefixes, types=(int, *types)))]
 

@@ -106,8 +106,8 @@ class SqliteDialect:
 
     def damages(self, transaction: Transaction) -> list[str]:
         """What SQLite's own check finds."""
-        found = [str(row[0]) for row in transaction.rows("PRAGMA integrity_check")]
-        return [text for text in found if text != "ok"]
+        problems = [str(row[0]) for row in transaction.rows("PRAGMA integrity_check")]
+        return [text for text in problems if text != "ok"]
 
     def flush(self, connection: Any) -> list[str]:
         """Empty the write-ahead log; what was deleted is overwritten in the file itself (``secure_delete``)."""
@@ -149,15 +149,15 @@ def _prepared(path: Path) -> Identity:
         make_private_file(path)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: the store cannot be made here: {cause_of(error)}") from error
-    found = _stat(path)
-    if not stat.S_ISREG(found.st_mode):
+    status = _stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path}: {_CURES['SQLITE_CANTOPEN']}")
-    if os.name == "posix" and os.geteuid() not in (0, found.st_uid):
+    if os.name == "posix" and os.geteuid() not in (0, status.st_uid):
         raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
     real = path.resolve()
     for name in (real, *(real.with_name(real.name + ending) for ending in _BESIDE)):
         _refuse_linked(name)
-    return _identity(found)
+    return _identity(status)
 
 
 _BESIDE = "-wal", "-shm", "-journal"
@@ -167,15 +167,15 @@ _BESIDE = "-wal", "-shm", "-journal"
 def _refuse_linked(path: Path) -> None:
     """Refuse a file with several names: what is written to one is another's, and SQLite's logs go by name."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return
-    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
+    if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
         raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
 
 
-def _identity(found: os.stat_result) -> Identity:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
 
 
 def _stat(path: Path) -> os.stat_result:

@@ -12,7 +12,7 @@ from typing import Any
 from applier.store.chain import EMPTY_HISTORY, NODE_TYPES, ROOT, Node, node_digest
 from applier.store.content import unpack
 from applier.store.database import MAX_PARAMETERS, Database, Dialect, Row, Transaction
-from applier.store.reference import Found, history_key
+from applier.store.reference import SavedHistory, history_key
 from planner.errors import StoreDamaged, StoreError
 from planner.plan import Finding
 
@@ -164,11 +164,11 @@ _UNREACHED = (
 )
 
 
-def remove_history(transaction: Transaction, found: Found) -> None:
+def remove_history(transaction: Transaction, history: SavedHistory) -> None:
     """Delete the history, those it extends or that extend it, and what nothing refers to any more."""
-    family = {found.says}
+    family = {history.says}
     for query in (_BELOW, _ABOVE):
-        family |= {row[0] for row in transaction.rows(query, (found.says,), types=(bytes,))}
+        family |= {row[0] for row in transaction.rows(query, (history.says,), types=(bytes,))}
     sql = "SELECT seq, says, tip FROM histories WHERE says IN (??)"
     rows = transaction.rows_of(sql, sorted(family), types=(int, bytes, bytes))
     transaction.each("DELETE FROM histories WHERE says = ?", [(says,) for says in {row[1] for row in rows}])
@@ -184,7 +184,8 @@ def _still_shared(transaction: Transaction, rows: Sequence[Row]) -> set[bytes]:
     """Put back those of the histories `rows` that another conversation extends; their digests."""
     says = sorted({row[1] for row in rows})
     left = transaction.rows_of("SELECT says, digest FROM nodes WHERE says IN (??)", says, types=(bytes, bytes))
-    forms, any_form = {digest for _, digest in left}, dict(left)
+    forms = {digest for _, digest in left}
+    any_form: dict[bytes, bytes] = dict(left)
     own = [row for row in rows if row[2] in forms]
     whole = {row[1] for row in own}
     others = {row[1]: (row[0], row[1], any_form[row[1]]) for row in rows if row[1] in any_form and row[1] not in whole}

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from applier.store import REDACT_VARIABLE, open_store
 from planner.errors import ReferenceNotFound, StoreError
+from planner.plan import Provenance, TurnDecision
 from planner.reading.history import read_history
 from tests.store.damage import fact, plan_for
 from tests.store.test_history_laws import values
@@ -78,6 +80,51 @@ def test_no_secret_reaches_facts_or_events(store):
     }
 
 
+def test_no_secret_reaches_a_stored_plan(store):
+    history = read_history([{"role": "user", "content": f"deploy with {KEY}"}])
+    turn = TurnDecision(turn_id="t1", strategy="summarize", relevance_score=1, summary=f"to use {KEY}", reason=KEY)
+    plan = plan_for(history, task=f"deploy with {KEY}").model_copy(
+        update={
+            "brief": f"FACTS\n- the key is {KEY} (t1)",
+            "turns": (turn,),
+            "extracted_facts": (fact(f"the key is {KEY}"),),
+            "provenance": Provenance(planner="model", notes=(f"401 for {KEY}",)),
+        }
+    )
+    text = store.load_plan(store.save_plan(plan)).to_json()
+    assert KEY not in text
+    assert text.count("[secret]") == 6
+
+
+def test_what_no_clock_says_is_refused(store):
+    for time in (10**400, -(10**400), 10**16, float("nan"), float("inf"), "1", None):
+        with pytest.raises(StoreError, match="'time' has to be seconds"):
+            store.record_event({"time": time})
+
+
+def test_events_of_a_clock_that_went_back_come_in_the_order_of_recording(store):
+    for number, time in enumerate((1_800_000_000, 1_799_913_600, 0, -5)):
+        store.record_event({"time": time, "number": number})
+    assert [event["number"] for event in store.events()] == [0, 1, 2]
+    assert [event["number"] for event in store.events(since=-10)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("way", ["argument", "environment"])
+def test_by_choice_no_secret_is_stored_at_all(sqlite_path, monkeypatch, way):
+    messages = [{"role": "user", "content": f"my key is {KEY}"}, {"role": "assistant", "content": "thanks"}]
+    history = read_history(messages)
+    monkeypatch.setenv(REDACT_VARIABLE, "1" if way == "environment" else "0")
+    with open_store(sqlite_path, redact_originals=True if way == "argument" else None) as store:
+        key = store.save_history(history)
+        store.set_state("session:a", {"head": messages})
+        assert store.restore(f"{key}:t1").text == store.load_history(key).messages[0]["content"] == "my key is [secret]"
+        assert store.restore(f"{key}:t2").messages == (messages[1],)
+        assert store.save_history(read_history([*messages, *messages]))
+        assert store.verify() == []
+        store.flush()
+        assert all(KEY.encode() not in path.read_bytes() for path in sqlite_path.parent.iterdir())
+
+
 def test_the_originals_keep_their_secrets(store):
     messages = [{"role": "user", "content": f"my key is {KEY}"}]
     assert store.load_history(store.save_history(read_history(messages))).messages == tuple(messages)
@@ -135,8 +182,6 @@ def test_histories_are_listed_with_their_size(store):
 
 
 def test_all_is_there_when_the_store_is_opened_again(store_url):
-    from applier.store import open_store
-
     history = read_history(make_session(6))
     with open_store(store_url) as store:
         key, plan_id = store.save_history(history), store.save_plan(plan_for(history))

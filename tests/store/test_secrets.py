@@ -1,6 +1,8 @@
 """What is redacted, what is not, and how rarely anything is in real transcripts."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ LETTERS = "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5dE7f"
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nAb+/=\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN OPENSSH PRIVATE KEY-----\\nb3BlbnNz\\nAAAA\\n-----END OPENSSH PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nMIIEow\ncut off here",
+        f"github_pat_{LETTERS}_{LETTERS}",
+        "glptt-" + LETTERS,
+        f"SG.{LETTERS[:22]}.{LETTERS}9xY",
+        "xapp-1-A012-345-" + LETTERS,
+        f"https://hooks.slack.com/services/T0123/B0123/{LETTERS[:24]}",
+        "AccountKey=" + (LETTERS * 3)[:88],
+        "123456789:" + LETTERS[:35],
+        "sq0csp-" + LETTERS + "9xY",
     ],
 )
 def test_a_secret_is_known_by_its_form(secret):
@@ -77,6 +87,44 @@ def test_a_secret_is_known_by_what_stands_before_it(text, clean):
 )
 def test_code_names_and_placeholders_stay(text):
     assert redact(text) == text
+
+
+def test_all_of_a_long_secret_goes():
+    """Longer than what a pattern is shown at a time, at any place in the text."""
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0" + LETTERS * 200 + "." + LETTERS
+    for before in ("", "x " * 1000, "x " * 1020, "x " * 5000):
+        assert redact(f"{before}{token} after. {token}.") == f"{before}[secret] after. [secret]."
+
+
+def test_what_is_no_secret_stays_beside_one():
+    key = f"ghp_{LETTERS[:36]}"
+    assert redact(f"a {key} b AKIAIOSFODNN7EXAMPLE c {key}, d") == "a [secret] b [secret] c [secret], d"
+    assert redact("--- PASS: TestShadowStrategy_MidSessionCommit_NoTrailerForUnrelated").startswith(
+        "--- PASS: TestShadow"
+    )
+    assert redact("commit 9fceb02d0ae598e95dc970b74767f19372d61af8 from 93.184.216.34").count("[secret]") == 0
+
+
+HOSTILE = (
+    *("sk-", "sk-a1A-", "eyJ", "eyJa.", "xoxb-1-1-", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "Bearer "),
+    *("token=", "token='", "tokentoken=", "aws'key'", "//a/:_authToken=npm_a", "://a:", "// ", ".", "-", "a", "1", " "),
+)
+
+
+def test_time_is_linear_in_hostile_lines():
+    """Before, some of these lines took a quarter of a minute each; the process is killed after a minute for all."""
+    code = (
+        "import resource, sys; from applier.store.secrets import redact\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "for text in sys.argv[1:]: redact(text * (2**16 // len(text)))"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code, *HOSTILE], cwd=root, check=False).returncode == 0
+
+
+def test_detect_secrets_is_loaded_only_when_there_is_something_to_redact():
+    code = "import sys, applier.store.secrets; assert 'detect_secrets' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
 
 
 @given(st.text(st.characters(), max_size=200))

@@ -34,8 +34,16 @@ def command(session: str | None, count: int, store: str | None, as_json: bool) -
 
 
 def _cells(event: Mapping[str, Any]) -> Iterator[str]:
-    yield datetime.fromtimestamp(float(event["time"]), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    yield _time(event["time"])
     yield str(event.get("session") or event.get("session_id") or "")
     yield str(event.get("kind", ""))
-    yield from (f"{event[key]:,}" if event.get(key) else "" for key in ("tokens_before", "tokens_after"))
+    for key in ("tokens_before", "tokens_after"):
+        yield f"{event[key]:,}" if isinstance(event.get(key), int) and event[key] else ""
     yield str(event.get("message", ""))
+
+
+def _time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # before year 1 or after 9999, whatever clock that was
+        return f"{seconds:g}"

@@ -10,10 +10,12 @@ import click
 from applier.cli.options import as_json, store_option
 from applier.cli.screen import clean, print_json, screen
 from applier.cli.stores import existing_store
+from applier.store.protocol import Restored
 
 __all__ = ["command"]
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+"""``3-9``, ``3``; not ``3-``."""
 
 
 class _Range(click.ParamType[tuple[int, int]]):
@@ -30,7 +32,7 @@ class _Range(click.ParamType[tuple[int, int]]):
 @click.command
 @click.argument("reference", metavar="REF")
 @click.option("--lines", type=_Range(), help="Only these lines, first and last included.")
-@click.option("--search", metavar="TEXT", help="Only lines that hold TEXT or match it as a pattern.")
+@click.option("--search", metavar="TEXT", help="Only lines that hold TEXT, match it as a pattern, or hold its words.")
 @store_option
 @as_json
 def command(
@@ -38,15 +40,28 @@ def command(
 ) -> None:
     """Print the exact original behind a reference.
 
-    REF is h1a2b3c4d:t12, or t12 where the store has one conversation.
+    REF is h1a2b3c4d:t12, or t12 where the store has one conversation. Lines are counted as the excerpts of a plan
+    and a search count them.
     """
     with existing_store(store) as opened:
-        found = opened.restore(reference, lines=lines, search=search)
+        restored = opened.restore(reference, lines=lines, search=search)
     if as_json:
-        print_json({"reference": found.reference, "messages": list(found.messages), "text": found.text})
-    elif search is not None and not found.matches:
-        raise click.ClickException(f"{found.reference}: no line holds {search!r}")
-    elif (console := screen()).is_terminal:
-        console.print(clean(found.text), soft_wrap=True)
+        print_json(_as_json(restored))
+        return
+    media = [block["type"] for block in restored.blocks if block["type"] != "text"]
+    if media:
+        click.echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
+    if (console := screen()).is_terminal:
+        console.print(clean(restored.text), soft_wrap=True)
     else:
-        click.echo(found.text.encode("utf-8", "surrogatepass"))
+        click.echo(restored.text.encode("utf-8", "surrogatepass"))
+
+
+def _as_json(restored: Restored) -> dict[str, Any]:
+    return {
+        "reference": restored.reference,
+        "messages": list(restored.messages),
+        "text": restored.text,
+        "lines": list(restored.lines),
+        "total_lines": restored.total_lines,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -9,6 +10,7 @@ import click
 from applier.cli.options import as_json, store_option
 from applier.cli.screen import clean, plain_table, print_json, screen
 from applier.cli.stores import existing_store
+from planner.plan import Finding
 
 __all__ = ["command"]
 
@@ -38,16 +40,36 @@ def list_(store: str | None, as_json: bool) -> None:
 @click.argument("history")
 @click.option("--yes", is_flag=True, help="Yes, for good.")
 @store_option
-def forget(history: str, yes: bool, store: str | None) -> None:
-    """Delete a conversation for good, with its plans and facts.
+@click.pass_context
+def forget(context: click.Context, history: str, yes: bool, store: str | None) -> None:
+    """Delete a conversation for good, with its plans, facts, events and session states.
 
-    HISTORY is a key like h1a2b3c4d.
+    HISTORY is a key like h1a2b3c4d, or a plan's id like p1a2b3c4d. Exit 1 if something of it is left.
     """
     if not yes:
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
     with existing_store(store) as opened:
-        opened.forget(history)
+        left = opened.forget(history)
     click.echo(f"{history} is forgotten; its references restore nothing any more")
+    _report(context, left)
+
+
+@command.command
+@store_option
+@click.pass_context
+def flush(context: click.Context, store: str | None) -> None:
+    """Take what was forgotten out of the database's logs, too; exit 1 if something is left there."""
+    with existing_store(store) as opened:
+        left = opened.flush()
+    _report(context, left)
+
+
+def _report(context: click.Context, left: Sequence[Finding]) -> None:
+    """Say what is left of what was forgotten."""
+    for finding in left:
+        repair = f": {finding.repair}" if finding.repair else ""
+        click.echo(f"compactor: left: {clean(finding.problem)}{repair}", err=True)
+    context.exit(1 if left else 0)
 
 
 @command.command

@@ -15,6 +15,7 @@ from applier.cli.files import read_file, write_whole
 from applier.cli.options import store_option
 from applier.cli.stores import existing_store
 from applier.store.protocol import Store
+from applier.store.secrets import redact_texts
 from applier.view import preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.reading.messages import Message, blocks, message_digest
@@ -54,12 +55,15 @@ def _key(messages: Sequence[Message], view: Path) -> str:
 
 
 def _added(store: Store, key: str, messages: Sequence[Message], view: Path) -> list[Any]:
-    """The messages behind the view, by the newest plan whose view `messages` begin with."""
+    """The messages behind the view, by the newest plan whose view `messages` begin with.
+
+    A stored plan has no secrets, so views are compared without them.
+    """
     history = store.load_history(key)
-    given = [message_digest(message) for message in messages]
+    given = [message_digest(redact_texts(message)) for message in messages]
     for plan_id in reversed(store.plans(key)):
         shown = preview(store.load_plan(plan_id), history.messages).messages
-        rendered = [message_digest(message) for message in shown]
+        rendered = [message_digest(redact_texts(message)) for message in shown]
         if given[: len(rendered)] == rendered:
             return list(messages[len(rendered) :])
     raise StalePlan(f"{view}: what stands in place of {key} was edited since: `compactor restore {key}:t1` still works")
