@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import applier.cli
 
 ESC = "\x1b]0;owned\x07\x1b[31m"
 
@@ -104,3 +107,13 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
         assert run_apart("apply", plan_file, transcript, "-o", pipe).returncode == 0
         assert json.loads(reader.communicate(timeout=30)[0])["messages"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+DATA = {"apply", "restore"}
+"""Commands whose standard output may be the very bytes of a transcript, for a file or another program."""
+
+
+def test_only_one_module_prints():
+    for path in Path(applier.cli.__file__).parent.rglob("*.py"):
+        if path.stem not in {"screen", *DATA}:
+            assert not re.search(r"click\.s?echo\(|\bprint\(|Console\(", path.read_text("utf-8")), path
