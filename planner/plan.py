@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from planner.errors import PlanRejected
 from planner.reading.history import History
@@ -40,6 +40,19 @@ FactType = Literal["decision", "error", "file_state", "dependency", "constraint"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+MOST_TOKENS = 10**12
+"""No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
+
+
+def _whole_characters(value: Any) -> Any:
+    """Text of a history may hold half a character; a plan's own text may not."""
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_whole_characters)]
+Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -50,35 +63,27 @@ class TurnDecision(_Model):
     turn_id: str = Field(pattern=r"^t[1-9][0-9]*$")
     strategy: Strategy
     relevance_score: float = Field(ge=0, le=1)
-    reason: str = ""
+    reason: Text = ""
     failed_approach: bool = False
-    summary: str = ""
+    summary: Text = ""
     """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
     excerpts: tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]], ...] = ()
     """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
-    tokens_before: int = Field(default=0, ge=0)
-    tokens_after: int = Field(default=0, ge=0)
+    tokens_before: Count = 0
+    tokens_after: Count = 0
 
 
 class ExtractedFact(_Model):
     """Something worth carrying at the front of the view."""
 
     type: FactType
-    content: str
-    quote: str = ""
+    content: Text = Field(min_length=1)
+    quote: Text = ""
     """For a constraint: the user's words, verbatim."""
     source: str = Field(pattern=r"^t[1-9][0-9]*$")
     """The turn it came from."""
     timestamp: float = Field(default=0.0, ge=0)
     """Seconds since the epoch: when the fact was extracted."""
-
-    @field_validator("content")
-    @classmethod
-    def _says_something(cls, content: str) -> str:
-        """No bound on the field: pydantic counts characters only of text without lone surrogates."""
-        if not content:
-            raise ValueError("a fact needs words")
-        return content
 
 
 class Finding(_Model):
@@ -86,17 +91,17 @@ class Finding(_Model):
 
     code: str
     turn_id: str = ""
-    problem: str
-    repair: str = ""
+    problem: Text
+    repair: Text = ""
     """What was done about it; a repair only ever keeps more."""
 
 
 class HistoryStamp(_Model):
     """Which history the plan was made for."""
 
-    messages: int = Field(ge=0)
-    turns: int = Field(ge=0)
-    tokens: int = Field(ge=0)
+    messages: Count
+    turns: Count
+    tokens: Count
     digest: str
 
     @classmethod
@@ -108,11 +113,11 @@ class HistoryStamp(_Model):
 class Usage(_Model):
     """What planning cost, in tokens as the provider counted them, over all attempts and pieces."""
 
-    input_tokens: int = Field(default=0, ge=0)
-    output_tokens: int = Field(default=0, ge=0)
-    cache_read_input_tokens: int = Field(default=0, ge=0)
-    cache_creation_input_tokens: int = Field(default=0, ge=0)
-    requests: int = Field(default=0, ge=0)
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_input_tokens: Count = 0
+    cache_creation_input_tokens: Count = 0
+    requests: Count = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Both together."""
@@ -130,9 +135,9 @@ class Provenance(_Model):
     usage: Usage = Usage()
     asked: Literal["rules", "cards", "prefix"] = "rules"
     """How the planner was asked: not at all, by turn cards, or behind the agent's own cached prefix."""
-    filled_tokens: int = Field(default=0, ge=0)
+    filled_tokens: Count = 0
     """How much of the view the rules chose, where the planner's own choice left space."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     """What the planner wants a reviewer to know, e.g. that it fell back to the rules."""
 
 
@@ -156,20 +161,20 @@ class CompactionPlan(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = PLAN_VERSION
-    task: str
+    task: Text
     history: HistoryStamp
-    target_tokens: int = Field(ge=0)
+    target_tokens: Count
     target_model: str = ""
     """The model that will read the view; decides how thinking is treated. Empty: a current Claude."""
-    window_tokens: int = Field(default=200_000, gt=0)
+    window_tokens: int = Field(default=200_000, gt=0, le=MOST_TOKENS)
     """Of that model: a live tail that it could not hold is demoted."""
     restore_tool: str = ""
     """The agent's tool that returns a turn whole, named in the view; empty if it has none."""
     turns: tuple[TurnDecision, ...]
-    brief: str = ""
+    brief: Text = ""
     """The page of memory at the front of the view: headings, and one statement a line that ends with its turns."""
     extracted_facts: tuple[ExtractedFact, ...] = ()
-    estimated_tokens: int = Field(ge=0)
+    estimated_tokens: Count
     findings: tuple[Finding, ...] = ()
     provenance: Provenance
 

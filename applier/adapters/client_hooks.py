@@ -65,9 +65,9 @@ def without_hooks(settings: Mapping[str, Any]) -> dict[str, Any]:
     left = {
         event: [bare for entry in entries if (bare := _bare(entry)) is not None] for event, entries in hooks.items()
     }
-    kept = {event: entries for event, entries in left.items() if entries or not hooks[event]}
+    kept = {event: entries for event, entries in left.items() if entries}
     rest = {key: value for key, value in settings.items() if key != "hooks"}
-    return {**settings, "hooks": kept} if kept or (not hooks and "hooks" in settings) else rest
+    return {**settings, "hooks": kept} if kept else rest
 
 
 def _bare(entry: Any) -> Any:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Any, Literal
 
 import click
 from rich import box
@@ -48,11 +49,17 @@ _SPELLED = {"✗": "x", "…": "...", "→": "->", "·": ".", "─": "-", "×": 
 _ERRORS = "compactor-spelled"
 
 
+class _Screen(Console):
+    """Shows plain strings, in tables too, without what could steer the terminal."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+
 def screen(*, stderr: bool = False) -> Console:
     """A console on standard output (or error) that never interprets markup it finds in content."""
-    console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if os.environ.get("NO_COLOR"):
-        console = Console(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=None)
+    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
     if not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = FULL_WIDTH
     return console

@@ -1,5 +1,6 @@
 """What holds for every command: help, exit codes, one-line errors that say what to do."""
 
+import json
 import subprocess
 import sys
 
@@ -48,6 +49,13 @@ def test_version(compactor):
         (["apply", "plan.json", "transcript.json"], "say by -o where"),
         (["apply", "plan.json", "transcript.json", "-o", "no/where.json"], "no such folder"),
         (["restore", "t1", "--lines", "9-3"], "expected lines like 3-9"),
+        (["plan", "transcript.json", "--set", "t5-t2=keep"], "the range runs backwards; expected t2-t5=keep"),
+        (["plan", "transcript.json", "--set", f"t{'9' * 5_000}=keep"], "expected t12=STRATEGY"),
+        (["review", "plan.json", "transcript.json", "--set", "t1-t99999999=keep"], "the plan has turns t1 to t"),
+        (["plan", "transcript.json", "--target-tokens", "9" * 30], "is not in the range"),
+        (["plan", "transcript.json", "--target-tokens", "9" * 5_000], "--target-tokens"),
+        (["review", "plan.json", "--brief", "brief.txt"], "'brief.txt' does not exist"),
+        (["review", "plan.json", "--brief", "plan.json"], "need TRANSCRIPT"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):
@@ -66,6 +74,11 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["plan", "number.json", "--task", "x"], "number.json"),
         (["review", "broken.json"], "broken.json"),
         (["review", "old-plan.json"], "version"),
+        (["review", "huge-plan.json"], "huge-plan.json: history.tokens"),
+        (["review", "endless-plan.json"], "endless-plan.json: target_tokens"),
+        (["review", "digits-plan.json"], "digits-plan.json: expected a plan as JSON"),
+        (["plan", "digits.json", "--task", "x"], "digits.json, line 1"),
+        (["plan", "deep.json", "--task", "x"], "nested too deeply"),
         (["apply", "plan.json", "other.json", "-o", "out.json"], "plan again"),
         (["restore", "t1"], "no store there yet"),
         (["facts"], "no store there yet"),
@@ -79,12 +92,31 @@ def test_failed_work_is_one_line_and_code_1(compactor, transcript, plan_file, fo
     (folder / "number.json").write_text("17")
     (folder / "other.json").write_text('[{"role": "user", "content": "hello"}]')
     (folder / "old-plan.json").write_text(plan_file.read_text().replace('"version": 1', '"version": 0'))
+    plan = json.loads(plan_file.read_text())
+    plans = {
+        "huge": {**plan, "history": {**plan["history"], "tokens": 10**400}},
+        "endless": {**plan, "target_tokens": 10**400},
+    }
+    for name, data in plans.items():
+        (folder / f"{name}-plan.json").write_text(json.dumps(data))
+    (folder / "digits-plan.json").write_text('{"version": ' + "9" * 5_000 + "}")
+    (folder / "digits.json").write_text('[{"role": "user", "content": "x", "n": ' + "9" * 5_000 + "}]")
+    (folder / "deep.json").write_text("[" * 250 + "]" * 250)
     before = sorted(folder.iterdir())
     ran = compactor(*arguments)
     assert ran.code == 1
     assert says in ran.err
     assert len(ran.err.splitlines()) == 1
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("text", ["\ud83d alone", "a\u0000b"])
+def test_odd_text_in_a_transcript_is_planned_and_written(compactor, folder, text):
+    messages = [{"role": "user", "content": text, "timestamp": 10**400}, {"role": "assistant", "content": "x " * 900}]
+    (folder / "odd.json").write_text(json.dumps([*messages, {"role": "user", "content": "go on please"}]))
+    assert compactor("plan", "odd.json", "--planner", "rules", "--task", text, "-o", "p.json", "--all").code == 0
+    assert compactor("apply", "p.json", "odd.json", "-o", "view.json").code == 0
+    assert compactor("apply", "p.json", "odd.json", "-o", "-").code == 0
 
 
 def test_reader_that_leaves_early_gets_no_traceback(folder, transcript):

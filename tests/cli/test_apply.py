@@ -32,7 +32,7 @@ def test_restore_prints_text_lines_and_matches(compactor, applied):
     assert "1: " in compactor("restore", "t2", "--search", whole[0].split()[0]).out
     missing = compactor("restore", "t2", "--search", "no such words anywhere")
     assert missing.code == 1
-    assert "no line holds" in missing.err
+    assert "no line matches" in missing.err
 
 
 @pytest.mark.parametrize("reference", ["t999", "h00000000:t1", "twelve"])

@@ -1,5 +1,6 @@
 """`plan` and `review`: what a person decides from, and that looking at it writes nothing."""
 
+import io
 import json
 
 import pytest
@@ -121,3 +122,31 @@ def test_review_fits_the_terminal(compactor, transcript, plan_file, monkeypatch,
     monkeypatch.setenv("COLUMNS", str(width))
     ran = compactor("review", plan_file, transcript)
     assert max(map(len, ran.out.splitlines())) <= width
+
+
+def test_brief_is_replaced_and_checked_statement_by_statement(compactor, transcript, plan_file, folder):
+    (folder / "brief.md").write_text("STATE\n- The work goes on (t1)\n- Wrote /no/such/place/at-all.py (t2)\n")
+    ran = compactor("review", plan_file, transcript, "--brief", "brief.md", "-o", "new.json")
+    assert ran.code == 0, ran.err
+    assert CompactionPlan.from_json((folder / "new.json").read_bytes()).brief == "STATE\n- The work goes on (t1)"
+    assert "The work goes on (t1)" in ran.out
+    assert "invented_in_brief" in ran.out
+
+
+def test_brief_comes_from_standard_input_too(compactor, transcript, plan_file, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"NEXT\n- Go on (t1)\n")))
+    assert (
+        compactor("review", plan_file, transcript, "--brief", "-", "--json").json["plan"]["brief"]
+        == "NEXT\n- Go on (t1)"
+    )
+
+
+def test_excerpts_far_beyond_a_turn_are_bounded_before_they_are_expanded(compactor, transcript, plan_file, folder):
+    data = json.loads(plan_file.read_text())
+    for turn in data["turns"]:
+        turn.update({"strategy": "summarize", "excerpts": [[1, 10**300], [5, 10**9]]})
+    plan_file.write_text(json.dumps(data))
+    ran = compactor("review", plan_file, transcript, "-o", "new.json")
+    assert ran.code == 0, ran.err
+    ends = [last for own in json.loads((folder / "new.json").read_text())["turns"] for _, last in own["excerpts"]]
+    assert max(ends, default=0) < 100_000

@@ -13,8 +13,8 @@ def test_list_and_show_give_what_is_used(compactor):
 def test_copied_prompts_are_the_packaged_ones_until_edited(compactor, folder):
     assert compactor("prompts", "copy", "mine").code == 0
     assert load_prompts(folder / "mine").hash == load_prompts().hash
-    (folder / "mine" / "system.md").write_text("Be brief.")
-    assert compactor("prompts", "show", "system", "--prompts", "mine").out == "Be brief.\n"
+    (folder / "mine" / "system.md").write_text("Be brief. {{brief_rules}}")
+    assert compactor("prompts", "show", "system", "--prompts", "mine").out == "Be brief. {{brief_rules}}\n"
     assert compactor("prompts", "check", "--prompts", "mine").code == 0
 
 

@@ -305,5 +305,4 @@ def _marked_as_host(content: str | list[Block]) -> str | list[Block]:
 
 
 def _marked(text: str) -> str:
-    known = text.lstrip().startswith("<") or is_host_text(text)
-    return text if known else f"<system-reminder>\n{text}\n</system-reminder>"
+    return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"

@@ -14,7 +14,7 @@ from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.files import write_whole
 from applier.cli.options import as_json, show_all
 from applier.cli.review import Sheet, print_sheet, reviewed
-from applier.cli.screen import print_json, screen, working
+from applier.cli.screen import echo, print_json, screen, working
 from applier.store.opening import open_store
 from applier.store.reference import history_key
 from applier.view import apply
@@ -68,7 +68,7 @@ def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
         print_json({**shown.sheet.to_json(), "restored_turns": shown.restored})
         return
     print_sheet(screen(), shown.sheet, whole=show_all)
-    click.echo("")
+    echo("")
     for line in _result(shown):
         screen().print(line, soft_wrap=True)
 

@@ -9,7 +9,7 @@ import click
 from applier.cli.commands.prompts_eval import command as compare
 from applier.cli.files import read_file, write_whole
 from applier.cli.options import as_json, part, transcript
-from applier.cli.screen import print_json, screen
+from applier.cli.screen import echo, print_json, screen
 from planner.api import plan_compaction
 from planner.errors import SettingsError
 from planner.model.prompts import PROMPTS, check_prompts, load_prompts
@@ -41,8 +41,8 @@ def list_(folder: Path | None, as_json: bool) -> None:
         print_json({"hash": prompts.hash, "files": {name: str(path) for name, path in prompts.files.items()}})
         return
     for name, path in prompts.files.items():
-        click.echo(f"{name}  {path}")
-    click.echo(prompts.hash)
+        echo(f"{name}  {path}")
+    echo(prompts.hash)
 
 
 @command.command
@@ -50,7 +50,7 @@ def list_(folder: Path | None, as_json: bool) -> None:
 @_folder
 def show(name: str, folder: Path | None) -> None:
     """Print the prompt NAME."""
-    click.echo(load_prompts(folder).texts[name])
+    echo(load_prompts(folder).texts[name])
 
 
 @command.command
@@ -62,7 +62,7 @@ def check(context: click.Context, folder: Path | None) -> None:
     for finding in findings:
         screen().print(finding.problem, soft_wrap=True)
     if not findings:
-        click.echo(f"{len(PROMPTS)} prompts: all well")
+        echo(f"{len(PROMPTS)} prompts: all well")
     context.exit(1 if findings else 0)
 
 
@@ -76,7 +76,7 @@ def copy(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in load_prompts().files.items():
         write_whole(folder / f"{name}.md", path.read_text("utf-8"))
-    click.echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")
+    echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")
 
 
 @command.command
@@ -99,7 +99,7 @@ def render(
     if output:
         write_whole(output, text)
     else:
-        click.echo(text)
+        echo(text)
 
 
 command.add_command(compare)

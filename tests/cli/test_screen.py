@@ -1,0 +1,119 @@
+"""What reaches a terminal, a pipe or a file: nothing that steers, nothing cut in a pipe, nothing readable by others."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import applier.cli
+
+ESC = "\x1b]0;owned\x07\x1b[31m"
+
+
+def run_apart(*arguments, **environment):
+    """The command in a process of its own, its output a pipe of bytes."""
+    return subprocess.run(
+        [sys.executable, "-m", "applier.cli", *map(str, arguments)],
+        env={**{k: v for k, v in os.environ.items() if k != "COLUMNS"}, **environment},
+        capture_output=True,
+    )
+
+
+def test_a_terminal_without_the_characters_gets_them_spelled(transcript):
+    ran = run_apart("plan", transcript, "--planner", "rules", PYTHONIOENCODING="cp1252")
+    assert ran.returncode == 0, ran.stderr
+    assert b" -> " in ran.stdout.splitlines()[0]
+    assert "\nx t" in "\n" + ran.stdout.decode("cp1252").replace("\n  ", "\n")
+
+
+def test_errors_are_spelled_too(folder):
+    ran = run_apart("plan", "✗.json", "--task", "x", PYTHONIOENCODING="ascii")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
+    assert b"Traceback" not in ran.stderr
+
+
+def test_a_pipe_gets_whole_lines(folder):
+    name = "a/" * 60 + "the-file-that-grep-looks-for.py"
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": f"cat {name}"}}
+    messages = [
+        {"role": "user", "content": "look at the file " + "and at the next one " * 20 + "to the last word"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x = 1\n" * 500}]},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "go on please"},
+    ]
+    (folder / "t.json").write_text(json.dumps(messages))
+    ran = run_apart("plan", folder / "t.json", "--planner", "rules", "--target-ratio", "0.5")
+    row = next(line for line in ran.stdout.decode().splitlines() if line.startswith("t1 "))
+    assert "…" not in row
+
+
+def test_no_color_means_no_style_at_all(transcript, monkeypatch):
+    assert b"\x1b[" in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1").stdout
+    assert b"\x1b[" not in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+@pytest.mark.parametrize("name", [f"evil{ESC}.json", f"gone{ESC}.json"])
+def test_file_names_steer_no_terminal(compactor, folder, name):
+    (folder / f"evil{ESC}.json").write_text(json.dumps([{"role": "user", "content": 5}]))
+    ran = compactor("plan", name, "--task", "x")
+    assert ran.code in (1, 2)
+    assert "\x1b" not in ran.err
+    assert "\x07" not in ran.err
+
+
+def test_notes_of_a_transcript_steer_no_terminal(compactor, folder):
+    call = {"type": "tool_use", "id": f"t{ESC}", "name": f"Bash{ESC}", "input": {}}
+    messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [call]}]
+    (folder / "t.json").write_text(json.dumps(messages))
+    ran = compactor("plan", "t.json", "--task", "x", "--planner", "rules")
+    assert "the call t" in ran.err
+    assert "\x1b" not in ran.err + ran.out
+
+
+def test_where_a_plan_went_steers_no_terminal(compactor, transcript, folder):
+    ran = compactor("plan", transcript, "--planner", "rules", "-o", f"plan{ESC}.json")
+    assert (folder / f"plan{ESC}.json").exists()
+    assert "\x1b" not in ran.out
+
+
+def test_plans_and_views_are_their_owners_alone(compactor, transcript, folder):
+    old = os.umask(0)
+    try:
+        assert compactor("plan", transcript, "--planner", "rules", "-o", "plan.json").code == 0
+        assert compactor("apply", "plan.json", transcript, "-o", "view.json").code == 0
+    finally:
+        os.umask(old)
+    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in ("plan.json", "view.json")} == {0o600}
+
+
+def test_a_device_is_written_to_and_stays_a_device(compactor, transcript, plan_file, folder):
+    null = folder / "null"
+    null.symlink_to("/dev/null")
+    assert compactor("apply", plan_file, transcript, "-o", null).code == 0
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert null.is_symlink()
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        assert run_apart("apply", plan_file, transcript, "-o", pipe).returncode == 0
+        assert json.loads(reader.communicate(timeout=30)[0])["messages"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+DATA = {"apply", "restore"}
+"""Commands whose standard output may be the very bytes of a transcript, for a file or another program."""
+
+
+def test_only_one_module_prints():
+    for path in Path(applier.cli.__file__).parent.rglob("*.py"):
+        if path.stem not in {"screen", *DATA}:
+            assert not re.search(r"click\.s?echo\(|\bprint\(|Console\(", path.read_text("utf-8")), path
