@@ -31,6 +31,9 @@ COMMANDS = {
     "eval": "evaluate",
     "prompts": "prompts",
     "store": "store",
+    "proxy": "proxy",
+    "wrap": "wrap",
+    "mcp": "mcp",
     "demo": "demo",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`."""

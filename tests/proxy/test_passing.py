@@ -9,7 +9,6 @@ import anthropic
 import httpx
 import pytest
 
-from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.testing import Answer, MessagesServer, say
 from tests.proxy.chat_server import ChatServer
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
@@ -20,26 +19,6 @@ CHAT_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 HELLO = [{"role": "user", "content": "Hello"}]
 SECRET = "sk-ant-secret-4711"
 KEY = {"x-api-key": SECRET}
-
-
-@pytest.fixture
-def proxied(tmp_path):
-    """Starts a proxy in front of a server."""
-    opened = []
-
-    def start(server, **more) -> ProxyServer:
-        settings = ProxySettings(
-            upstreams=Upstreams(server.url, server.url),
-            store=str(tmp_path / "store.db"),
-            session={"window_tokens": 24_000, "planner": "rules"},
-            **more,
-        )
-        opened.append(ProxyServer(settings).__enter__())
-        return opened[-1]
-
-    yield start
-    for proxy in opened:
-        proxy.__exit__(None, None, None)
 
 
 def client_of(proxy, **more):
@@ -188,9 +167,9 @@ def test_chat_completions(proxied, tmp_path):
     instructions = {"role": "developer", "content": "Be brief."}
     messages = [instructions, {"role": "user", "content": "Check the modules."}]
     fields = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "bash"}}], "seed": 7}
-    with ChatServer() as server, httpx.Client() as client:
-        proxy = proxied(server)
-        for _ in range(90):
+    with ChatServer() as server, httpx.Client(timeout=60) as client:
+        proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
+        for _ in range(30):
             answer = client.post(
                 f"{proxy.url}/v1/chat/completions", json={**fields, "messages": messages}, headers=KEY
             ).json()
@@ -200,8 +179,8 @@ def test_chat_completions(proxied, tmp_path):
                 output = tools.run("bash", json.loads(call["function"]["arguments"]))
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
         assert proxy.metrics.value("compactions") >= 2
-    assert len(messages) == 182
-    assert max(map(len, server.raw)) < 24_000 * 3
+    assert len(messages) == 62
+    assert max(map(len, server.raw)) < 8_000 * 3
     assert all(body["messages"][0] == instructions for body in server.bodies)
     assert all({key: body[key] for key in fields} == fields for body in server.bodies)
     assert all(set(message) <= set(CHAT_FIELDS) for body in server.bodies for message in body["messages"])

@@ -1,0 +1,27 @@
+"""A proxy on a store of its own, in front of a test server."""
+
+from __future__ import annotations
+
+import pytest
+
+from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+
+
+@pytest.fixture
+def proxied(tmp_path):
+    """Starts a proxy in front of a server (or a URL); stopped at the end of the test."""
+    opened = []
+
+    def start(server, **more) -> ProxyServer:
+        url = server if isinstance(server, str) else server.url
+        given = {
+            "upstreams": Upstreams(url, url),
+            "store": str(tmp_path / "store.db"),
+            "session": {"window_tokens": 24_000, "planner": "rules"},
+        }
+        opened.append(ProxyServer(ProxySettings(**{**given, **more})).__enter__())
+        return opened[-1]
+
+    yield start
+    for proxy in opened:
+        proxy.__exit__(None, None, None)

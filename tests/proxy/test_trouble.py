@@ -1,0 +1,185 @@
+"""Whatever goes wrong before, behind or inside the proxy: a clear answer, nothing lost, nothing let in."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import anthropic
+import httpx
+import pytest
+
+from applier.adapters.proxy import ProxyServer, ProxySettings
+from applier.testing import Answer, MessagesServer, overloaded, rate_limited, say
+from planner.errors import SettingsError
+from tests.server.agent import Script, Tools, one_call, work
+
+MODEL = "claude-opus-5-5"
+KEY = {"x-api-key": "sk-ant-secret-4711"}
+HELLO = {"model": MODEL, "max_tokens": 99, "messages": [{"role": "user", "content": "Hello"}]}
+TALK = {**HELLO, "messages": [*HELLO["messages"], {"role": "assistant", "content": "Hi"}, *HELLO["messages"]]}
+
+
+def post(proxy, body=TALK, path="/v1/messages", **headers):
+    return httpx.post(proxy.url + path, json=body, headers={**KEY, **headers}, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"host": "127.0.0.1.evil.example:80"}, 403),
+        ({"host": "localhost"}, 200),
+    ],
+)
+def test_strangers_are_refused(headers, status, proxied):
+    with MessagesServer("ok") as server:
+        assert post(proxied(server), **headers).status_code == status
+        assert len(server.exchanges) == (status == 200)
+
+
+def test_a_page_of_its_own_origin_is_let_in(proxied):
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        assert post(proxy, origin=proxy.url).status_code == 200
+
+
+@pytest.mark.parametrize(("token", "status"), [("right", 200), ("wrong", 401), ("", 401), ("rightt", 401)])
+def test_a_token_is_asked_for(token, status, proxied):
+    with MessagesServer("ok") as server:
+        proxy = proxied(server, token="right")
+        assert post(proxy, **{"x-compactor-token": token}).status_code == status
+        assert httpx.get(proxy.url + "/metrics").status_code == 401
+        assert all("x-compactor-token" not in exchange.request.headers for exchange in server.exchanges)
+
+
+def test_beyond_loopback_a_token_is_needed():
+    with pytest.raises(SettingsError, match="set a token"):
+        ProxyServer(ProxySettings(host="0.0.0.0"))
+
+
+def test_a_large_request_passes_and_a_huge_one_is_refused(proxied):
+    large = {**HELLO, "messages": [{"role": "user", "content": "x" * 30_000_000}]}
+    with MessagesServer("ok", window_tokens=20_000_000) as server:
+        proxy = proxied(server)
+        assert post(proxy, large).status_code == 200
+        body = b"x" * (65 * 2**20)
+        assert httpx.post(proxy.url + "/v1/messages", content=body, headers=KEY).status_code == 413
+        chunked = httpx.post(proxy.url + "/v1/messages", content=iter([body]), headers=KEY)
+        assert chunked.status_code == 413
+        assert len(server.exchanges) == 1
+
+
+def test_errors_of_the_provider_pass_as_they_came(proxied):
+    with MessagesServer([overloaded(), rate_limited(), "ok"]) as server:
+        proxy = proxied(server)
+        busy, limited, fine = (post(proxy) for _ in range(3))
+    assert (busy.status_code, busy.json()["error"]["type"], busy.headers["retry-after-ms"]) == (
+        529,
+        "overloaded_error",
+        "1",
+    )
+    assert (limited.status_code, limited.headers["retry-after"]) == (429, "0")
+    assert fine.json()["content"][0]["text"] == "ok"
+    assert fine.headers["request-id"]
+
+
+def test_a_provider_that_is_not_there(proxied):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    answer = post(proxied(f"http://127.0.0.1:{port}"))
+    assert (answer.status_code, answer.json()["type"]) == (502, "error")
+    assert KEY["x-api-key"] not in answer.text
+
+
+@pytest.mark.parametrize("fault", ["hangs_up", "half_an_event", "garbage"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_ends_badly_ends_the_same_way(fault, stream, proxied):
+    answer = Answer([say("word " * 40)], fault=fault)
+    with MessagesServer([answer]) as server:
+        proxy = proxied(server)
+        body = {**TALK, "stream": stream}
+        direct = httpx.post(f"{server.url}/v1/messages", json=body, headers=KEY).content
+        through = post(proxy, body).content
+        assert through[-60:] == direct[-60:]
+        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+
+
+def test_a_client_that_hangs_up_frees_the_stream_and_the_next_is_served(proxied):
+    gate = threading.Event()
+    answers = [Answer([say("word " * 400)], hold=gate.wait), "ok"]
+    with MessagesServer(answers) as server:
+        proxy = proxied(server)
+        with httpx.stream("POST", proxy.url + "/v1/messages", json={**TALK, "stream": True}, headers=KEY) as answer:
+            next(answer.iter_raw())
+        gate.set()
+        assert post(proxy).json()["content"][0]["text"] == "ok"
+
+
+def test_a_store_that_cannot_be_opened_costs_no_request(proxied, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with MessagesServer(Script(one_call, rounds=10)) as server:
+        proxy = proxied(server, store=str(tmp_path / "file" / "store.db"))
+        with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
+            messages = work(lambda **given: client.messages.create(max_tokens=2048, **given), Tools(tmp_path), turns=1,
+                            model=MODEL)  # fmt: skip
+        assert len(messages) == 20
+        last = server.exchanges[-1].request
+        assert [message["role"] for message in last.messages] == ["user", "assistant"] * 9 + ["user"]
+
+
+def test_no_key_is_stored_or_shown(proxied, tmp_path, capfd):
+    with MessagesServer(Script(one_call, rounds=40), window_tokens=24_000) as server:
+        proxy = proxied(server)
+        secret = "sk-ant-secret-4711"
+        with anthropic.Anthropic(base_url=proxy.url, api_key=secret, max_retries=0) as client:
+            work(lambda **given: client.messages.create(max_tokens=2048, **given), Tools(tmp_path), turns=1,
+                 model=MODEL)  # fmt: skip
+        metrics = httpx.get(proxy.url + "/metrics").text
+        proxy.__exit__(None, None, None)
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    assert stored
+    assert secret.encode() not in stored
+    assert secret not in metrics + "".join(capfd.readouterr())
+
+
+def test_metrics_and_health(proxied):
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        post(proxy)
+        post(proxy, HELLO)
+        text = httpx.get(proxy.url + "/metrics").text
+        assert httpx.get(proxy.url + "/health").text == "ok\n"
+    assert 'compactor_requests_total{kind="unchanged"} 1' in text
+    assert 'compactor_requests_total{kind="passed"} 1' in text
+    assert 'compactor_upstream_responses_total{status="2xx"} 2' in text
+    assert "compactor_open_conversations 1" in text
+
+
+def test_fifty_conversations_at_once(proxied):
+    with MessagesServer(lambda request: json.dumps(request.messages[0]["content"])) as server:
+        proxy = proxied(server)
+        failures = []
+
+        def talk(number: int) -> None:
+            messages = [{"role": "user", "content": f"I am {number}"}]
+            for _ in range(3):
+                answer = post(proxy, {**HELLO, "messages": messages})
+                if answer.status_code != 200 or str(number) not in answer.text:
+                    failures.append(answer.text)
+                messages += [
+                    {"role": "assistant", "content": answer.json()["content"]},
+                    {"role": "user", "content": f"{number} goes on"},
+                ]
+
+        threads = [threading.Thread(target=talk, args=(number,)) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(proxy.gateway.conversations) == 50
+        assert server.violations == []
