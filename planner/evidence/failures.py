@@ -141,7 +141,8 @@ _NO_FAILURE = re.compile(
 _PASSING = re.compile(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
 """A line that tells of a test that passed, or only warns: ``(pass) fails when the file does not exist``."""
 _TELLING = re.compile(
-    r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|undefined|cannot|can't|unable|unknown|panic|invalid|expected|"
+    r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|"
+    r"undefined|cannot|can't|unable|unknown|panic|invalid|expected|"
     r"conflict|timed? ?out|want|mismatch",
     re.I,
 )
@@ -197,13 +198,13 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     if call.result is None:
         return [], Outcome("unanswered", ())
     runs = call.kind in ("run", "other") and not call.is_report
-    said, lines = verdict_of_run(result) if runs else (None, ())
-    if has_failed(call, result, said):
+    word, lines = verdict_of_run(result) if runs else (None, ())
+    if has_failed(call, result, word):
         report = _report(result)
-        if said == "failed" and report and not _TELLING.search(report[0].text):
+        if word == "failed" and report and not _TELLING.search(report[0].text):
             report = [report[0], *(line for line in lines[-1:] if line not in report[:1]), *report[1:]]
-        return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *(lines if said == "failed" else ())]))
-    if said == "passed":
+        return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *(lines if word == "failed" else ())]))
+    if word == "passed":
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("done", numbers_of(telling_lines(call, result)))
 
@@ -290,14 +291,14 @@ def _telling(text: str) -> bool:
     return bool((_REPORT.search(text) or _REJECTED.match(text)) and not _NO_FAILURE.search(text))
 
 
-def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) -> bool:
-    """True if `call`, whose run's last word is `said`, failed: by the host's flag, its exit code, or its report."""
+def has_failed(call: Call, result: Sequence[Statement], word: Verdict | None) -> bool:
+    """True if `call`, whose run's last word is `word`, failed: by the host's flag, its exit code, or its report."""
     if found_nothing(call, result):
         return False
     result = [one for one in result if not one.lines[0].continues]
     if call.is_error or exit_code(result) not in (0, None):
         return True
-    if call.kind == "ask" or said == "passed":
+    if call.kind == "ask" or word == "passed":
         return False
     if any(_REJECTED.match(line.text) for line in result[:2]) or _tool_erred(call, result):
         return True
@@ -305,7 +306,7 @@ def has_failed(call: Call, result: Sequence[Statement], said: Verdict | None) ->
         return any(_SHELL_ERROR.match(line.text) for line in result) or (
             len(result) <= SHORT_RESULT_LINES and any(_telling(line.text) for line in result)
         )
-    return said == "failed" or (call.kind != "write" and _complains(call, result))
+    return word == "failed" or (call.kind != "write" and _complains(call, result))
 
 
 def _tool_erred(call: Call, result: Sequence[Statement]) -> bool:

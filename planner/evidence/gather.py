@@ -108,8 +108,8 @@ class TurnEvidence:
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
         at = next(at for at, own in enumerate(self.calls) if own is call)
-        told = self.statements_of(self.outcomes[at].lines)
-        return next((" ".join(plain.split()) for one in told if (plain := without_boilerplate(one.text))), "")
+        ends = self.statements_of(self.outcomes[at].lines)
+        return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
 
     @property
     def outcome_lines(self) -> tuple[int, ...]:
@@ -182,7 +182,8 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
     lines = attributed(turn_lines(history, turn), calls)
     turn_statements = tuple(statements(lines))
     failures, outcomes = read_calls(turn_statements, calls)
-    constraints = constraints_of(turn_statements)
+    boilerplate = boilerplate_of(lines)
+    constraints = constraints_of([one for one in turn_statements if one.lines[0].number not in boilerplate])
     return TurnEvidence(
         turn=turn,
         lines=lines,
@@ -194,7 +195,7 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         setback_lines=failures.setbacks,
         constraint_lines=constraints.lines,
         pinned_lines=constraints.pinned,
-        boilerplate_lines=boilerplate_of(lines),
+        boilerplate_lines=boilerplate,
         names=NameIndex([join_lines(lines)]),
     )
 

@@ -142,13 +142,13 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
     A failure that was counted before it stands, unless the exit code is known to be 0: of two commands in one line the
     first may have failed.
     """
-    judged = [(one, said) for one in result if (said := verdict(one.text))]
+    judged = [(one, word) for one in result if (word := verdict(one.text))]
     if not judged:
         return None, ()
     final = judged[-1][1]
-    if final == "passed" and exit_code(result) != 0 and any(said == "failed" for _, said in judged):
+    if final == "passed" and exit_code(result) != 0 and any(word == "failed" for _, word in judged):
         final = "failed"
-    return final, tuple(one for one, said in judged if said == final)[-OUTCOME_LINES:]
+    return final, tuple(one for one, word in judged if word == final)[-OUTCOME_LINES:]
 
 
 def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, ...]:

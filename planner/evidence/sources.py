@@ -144,7 +144,7 @@ def _host_spans(text: str, expanded: bool = False, before: str = "") -> list[Spa
         return _but_arguments(text)
     template = expanded or bool(_EXPANDED.match(before)) or bool(_SKILL.match(text))
     if template:
-        return _but_given(text, _arguments(before))
+        return _but_arguments_in(text, _arguments(before))
     if _WHOLE.match(text) or SUMMARY_OPENING.match(text):
         return [(0, len(text))]
     spans, at = [], 0
@@ -172,25 +172,25 @@ def _but_arguments(command: str) -> list[Span]:
     return _merged([(0, start), (stop + len(_ARGUMENTS_CLOSE), len(command))])
 
 
-def _but_given(template: str, given: str) -> list[Span]:
+def _but_arguments_in(template: str, arguments: str) -> list[Span]:
     """All of an expanded template but the lines with what the user gave it."""
     last = [match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)][-1:]
     end = last[0] if last else len(template)
-    pieces = frozenset(line.strip() for line in given.split("\n") if line.strip())
+    pieces = frozenset(line.strip() for line in arguments.split("\n") if line.strip())
     spans, start = [], 0
     for line in template[:end].split("\n"):
-        if not _is_given(line, given, pieces):
+        if not _is_argument(line, arguments, pieces):
             spans.append((start, start + len(line)))
         start += len(line) + 1
     return spans
 
 
-def _is_given(line: str, given: str, pieces: frozenset[str]) -> bool:
+def _is_argument(line: str, arguments: str, pieces: frozenset[str]) -> bool:
     """True if the user's arguments make up `line`, or most of it."""
     if not pieces or not line.strip():
         return False
-    whole = "\n" not in given and given in line and len(given) >= TEMPLATE_ARGUMENT_SHARE * len(line.strip())
-    return whole or line.strip() in pieces
+    share = len(arguments) / len(line.strip()) if arguments in line else 0.0
+    return share >= TEMPLATE_ARGUMENT_SHARE or line.strip() in pieces
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:

@@ -153,6 +153,7 @@ def test_an_expanded_command_is_the_hosts_but_for_what_the_user_gave_it():
         "Target: only src/a.py please",
         "And be quick.",
     ]
+    assert not {turn.lines[n - 1].text for n in turn.constraint_lines} & set(template.splitlines()[:2])
     local = turn_of(text("<command-name>/ide</command-name>\n<command-args></command-args>"), text("Start with t2."))
     assert words_of(local) == ["Start with t2."]
 
