@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Final, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import from_json
 
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
@@ -72,21 +73,29 @@ class Scope:
     """What one answer may speak of: some turns, in order, their lines, and what stands in them."""
 
     turns: Sequence[TurnEvidence]
+    """Those it is asked about."""
+    earlier: Sequence[TurnEvidence] = ()
+    """Those that an earlier plan decided: it may name them, too."""
 
     @cached_property
     def by_number(self) -> dict[int, TurnEvidence]:
-        """Turns by number."""
-        return {turn.turn.number: turn for turn in self.turns}
+        """All turns that may be named, by number."""
+        return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
     @cached_property
     def to_plan(self) -> frozenset[int]:
         """Numbers of the turns an answer must cover: all but the live tail, which stays whatever it says."""
-        return frozenset(number for number, turn in self.by_number.items() if not turn.turn.live)
+        return frozenset(turn.turn.number for turn in self.turns if not turn.turn.live)
 
     @property
     def name(self) -> str:
-        """The turns, as ``t1-t50``."""
-        return spans(self.by_number)
+        """The turns asked about, as ``t1-t50``."""
+        return spans(turn.turn.number for turn in self.turns)
+
+    def covered(self, run: Range) -> Iterator[int]:
+        """The turns of `run`, whichever way round it is, that may be planned."""
+        low, high = min(run), max(run)
+        return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
     def words(self, number: int, lines: Sequence[Range]) -> str:
         """The exact text of `lines` of turn `number`."""
@@ -216,25 +225,32 @@ def read_fact(form: str) -> FactEntry | None:
 def answer_in(text: str) -> Answer | None:
     """The answer in `text`, among words, cut off or with broken quotes; None if there is nothing of one."""
     text = text[:MOST_ANSWER_CHARACTERS]
-    data = _json_in(text)
-    if data is None:
-        data = _sections(text.splitlines())
+    start = max(0, text.find("{"))
     try:
-        answer = Answer.model_validate(data)
-    except ValidationError:
-        return None
+        whole, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        whole = None
+    if isinstance(whole, dict) and whole.keys() & Answer.model_fields.keys():
+        readings = [_valid(whole)]
+    else:
+        readings = [_valid(_cut_off(text[start:])), _valid(_sections(text.splitlines()))]
+    answer = max(readings, key=lambda one: len(one.brief) + len(one.turns) + bool(one.rest))
     return answer if answer.brief or answer.turns or answer.rest else None
 
 
-def _json_in(text: str) -> dict[str, Any] | None:
-    start = text.find("{")
-    if start < 0:
-        return None
+def _valid(data: object) -> Answer:
     try:
-        data, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-    except (ValueError, RecursionError):
+        return Answer.model_validate(data)
+    except ValidationError:
+        return Answer()
+
+
+def _cut_off(text: str) -> Any:
+    """JSON that ends in the middle, without what was not finished; None if it is no JSON up to there."""
+    try:
+        return from_json(text.encode("utf-8", "replace"), allow_partial=True)
+    except ValueError:
         return None
-    return data if isinstance(data, dict) and data.keys() & Answer.model_fields.keys() else None
 
 
 def _sections(lines: Iterable[str]) -> dict[str, Any]:
@@ -278,9 +294,13 @@ class Reading:
     entries: int = 0
     wrong_entries: int = 0
 
+    def left_out(self, scope: Scope) -> int:
+        """How many of the turns that `scope` asks about have no entry."""
+        return sum(f"t{number}" not in self.turns for number in scope.to_plan)
+
     def usable_for(self, scope: Scope) -> bool:
         """True if at most half of the entries have a problem, and they rank half of the turns or there is a brief."""
-        ranked = 2 * len(self.turns) >= len(scope.to_plan)
+        ranked = 2 * (len(scope.to_plan) - self.left_out(scope)) >= len(scope.to_plan)
         return 2 * self.wrong_entries <= self.entries and (ranked or bool(self.brief))
 
 
@@ -296,7 +316,7 @@ def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
         _note(reading, form, list(_entry_problems(entry, scope, single)))
         if entry is None:
             continue
-        known = {number: entry for run in entry.runs for number in _covered(run, scope)}
+        known = {number: entry for run in entry.runs for number in scope.covered(run)}
         if entry.alone:
             single |= {number: _usable(entry, number, scope) for number in known}
         else:
@@ -312,12 +332,6 @@ def _note(reading: Reading, form: str, problems: list[str]) -> None:
     reading.wrong_entries += bool(problems)
     short = form if len(form) <= 70 else form[:69] + "…"
     reading.problems += [f'"{short}": {problem}' for problem in problems]
-
-
-def _covered(run: Range, scope: Scope) -> Iterator[int]:
-    """Turns of `run` that are to be planned, whichever way round it is."""
-    low, high = min(run), max(run)
-    return (number for number in scope.to_plan if low <= number <= high)
 
 
 def _usable(entry: TurnEntry, number: int, scope: Scope) -> TurnEntry:

@@ -248,7 +248,7 @@ def in_time(work: Callable[[], Result], deadline: Deadline) -> Result:
 
 def reading_notes(reading: Reading, scope: Scope, *, cut_off: bool) -> tuple[str, ...]:
     """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
-    left = len(scope.to_plan) - len(reading.turns)
+    left = reading.left_out(scope)
     if not cut_off and not reading.problems and not left:
         return ()
     parts = [f"{reading.wrong_entries} of {reading.entries} entries could not be used as they were"]
@@ -270,7 +270,7 @@ def _usable_answer(scope: Scope) -> type[Answer]:
         def _usable(self) -> Checked:
             reading = read_answer(self, scope, 0.0)
             if not reading.usable_for(scope):
-                left = len(scope.to_plan) - len(reading.turns)
+                left = reading.left_out(scope)
                 listed = [f"- {problem}" for problem in reading.problems[:MOST_PROBLEMS]]
                 raise ValueError("\n".join([*listed, f"- {left} turns have no usable entry; add them, or give a rest"]))
             return self

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from math import ceil
 
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
@@ -121,6 +122,9 @@ def _cards(request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: i
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
+    """Runs of cards of about the same size, none larger than `most_tokens` but a card that is."""
+    whole = sum(card.tokens for card in cards)
+    most_tokens = whole // max(1, ceil(whole / most_tokens)) + max((card.tokens for card in cards), default=0) // 2
     piece: list[Card] = []
     tokens = 0
     for card in cards:
@@ -136,7 +140,8 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 def _question(
     request: PlanRequest, turns: Sequence[TurnEvidence], cards: str, earlier: CompactionPlan | None
 ) -> Question:
-    scope, everyone = Scope(turns), list(request.evidence.turns.values())
+    everyone = list(request.evidence.turns.values())
+    scope = Scope(turns, everyone[: earlier.history.turns - 1] if earlier else ())
     start, stop = (turns[0].turn.number - 1, turns[-1].turn.number) if turns else (0, 0)
     index = turn_index(request, earlier) if earlier else _heads(request, everyone[max(0, start - NEIGHBOURS) : start])
     values = {

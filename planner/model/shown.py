@@ -62,9 +62,9 @@ class _Rank(IntEnum):
 SHARES = {
     _Rank.USER: 0.35,
     _Rank.AGENT: 0.65,
-    _Rank.OUTCOME: 0.85,
-    _Rank.CHANGE: 0.92,
-    _Rank.DETAIL: 0.96,
+    _Rank.OUTCOME: 0.8,
+    _Rank.CHANGE: 0.88,
+    _Rank.DETAIL: 0.9,
     _Rank.USED: 0.99,
     _Rank.REST: 1.0,
 }
@@ -121,7 +121,7 @@ def choose_lines(
     choice = _Choice(counter, most_per_turn, in_headers)
     ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
     for rank in (_Rank.USER, _Rank.AGENT, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
-        take = _take_rounds if rank == _Rank.OUTCOME else _take_turns
+        take = _take_rounds if rank in (_Rank.OUTCOME, _Rank.CHANGE) else _take_turns
         take(choice, [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked], limit * SHARES[rank])
     for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
         _take_best(choice, candidates(turns, relevance, counter), relevance.weights, limit * SHARES[rank])
@@ -132,8 +132,13 @@ _Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
 
 
 def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
-    """Lines of one class, what shows failures first, then from both ends inwards: the middle gives way."""
+    """Lines of one class, the most telling first.
+
+    What shows failures, and from both ends inwards; of changes what they define, and from the top.
+    """
     lines = [turn.lines[number - 1] for number in sorted(ranks) if ranks[number] == rank]
+    if rank == _Rank.CHANGE:
+        return sorted(lines, key=lambda line: not _SIGNATURE.match(line.text))
     first = [line for line in lines if rank == _Rank.OUTCOME and line.number in turn.obligations]
     return first + _from_ends([line for line in lines if line not in first])
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner
 from planner.model.prompts import load_prompts
@@ -52,7 +53,7 @@ def test_what_current_models_refuse_is_never_sent():
         assert not {"temperature", "top_p", "top_k", "tool_choice", "tools", "prompts"} & request.body.keys()
         assert request.body["messages"][-1]["role"] == "user"
         assert request.body["output_config"]["format"]["type"] == "json_schema"
-        assert request.body["system"][0]["text"] == load_prompts().render("system")
+        assert request.body["system"][0]["text"] == load_prompts().system
         assert request.body["system"][0]["cache_control"] == {"type": "ephemeral"}
 
 
@@ -72,17 +73,12 @@ def test_the_history_reaches_the_model_as_data_and_as_it_is():
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (answer("t99 keep 9", rest="drop 0"), "there is no t99"),
-        (answer("t1 keep 9"), "no entry covers t2-t8"),
-        (answer("t5 summarize 7", rest="drop 0"), "summarize needs lines to keep, or a gist"),
-        (answer("t5 summarize 7 | see src/gone.py", rest="drop 0"), "names src/gone.py, which t5 does not hold"),
-        (answer("t5 summarize 7 | 7200 s", rest="drop 0"), "names 7200, which t5 does not hold"),
-        (answer(rest="drop 0", facts=("constraint t1 | frozen | never ever",)), "not the words of t1"),
-        ('{"turns": "t1 keep 9"}', "Input should be a valid list"),
+        (answer("t1 keep 9"), "7 turns have no usable entry; add them, or give a rest"),
+        (answer("t91 keep 1", "t92 keep 1", "t1 keep 9", rest="drop 0"), "there is no t91"),
         ("I would keep everything.", "Expecting value"),
         ("", "No text content found"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_cannot_be_used_goes_back_to_the_model(bad, said):
     with Loopback([bad, GOOD], enforce=True) as server:
         proposal = propose(server)
@@ -94,23 +90,44 @@ def test_an_answer_that_cannot_be_used_goes_back_to_the_model(bad, said):
     assert server.refused == []
 
 
-def test_a_last_answer_that_is_mostly_right_is_used_without_what_is_wrong():
-    bad = answer("t1 keep 9", "t2-t4 drop 0", "t5 summarize 7 2-4 | worker_9 hangs", "t77 keep 1", rest="reference 1")
-    with Loopback([bad]) as server:
-        proposal = propose(server)
-    assert len(server.requests) == 3
-    assert proposal.turns["t5"].excerpts == ((2, 4),)
-    assert proposal.turns["t5"].summary == ""
-    assert "t77" not in proposal.turns
+@pytest.mark.parametrize(
+    ("wrong", "noted"),
+    [
+        (answer("t1 keep 9", "t2-t4 drop 0", "t5 summarize 7 2-4 | worker_9 hangs", "t77 keep 1", rest="reference 1"),
+         "the gist names worker_9, which t5 does not hold"),
+        (answer("t1 keep 9", "t2-t4 drop 0", rest="summarize 2"), ""),
+        (answer("t1 keep 9", "t2-t4 drop 0", rest="nothing much"), 'rest "nothing much": write keep'),
+        (answer("t1 keep 9", "t2-t4 drop 0", rest="drop 0", facts=("constraint t1 | frozen | never ever",)),
+         "not the words of t1"),
+    ],
+)  # fmt: skip
+def test_a_small_mistake_costs_what_it_touches_and_no_second_request(wrong, noted):
+    with Loopback([wrong]) as server:
+        proposal = propose(server, plan_request())
+    assert len(server.requests) == 1
+    assert proposal.turns["t1"].strategy == "keep"
     assert proposal.turns["t2"].strategy == "drop"
-    assert proposal.provenance.notes == ("t1-t9: 2 of 4 entries could not be used after 3 answers",)
+    assert noted in " ".join(proposal.provenance.notes)
+    assert bool(noted) == bool(proposal.provenance.notes)
 
 
 def test_a_last_answer_that_is_mostly_wrong_is_not_used():
     with Loopback([answer("t91 keep 1", "t92 keep 1", "t1 keep 9", rest="drop 0")]) as server:
-        with pytest.raises(PlannerUnavailable, match="its answers could not be used"):
+        with pytest.raises(PlannerUnavailable, match="its answers could not be used") as failure:
             propose(server)
         assert len(server.requests) == 3
+    assert failure.value.usage.requests == 3
+    assert failure.value.usage.input_tokens > 3_000
+
+
+def test_what_failed_planning_cost_and_why_stands_in_the_plan_by_rules():
+    with Loopback(["nothing", "nothing", "still nothing"]) as server:
+        plan = plan_compaction(SAMPLE, "Drain the queue", client=server.client(), target_ratio=0.5)
+        sent = sum(server.input_tokens(request.body) for request in server.requests)
+    assert (plan.provenance.planner, plan.provenance.asked) == ("rules", "rules")
+    assert plan.provenance.usage.requests == 3
+    assert plan.provenance.usage.input_tokens == sent
+    assert re.search(r"could not be had after 3 requests: .*answers could not be used", plan.provenance.notes[0])
 
 
 def test_no_reask_when_the_caller_wants_none():
@@ -125,10 +142,47 @@ def test_what_stands_of_an_answer_cut_off_is_used():
     with Loopback([say(cut, stop_reason="max_tokens")]) as server:
         proposal = propose(server)
     assert len(server.requests) == 1
-    ruled = RulesPlanner().propose(plan_request()).turns
-    assert {t for t, turn in proposal.turns.items() if turn != ruled[t]} == {"t1", "t2", "t3", "t4", "t5"}
-    (note,) = proposal.provenance.notes
-    assert note == "t1-t9: the answer was cut off; 3 turns ranked by the rules"
+    assert [proposal.turns[f"t{n}"].strategy for n in range(1, 6)] == ["keep"] * 4 + ["summarize"]
+    assert proposal.turns["t7"] == RulesPlanner().propose(plan_request()).turns["t7"]
+    assert proposal.provenance.notes == ("t1-t9: the answer was cut off; 3 turns ranked by the rules",)
+
+
+BRIEF = (
+    "REQUEST",
+    '- "Never touch legacy/queue_v1.py, it is frozen." (t1)',
+    "FAILED",
+    "- lock in app/queue.py: TimeoutError in tests/test_drain.py (t5)",
+)
+
+
+def test_the_brief_is_the_models_own():
+    with Loopback([answer("t1 keep 9", rest="reference 1", brief=BRIEF)], enforce=True) as server:
+        assert propose(server).brief == "\n".join(BRIEF)
+        assert len(server.requests) == 1
+
+
+def test_a_statement_that_does_not_hold_is_asked_about_once_and_alone():
+    bad = (*BRIEF, "STATE", "- app/gone.py drains in drain_everything_now() (t8)", "- half of app/nowhere.py (t8)")
+    mended = json.dumps({"statements": ["- app/worker.py puts SENTINEL_STOP (t8)", ""]})
+    with Loopback([answer("t1 keep 9", rest="reference 1", brief=bad), mended], enforce=True) as server:
+        proposal = propose(server)
+    assert "- app/worker.py puts SENTINEL_STOP (t8)" in proposal.brief
+    assert "gone" not in proposal.brief
+    again = server.requests[1]
+    assert "1. - app/gone.py" in again.prompt
+    assert "stands in no turn" in again.prompt
+    assert len(again.prompt) < len(server.requests[0].prompt) / 2
+    assert proposal.provenance.usage.requests == len(server.requests) == 2
+    assert server.refused == []
+
+
+def test_a_statement_that_is_not_mended_goes_and_the_brief_stays():
+    bad = (*BRIEF, "STATE", "- app/gone.py drains (t8)")
+    with Loopback([answer("t1 keep 9", rest="reference 1", brief=bad), error(400, "invalid_request_error")]) as server:
+        plan = plan_compaction(SAMPLE, "Drain the queue", planner="model", client=server.client(), target_ratio=0.6)
+    assert "gone" not in plan.brief
+    assert "TimeoutError" in plan.brief
+    assert "invented_in_brief" in {finding.code for finding in plan.findings}
 
 
 @pytest.mark.parametrize(
@@ -159,15 +213,6 @@ def test_every_failure_is_one_line_with_its_cure(failing, said, requests, caplog
     assert KEY not in str(failure.value) + caplog.text + repr([r.args for r in caplog.records])
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert capfd.readouterr() == ("", "")
-
-
-def test_what_the_rules_know_of_a_turn_still_counts():
-    with Loopback([answer("t2 keep 9", "t3 keep 9", rest="reference 1")]) as server:
-        turns = propose(server).turns
-    ruled = RulesPlanner().propose(plan_request()).turns
-    assert ruled["t2"].weight < ruled["t3"].weight
-    assert turns["t2"].weight / turns["t3"].weight == ruled["t2"].weight / ruled["t3"].weight
-    assert turns["t3"].weight > turns["t4"].weight
 
 
 def test_a_passing_overload_is_waited_out():
@@ -212,11 +257,12 @@ def test_a_wrong_prompt_folder_is_said_before_anything_is_sent(tmp_path):
 
 
 def test_the_users_own_prompts_are_what_is_sent(tmp_path):
-    (tmp_path / "system.md").write_text("Keep the numbers.")
+    (tmp_path / "system.md").write_text("Keep the numbers. {{brief_rules}}")
+    (tmp_path / "brief.md").write_text("Be brief.")
     with Loopback([GOOD]) as server:
         planner = ModelPlanner(client=server.client(), prompts_dir=tmp_path)
         assert planner.propose(plan_request()).provenance.prompts == load_prompts(tmp_path).hash
-    assert server.requests[0].body["system"][0]["text"] == "Keep the numbers."
+    assert server.requests[0].body["system"][0]["text"] == "Keep the numbers. Be brief."
 
 
 def whole_answer(body):
@@ -226,15 +272,20 @@ def whole_answer(body):
 
 
 def large_history(turns=60):
-    big = "\n".join(f"value_{n} = load('/srv/data/{n}.json')" for n in range(60))
-    return [SAMPLE[0], *(m for n in range(turns) for m in call(n, "Read", {"file_path": f"app/m{n}.py"}, big))]
+    return [SAMPLE[0], *(message for n in range(turns) for message in reading(n))]
+
+
+def reading(number):
+    """A turn that reads a file like no other."""
+    text = "\n".join(f"value_{number}_{n} = load('/srv/data/{number}/{n}.json')" for n in range(60))
+    return call(number, "Read", {"file_path": f"app/m{number}.py"}, text)
 
 
 def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
     request = plan_request(large_history(), piece_tokens=3_000)
     with Loopback([whole_answer], enforce=True) as server:
         proposal = propose(server, request)
-    assert len(server.requests) > 2
+    assert len(server.requests) == 2
     planned = [turn.id for turn in request.history.turns if not turn.live]
     assert list(proposal.turns) == [turn.id for turn in request.history.turns]
     assert all(proposal.turns[t].score == int(t[1:]) % 10 / 9 for t in planned)
@@ -255,7 +306,36 @@ def test_a_failing_piece_leaves_its_turns_to_the_rules():
     assert proposal.turns["t1"] == ruled["t1"]
     assert proposal.turns["t60"].score == 0.0
     (note,) = proposal.provenance.notes
-    assert re.match(r"t1-t\d+ ranked by the rules: planner model .*its answers could not be used", note)
+    assert re.match(r"t1-t\d+: planner model .*its answers could not be used", note)
+
+
+def briefed_answer(body):
+    """A brief that says which turns were shown, and all of them kept."""
+    ids = re.findall(r"^## (t\d+) · ", body["messages"][0]["content"], re.MULTILINE)
+    return answer(rest="keep 5", brief=("STATE", f"- {len(ids)} turns shown ({ids[0]})"))
+
+
+def test_several_pieces_give_one_brief_written_last_from_the_notes_of_the_others():
+    request = plan_request(large_history(), piece_tokens=3_000)
+    with Loopback([briefed_answer], enforce=True) as server:
+        proposal = propose(server, request)
+    last = server.requests[-1].prompt
+    notes = last.split("<brief>")[1].split("</brief>")[0]
+    assert "\n## t60 · " in last
+    assert notes.count("turns shown") == len(server.requests) - 1
+    assert "(t1)" in notes
+    assert proposal.brief.count("turns shown") == 1
+    assert all("(none yet)" in request.prompt for request in server.requests[:-1])
+
+
+def test_a_last_piece_that_fails_leaves_the_briefs_of_the_others():
+    def last_fails(body):
+        return "no" if "\n## t60 · " in body["messages"][0]["content"] else briefed_answer(body)
+
+    request = plan_request(large_history(), piece_tokens=3_000, max_reasks=0)
+    with Loopback([last_fails]) as server:
+        proposal = propose(server, request)
+    assert proposal.brief.count("turns shown") == len(server.requests) - 1
 
 
 def test_pieces_give_the_same_proposal_whatever_order_they_come_back_in():
@@ -274,8 +354,48 @@ def test_what_is_sent_and_answered_stays_small():
         proposal = propose(server, request)
     assert request.evidence.tokens > 150_000
     assert proposal.provenance.usage.input_tokens <= 0.25 * request.evidence.tokens
-    allowed = int(re.search(r"Your answer may take (\d+) tokens", server.requests[0].prompt)[1])
-    assert allowed <= 0.03 * request.evidence.tokens
+    sizes = re.search(
+        r"brief: at most (\d+) tokens.*rest of the answer: at most (\d+) tokens", server.requests[0].prompt
+    )
+    assert int(sizes[1]) + int(sizes[2]) <= 0.03 * request.evidence.tokens
+
+
+def test_later_plans_read_what_is_new_and_no_more_than_three_tenths_in_all():
+    read, previous = 0, None
+    for step in range(1, 11):
+        with Loopback([answer(rest="reference 2", brief=("STATE", f"- step {step} (t2)"))]) as server:
+            plan = plan_compaction(
+                large_history(20 * step), "Drain", planner="model", client=server.client(), target_ratio=0.1,
+                previous=previous,
+            )  # fmt: skip
+        read += plan.provenance.usage.input_tokens
+        if previous is not None:
+            prompt = server.requests[0].prompt
+            assert f"- step {step - 1} (t2)" in prompt.split("<brief>")[1].split("</brief>")[0]
+            assert "\n## t2 · " not in prompt
+            assert "reference" in prompt.split("<before>")[1].split("</before>")[0]
+        previous = plan
+    assert plan.brief.endswith("- step 10 (t2)")
+    assert read <= 0.3 * plan.history.tokens
+
+
+def test_an_earlier_turn_keeps_what_was_decided_until_something_new_is_said():
+    first = plan_compaction(large_history(8), "Drain", planner="rules", target_ratio=0.3)
+    request = plan_request(large_history(16), previous=first)
+    with Loopback([answer("t3 keep 9", rest="reference 1")]) as server:
+        proposal = propose(server, request)
+    for decision in first.turns[:2]:
+        again = proposal.turns[decision.turn_id]
+        assert (again.strategy, again.excerpts) == (decision.strategy, decision.excerpts)
+    assert proposal.turns["t3"].strategy == "keep"
+    assert proposal.turns["t12"].strategy == "reference"
+
+
+def test_a_plan_of_another_history_is_no_earlier_plan():
+    other = plan_compaction(SAMPLE, "Drain", planner="rules", target_ratio=0.3)
+    with Loopback([answer(rest="reference 1")]) as server:
+        propose(server, plan_request(large_history(8), previous=other))
+    assert "\n## t2 · " in server.requests[0].prompt
 
 
 def test_the_answers_schema_is_what_the_api_takes():
@@ -283,5 +403,5 @@ def test_the_answers_schema_is_what_the_api_takes():
         propose(server)
     schema = server.requests[0].body["output_config"]["format"]["schema"]
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == {"need", "turns", "rest", "facts"}
+    assert set(schema["properties"]) == {"brief", "turns", "rest", "facts"}
     json.dumps(schema)

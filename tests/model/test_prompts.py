@@ -76,6 +76,6 @@ def test_rendering_with_a_value_too_few_or_too_many_is_refused():
     with pytest.raises(SettingsError, match=r"plan\.md: no value for \{\{after\}\}"):
         prompts.render("plan", task="x")
     with pytest.raises(SettingsError, match=r"prompt 'system': has no variable \{\{task\}\}"):
-        prompts.render("system", task="x")
+        prompts.render("system", task="x", brief_rules="x")
     with pytest.raises(SettingsError, match="prompt 'sistem': there is none; known: brief, mend, plan, prefix, system"):
         prompts.render("sistem")

@@ -59,7 +59,7 @@ def test_what_is_rendered_is_what_is_sent():
 
 
 def test_a_recorded_answer_that_does_not_fit_is_refused():
-    with pytest.raises(PlannerUnavailable, match="2 for 1 pieces: record them again"):
+    with pytest.raises(PlannerUnavailable, match="2 for 1 questions: record them again"):
         RecordedPlanner(["{}", "{}"]).propose(plan_request(SAMPLE))
     with pytest.raises(PlannerUnavailable, match="recorded answer for t1-t9: cannot be used"):
         RecordedPlanner(["I would rather not."]).propose(plan_request(SAMPLE))
