@@ -31,6 +31,6 @@ class PlanSettings(BaseModel):
     max_output_tokens: int = Field(default=8_192, ge=256)
     """The planner model's output limit for one piece."""
     timeout_seconds: float = Field(default=120.0, gt=0)
-    """For one request to the planner model."""
+    """For a planning call by a model, its requests, re-asks, retries and pieces included."""
     max_reasks: int = Field(default=2, ge=0, le=10)
     """How often an answer that is not a valid plan goes back to the model."""

@@ -54,6 +54,10 @@ class Deadline:
         """In so many seconds from now."""
         return cls(time.monotonic() + seconds)
 
+    def share(self, part: float) -> Deadline:
+        """A deadline of its own for what may take so much of the time that is left."""
+        return Deadline.after(self.left_seconds * part)
+
     @property
     def left_seconds(self) -> float:
         """Never below zero."""

@@ -23,6 +23,9 @@ from planner.rules import RulesPlanner
 
 __all__ = ["ModelPlanner", "merged", "outcomes_in_order"]
 
+PREFIX_SHARE = 0.6
+"""Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
+
 
 @dataclass(frozen=True)
 class ModelPlanner:
@@ -63,7 +66,7 @@ class ModelPlanner:
         if why_not:
             error = PlannerUnavailable(why_not)
             return Outcome(None, Usage(), notes=(f"not asked behind the agent's prefix: {why_not}",), error=error)
-        return ask_behind_prefix(request, agent, prompts, self.client or agent.client, self.loop, deadline)
+        return ask_behind_prefix(request, agent, prompts, self.client or agent.client, self.loop, deadline.share(PREFIX_SHARE))
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, request: PlanRequest, deadline: Deadline

@@ -124,7 +124,8 @@ def _cards(request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: i
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
     """Runs of cards of about the same size, none larger than `most_tokens` but a card that is."""
     whole = sum(card.tokens for card in cards)
-    most_tokens = whole // max(1, ceil(whole / most_tokens)) + max((card.tokens for card in cards), default=0) // 2
+    largest = max((card.tokens for card in cards), default=0)
+    most_tokens = min(most_tokens, whole // max(1, ceil(whole / most_tokens)) + largest // 2)
     piece: list[Card] = []
     tokens = 0
     for card in cards:
