@@ -16,18 +16,18 @@ from itertools import takewhile
 from planner.brief import fit_brief
 from planner.evidence import TurnEvidence
 from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_text, ranges_of
-from planner.plan import Finding, Strategy, TurnDecision
+from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.relevance.pinned import FIRST_IN_LINE_SHARE, first_in_line, pinned_lines
 from planner.relevance.ranking import Pick, line_tokens, rank_lines
 
-__all__ = ["STEPS", "Selection", "demotes_live", "select", "weight_of"]
+__all__ = ["STEPS", "Selection", "brief_limit", "demotes_live", "least_tokens", "select", "weight_of"]
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
-BRIEF_SHARE = 0.55
-"""The brief takes at most this share of the target: on six sessions a brief of half of the view left room for the
-exact lines that it points at, and the best lines alone answered less (REFERENCE 11)."""
+BRIEF_SHARE, BRIEF_LEAST_SHARE = 0.8, 0.35
+"""The brief takes at most the first share of what the target leaves beside what stands in any case, and always up to
+the second share of the target: on six sessions a page in its own words answered more than twice its size in lines."""
 KEPT_RAW_TOKENS = 40
 """What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
 DIGEST_LINES = 3
@@ -52,6 +52,17 @@ class Selection:
 def demotes_live(request_tokens: int, window_tokens: int) -> bool:
     """True if a live tail of so many tokens would not fit the window otherwise."""
     return request_tokens > window_tokens * LIVE_SHARE
+
+
+def brief_limit(target_tokens: float, least_tokens: float) -> float:
+    """How long the brief may be, in the same tokens, where `least_tokens` stand in any case."""
+    return max(BRIEF_LEAST_SHARE * target_tokens, BRIEF_SHARE * (target_tokens - least_tokens))
+
+
+def least_tokens(request: PlanRequest) -> int:
+    """What stands of ``request.history`` whatever a planner says: the live tail, and what is pinned."""
+    provenance = Provenance(planner="none")
+    return int(_Selecting(request, Proposal({}, provenance))._take_least() * request.counter.scale)
 
 
 def weight_of(score: float) -> float:
@@ -100,12 +111,14 @@ class _Selecting:
     def result(self) -> Selection:
         request = self.request
         budget = request.target_tokens / request.counter.scale
-        brief, struck = fit_brief(self.proposal.brief, request.counter, budget * BRIEF_SHARE)
+        least = self._take_least()
+        most = brief_limit(budget, least)
+        brief, struck = fit_brief(self.proposal.brief, request.counter, most)
         if struck:
-            problem = f"the brief is longer than {BRIEF_SHARE:.0%} of the target"
+            problem = f"the brief is longer than the {int(most * request.counter.scale)} tokens that the target leaves it"
             repair = f"its last {struck} statements are left out"
             self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
-        left = budget - self._frame_tokens(brief) - self._take_least()
+        left = budget - self._frame_tokens(brief) - least
         left = self._take_asked(left)
         before = left
         left = self._fill(left, budget)

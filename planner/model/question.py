@@ -20,6 +20,7 @@ from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan, TurnDecision
 from planner.proposal import PlanRequest
 from planner.reading.lines import statements
+from planner.selection import brief_limit, least_tokens
 
 __all__ = ["Question", "Sizes", "earlier_plan", "latest_request", "plan_questions", "task_text", "turn_index"]
 
@@ -30,9 +31,9 @@ REQUEST_CHARACTERS = 1_500
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
-BRIEF_RATIO, BRIEF_TARGET_SHARE = 0.024, 0.5
-"""The brief takes at most this share of the history, and of the target: half of a view of 4.8 %. On six sessions a
-brief of 2.3 % answered .84 of what the continuation needed, more than any line of that size."""
+BRIEF_RATIO = 0.024
+"""The brief takes at most this share of the history. On six sessions a brief of 2.3 % answered .84 of what the
+continuation needed, more than any line of that size."""
 ENTRIES_RATIO = 0.006
 """The share of its turns' tokens that the rest of an answer may take: with the brief 3 %."""
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 400, 300
@@ -60,7 +61,8 @@ class Sizes:
         whole = max(1, request.evidence.tokens)
         target = min(whole, request.target_tokens) * here // whole
         most = int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
-        brief = min(int(here * BRIEF_RATIO), int(target * BRIEF_TARGET_SHARE), most)
+        room = int(brief_limit(target, least_tokens(request) * here // whole))
+        brief = min(int(here * BRIEF_RATIO), room, most)
         entries = max(ENTRIES_FLOOR_TOKENS, int(here * ENTRIES_RATIO))
         return cls(max(BRIEF_FLOOR_TOKENS, brief), min(entries, most // 2))
 
@@ -69,7 +71,7 @@ class Sizes:
         """How long the answer may be, in words a model can count by."""
         words, lines = self.brief // TOKENS_A_WORD, max(5, self.brief // TOKENS_A_LINE)
         return (
-            f"The brief: at most {self.brief} tokens (about {words} words, {lines} lines). "
+            f"The brief: at most {self.brief} tokens (about {words} words, {lines} lines besides the headings). "
             f"The rest of the answer: at most {self.entries} tokens."
         )
 
@@ -163,12 +165,12 @@ def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
     """What the whole is, what may stay, and how long the answer may be."""
     everyone = list(request.evidence.turns.values())
     whole, here = sum(turn.tokens for turn in everyone), sum(turn.tokens for turn in scope.turns)
-    live = sum(turn.tokens for turn in everyone if turn.turn.live)
     stay = min(whole, request.target_tokens)
     sizes = Sizes.of(request, everyone if last else scope.turns)
     text = f"The conversation has {len(everyone)} turns and {whole} tokens. What is left of it may have {stay} at most"
-    text += f", of which LIVE turns take {min(live, stay)} and the brief up to {sizes.brief}; " if live else "; "
-    text += f"about {max(0, stay - live - sizes.brief)} are left for the lines and turns you choose."
+    least = min(stay, least_tokens(request))
+    text += f". Of that, LIVE turns and what is kept of failures and of the user's demands anyway take {least}, the "
+    text += f"brief up to {sizes.brief}; about {max(0, stay - least - sizes.brief)} are left for what you choose."
     if here < whole:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
         text += f" These cards are {scope.name}, {here} tokens of it; {part}."

@@ -47,24 +47,33 @@ _SIGNATURE = re.compile(
 """Opens a signature or a heading: ``export async function run(`` and ``## Setup``, not ``return type_of(x)``."""
 
 
+LATEST_TURNS = 10
+"""The newest turns are shown nearly whole: planners missed what the live work stands on more than anything older."""
+
+_TASK_LIST = re.compile(r"todo|update_?plan|task_?list", re.I)
+"""Names of tools that keep a list of tasks, the newest of which says what is left: ``TodoWrite``, ``update_plan``."""
+
+
 class _Rank(IntEnum):
     """Classes of lines, the foremost first."""
 
     USER = 0
     AGENT = 1
-    OUTCOME = 2
-    CHANGE = 3
-    DETAIL = 4
-    USED = 5
-    REST = 6
+    LATEST = 2
+    OUTCOME = 3
+    CHANGE = 4
+    DETAIL = 5
+    USED = 6
+    REST = 7
 
 
 SHARES = {
-    _Rank.USER: 0.35,
-    _Rank.AGENT: 0.65,
-    _Rank.OUTCOME: 0.8,
-    _Rank.CHANGE: 0.88,
-    _Rank.DETAIL: 0.9,
+    _Rank.USER: 0.3,
+    _Rank.AGENT: 0.58,
+    _Rank.LATEST: 0.72,
+    _Rank.OUTCOME: 0.82,
+    _Rank.CHANGE: 0.89,
+    _Rank.DETAIL: 0.91,
     _Rank.USED: 0.99,
     _Rank.REST: 1.0,
 }
@@ -120,7 +129,14 @@ def choose_lines(
     """
     choice = _Choice(counter, most_per_turn, in_headers)
     ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
-    for rank in (_Rank.USER, _Rank.AGENT, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
+    for (turn, ranks), call in ((one, call) for one in ranked for call in one[0].calls):
+        if _TASK_LIST.search(call.name):
+            ranks.update((line.number, _Rank.AGENT) for line in turn.lines_of(call.block) if line.text.strip())
+            break
+    for rank in (_Rank.USER, _Rank.AGENT, _Rank.LATEST, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
+        if rank == _Rank.LATEST:
+            _take_rounds(choice, [(turn, _latest(turn)) for turn, _ in ranked[:LATEST_TURNS]], limit * SHARES[rank])
+            continue
         take = _take_rounds if rank in (_Rank.OUTCOME, _Rank.CHANGE) else _take_turns
         take(choice, [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked], limit * SHARES[rank])
     for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
@@ -141,6 +157,15 @@ def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Seq
         return sorted(lines, key=lambda line: not _SIGNATURE.match(line.text))
     first = [line for line in lines if rank == _Rank.OUTCOME and line.number in turn.obligations]
     return first + _from_ends([line for line in lines if line not in first])
+
+
+def _latest(turn: TurnEvidence) -> Sequence[Line]:
+    """What there is to show of a turn, from both ends inwards; of an edit the new text first."""
+    if turn.turn.live:
+        return ()
+    changed = [turn.lines[number - 1] for number in _changes(turn)]
+    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines and line not in changed]
+    return [line for line in (*changed, *_from_ends(rest)) if line.text.strip()]
 
 
 def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
