@@ -227,6 +227,11 @@ class SqlStore:
     def forget(self, history_key: str) -> list[Finding]:
         """See `Store.forget`."""
         with self.database.transaction(write=True) as transaction:
+            if damages := self.database.dialect.damages(transaction):  # a row that an index has lost would stay
+                raise StoreDamaged(
+                    f"{self.database.dialect.place}: the file is damaged ({damages[-1]}), and what is deleted from it "
+                    "may stay in it: restore it from a backup first, or delete the file"
+                )
             if history_key.startswith("p"):
                 digest, _ = _find_plan(transaction, history_key)
                 transaction.rows("DELETE FROM plans WHERE digest = ?", (digest,))

@@ -25,7 +25,7 @@ class _Range(click.ParamType[tuple[int, int]]):
         match = _RANGE.fullmatch(str(value))
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last:
-            self.fail(f"{value!r}: expected lines like 3-9 or 3, counted from 1.", param, ctx)
+            self.fail(f"{str(value)[:40]!r}: expected lines like 3-9 or 3, counted from 1.", param, ctx)
         return first, last
 
 
