@@ -46,6 +46,9 @@ def test_dry_run_shows_the_change_and_writes_nothing(compactor, client):
     assert ran.code == 0
     assert '+    "PreCompact": [' in ran.out
     assert not client.parent.exists()
+    data = compactor("hooks", "install", "--dry-run", "--json").json
+    assert (data["settings"], data["written"]) == (str(client), False)
+    assert data["change"] == ran.out
 
 
 def test_nothing_is_changed_unasked(compactor, client, monkeypatch):

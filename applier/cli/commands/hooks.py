@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, with_hooks, without_hooks
 from applier.adapters.transcripts import read_transcript
 from applier.cli.files import make_folder, write_whole
-from applier.cli.options import store_option
-from applier.cli.screen import echo
+from applier.cli.options import as_json, store_option
+from applier.cli.screen import echo, print_json
 from applier.cli.work import apply_and_record, planned
 from applier.store.opening import STORE_VARIABLE, open_store
 from applier.store.reference import history_key
@@ -40,7 +40,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Show the change; write 
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-_Settings: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_SETTINGS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 @click.group
@@ -57,23 +57,25 @@ def command() -> None:
 @_dry_run
 @_yes
 @store_option
-def install(settings: Path | None, dry_run: bool, yes: bool, store: str | None) -> None:
+@as_json
+def install(settings: Path | None, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
     """Show the change to the client's settings, and make it."""
     python = shlex.quote(sys.executable)  # this installation, whatever the client's PATH
     if store:
         python = (
             f"{STORE_VARIABLE}={shlex.quote(str(Path(store).absolute()) if '://' not in store else store)} {python}"
         )
-    _change(settings, lambda old: with_hooks(old, python), dry_run=dry_run, yes=yes)
+    _change(settings, lambda old: with_hooks(old, python), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @command.command
 @_settings
 @_dry_run
 @_yes
-def remove(settings: Path | None, dry_run: bool, yes: bool) -> None:
+@as_json
+def remove(settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Show the change that takes our hooks out of the settings, and make it."""
-    _change(settings, without_hooks, dry_run=dry_run, yes=yes)
+    _change(settings, without_hooks, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @command.command
@@ -89,27 +91,39 @@ def run() -> None:
 
 
 def _change(
-    path: Path | None, change: Callable[[Mapping[str, Any]], dict[str, Any]], *, dry_run: bool, yes: bool
+    path: Path | None,
+    change: Callable[[Mapping[str, Any]], dict[str, Any]],
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     path = path or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
     before = path.read_text("utf-8") if path.exists() else ""
-    try:
-        old = _Settings.validate_json(before) if before.strip() else {}
-        new = change(old)
-    except ValueError as error:
-        raise SettingsError(f"{path}: cannot be changed: {error}") from None
-    if new == old:
-        echo(f"{path}: nothing to change")
-        return
-    after = json.dumps(new, indent=2, ensure_ascii=False) + "\n"
-    echo("".join(unified_diff(_lines(before), _lines(after), str(path), str(path))), nl=False)
-    if dry_run:
+    after = _changed(before, change, path)
+    diff = "".join(unified_diff(_lines(before), _lines(after), str(path), str(path)))
+    write = bool(diff) and not dry_run
+    if as_json:
+        print_json({"settings": str(path), "change": diff, "written": write})
+    else:
+        echo(diff or f"{path}: nothing to change\n", nl=False)
+    if not write:
         return
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nobody to ask here: say --yes to make this change.")
-    if yes or click.confirm("Make this change?", abort=True):
+    if yes or click.confirm("Make this change?", abort=True, err=as_json):
         make_folder(path.parent)
         write_whole(path, after)
+
+
+def _changed(before: str, change: Callable[[Mapping[str, Any]], dict[str, Any]], path: Path) -> str:
+    """The text of the settings after `change`; as it was if that changes nothing."""
+    try:
+        old = _SETTINGS.validate_json(before) if before.strip() else {}
+        new = change(old)
+    except ValueError as error:
+        raise SettingsError(f"{path}: cannot be changed: {error}") from None
+    return before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
 
 
 def _lines(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from applier.cli.proxy_options import open_proxy, session_options
+from applier.cli.screen import echo
 
 __all__ = ["command"]
 
@@ -22,6 +23,6 @@ def command(**options: Any) -> None:
     on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
     """
     server = open_proxy(**options)
-    click.echo(f"ANTHROPIC_BASE_URL={server.url}", err=True)
-    click.echo(f"OPENAI_BASE_URL={server.url}/v1", err=True)
+    echo(f"ANTHROPIC_BASE_URL={server.url}", err=True)
+    echo(f"OPENAI_BASE_URL={server.url}/v1", err=True)
     server.run()

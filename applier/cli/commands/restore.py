@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from applier.cli.options import as_json, store_option
-from applier.cli.screen import clean, print_json, screen
+from applier.cli.screen import clean, echo, print_json, screen
 from applier.cli.stores import existing_store
 from applier.store.protocol import Restored
 
@@ -50,7 +50,7 @@ def command(
         return
     media = [block["type"] for block in restored.blocks if block["type"] != "text"]
     if media:
-        click.echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
+        echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
     if (console := screen()).is_terminal:
         console.print(clean(restored.text), soft_wrap=True)
     else:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from applier.cli.options import as_json, store_option
-from applier.cli.screen import clean, plain_table, print_json, screen
+from applier.cli.screen import clean, echo, plain_table, print_json, screen
 from applier.cli.stores import existing_store
 from planner.plan import Finding
 
@@ -50,7 +50,7 @@ def forget(context: click.Context, history: str, yes: bool, store: str | None) -
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
     with existing_store(store) as opened:
         left = opened.forget(history)
-    click.echo(f"{history} is forgotten; its references restore nothing any more")
+    echo(f"{history} is forgotten; its references restore nothing any more")
     _report(context, left)
 
 
@@ -68,7 +68,7 @@ def _report(context: click.Context, left: Sequence[Finding]) -> None:
     """Say what is left of what was forgotten."""
     for finding in left:
         repair = f": {finding.repair}" if finding.repair else ""
-        click.echo(f"compactor: left: {clean(finding.problem)}{repair}", err=True)
+        echo(f"compactor: left: {clean(finding.problem)}{repair}", err=True)
     context.exit(1 if left else 0)
 
 

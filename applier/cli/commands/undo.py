@@ -13,6 +13,7 @@ import click
 from applier.adapters.transcripts import write_transcript
 from applier.cli.files import read_file, write_whole
 from applier.cli.options import store_option
+from applier.cli.screen import echo
 from applier.cli.stores import existing_store
 from applier.store.protocol import Store
 from applier.store.secrets import redact_texts
@@ -42,7 +43,7 @@ def command(view: Path, output: Path, store: str | None) -> None:
         added = _added(opened, key, read.messages, view)
         opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
     write_whole(output, write_transcript([*originals, *added], read))
-    click.echo(f"{len(originals)} original messages and {len(added)} added since are in {output}")
+    echo(f"{len(originals)} original messages and {len(added)} added since are in {output}")
 
 
 def _key(messages: Sequence[Message], view: Path) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from applier.cli.proxy_options import TOKEN_VARIABLE, open_proxy, session_options
+from applier.cli.screen import echo
 
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
@@ -41,7 +42,7 @@ def command(ctx: click.Context, /, client: tuple[str, ...], **options: Any) -> N
         code = _run(client, _environment(proxy, name))
         report = list(_report(proxy))
     for line in report:
-        click.echo(f"compactor: {line}", err=True)
+        echo(f"compactor: {line}", err=True)
     ctx.exit(code)
 
 
