@@ -1,4 +1,4 @@
-"""Lists of every shape, valid and broken: their views are no worse for the API, frames stay closed, numbers are true."""
+"""Lists of every shape, valid and broken: views no worse for the API, frames that stay closed, numbers that are true."""
 
 import json
 import tracemalloc
