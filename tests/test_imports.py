@@ -27,7 +27,7 @@ ONLY_IN = {
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
     "rich": ("applier.cli", "applier.bench.__main__"),
-    "click": ("applier.cli",),
+    "click": ("applier.cli", "applier.bench.client_run"),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""

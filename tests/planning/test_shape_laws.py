@@ -1,4 +1,4 @@
-"""Lists of every shape, valid and broken: views no worse for the API, frames that stay closed, numbers that are true."""
+"""Lists of every shape, valid and broken: views the API takes, frames that stay closed, numbers that are true."""
 
 import json
 import tracemalloc
