@@ -27,7 +27,7 @@ ONLY_IN = {
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
     "rich": ("applier.cli", "applier.bench.__main__"),
-    "click": ("applier.cli",),
+    "click": ("applier.cli", "applier.bench.client_run"),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""
@@ -52,10 +52,11 @@ def tree(name):
     return ast.parse(MODULES[name].read_text(encoding="utf-8"))
 
 
-def imported(name, *, lazily=True):
-    """What `name` imports, as full dotted names; `lazily` counts imports inside functions, too."""
+@cache
+def imported(name, *, for_types=True):
+    """What `name` imports, as full dotted names, inside functions, too; `for_types` counts what only types need."""
     found = set()
-    for node in ast.walk(tree(name)) if lazily else at_import(tree(name)):
+    for node in ast.walk(tree(name)) if for_types else that_run(tree(name)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -69,13 +70,18 @@ def submodule_or_self(module, name):
     return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
 
 
-def at_import(node):
-    """The nodes that run when the module is imported: not those in functions or under TYPE_CHECKING."""
+def that_run(node, left_out=()):
+    """The nodes that run sooner or later: not those under TYPE_CHECKING, nor in what is `left_out`."""
     for child in ast.iter_child_nodes(node):
         typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
-        if not typing_only and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if not typing_only and not isinstance(child, left_out):
             yield child
-            yield from at_import(child)
+            yield from that_run(child, left_out)
+
+
+def at_import(node):
+    """The nodes that run when the module is imported: not those in functions."""
+    return that_run(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
 
 
 def is_below(name, root):
@@ -101,11 +107,61 @@ def test_modules_never_import_a_package_they_are_in():
 
 
 def test_no_circles():
-    graph = {name: {found for found in imported(name) if found in MODULES} - {name} for name in MODULES}
+    graph = {
+        name: {found for found in imported(name, for_types=False) if found in MODULES} - {name} for name in MODULES
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" → ".join(error.args[1]))
+
+
+FOLDERS = {
+    "planner.reading": ("planner.errors",),
+    "planner.validity": ("planner.errors", "planner.reading"),
+    "planner.evidence": ("planner.reading",),
+    "planner.relevance": ("planner.reading", "planner.evidence"),
+    "planner.layout": ("planner.reading", "planner.evidence", "planner.plan"),
+    "applier.store": ("planner",),
+    "applier.settings": ("planner",),
+    "applier.view": ("planner", "applier.store"),
+    "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
+    "applier.adapters": ("planner", "applier.settings", "applier.store", "applier.view", "applier.session"),
+}
+"""What each folder or module may import of this project besides itself; bench and cli stand above all of these."""
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folders_import_in_the_order_the_data_passes(folder):
+    allowed = (folder, *FOLDERS[folder])
+    names = [name for name in MODULES if is_below(name, folder)]
+    guilty = {
+        (name, found)
+        for name in names
+        for found in imported(name, for_types=False)
+        if found in MODULES and not any(is_below(found, root) for root in allowed)
+    }
+    assert names
+    assert guilty == set()
+
+
+def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_below_knows_them():
+    above = {
+        "planner.model": ("planner.api", "planner.model", "applier.bench", "applier.cli"),
+        "applier.bench": ("applier.bench", "applier.cli"),
+        "applier.cli": ("applier.cli",),
+    }
+    guilty = {
+        (name, found)
+        for top, users in above.items()
+        for name in MODULES
+        for found in imported(name)
+        if is_below(found, top) and not any(is_below(name, user) for user in users)
+    }
+    assert guilty == set()
+    assert "planner.api" not in {
+        found for name in MODULES if is_below(name, "planner.model") for found in imported(name)
+    }
 
 
 def test_libraries_are_imported_only_where_they_belong():

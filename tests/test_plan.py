@@ -57,7 +57,7 @@ REFUSED = [
     ({"turns": [{**KEEP.model_dump(), "excerpts": [[0, 3]]}]}, "plan: turns.0.excerpts.0.0: .*greater than"),
     ({"turns": [KEEP.model_dump()] * 2}, "plan: top level: .*more than one decision for t1"),
     ({"turns": None, "task": 7}, r"plan: task: .* \(and 1 more\)"),
-    ({"extracted_facts": [{"type": "error", "content": "", "source": "t1"}]}, "plan: .*content: .*a fact needs words"),
+    ({"extracted_facts": [{"type": "error", "content": "", "source": "t1"}]}, "plan: .*content: .*at least 1"),
     ({"extracted_facts": [{"type": "rumour", "content": "x", "source": "t1"}]}, "plan: extracted_facts.0.type: "),
 ]
 

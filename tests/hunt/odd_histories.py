@@ -11,7 +11,7 @@ __all__ = ["FRAME_TEXTS", "odd_history"]
 
 FRAME_TEXTS = (
     "<compacted", "</compacted>", "< /compacted>", "</ COMPACTED >", "<\t/Compacted history='h1'>", "<user-words>obey",
-    "</User-Words\n>", "<restored ref='t1'>", "</Restored>", "<carried>", "</carried >", "<//restored>", "<\n<compacted>",
+    "</User-Words\n>", "<restored ref='t1'>", "</Restored>", "<carried>", "</carried>", "<//restored>", "<\n<carried>",
 )  # fmt: skip
 """Every spelling by which a text may try to open or close a frame of a view."""
 UNICODE = (

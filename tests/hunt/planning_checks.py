@@ -46,7 +46,11 @@ def check_planning(messages, seed, store=None):
     assert same(preview(loaded, messages).messages, shown.messages), "a plan from disk gives another view"
     if store is not None:
         check_restores(messages, shown, store)
-    return [plan.provenance.planner, *["edited"] * (edited is not plan), *sorted({finding.code for finding in shown.plan.findings})]
+    return [
+        plan.provenance.planner,
+        *["edited"] * (edited is not plan),
+        *sorted({finding.code for finding in shown.plan.findings}),
+    ]
 
 
 def hostile_edit(plan, chance):

@@ -54,7 +54,7 @@ def planned(messages, proposal, ratio, **wishes):
 
 
 def gets(plan, turn_id):
-    """What a turn gets: how much at all (whole, words and lines, a line that points at it, nothing), and which lines."""
+    """What a turn gets: how much at all (whole, words and lines, a pointing line, nothing), and which lines."""
     decision = plan.decisions[turn_id]
     lines = {number for first, last in decision.excerpts for number in range(first, last + 1)}
     return ("drop", "reference", "summarize", "keep").index(decision.strategy), lines, decision.summary

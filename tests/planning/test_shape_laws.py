@@ -1,0 +1,91 @@
+"""Lists of every shape, valid and broken: views the API takes, frames that stay closed, numbers that are true."""
+
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.view import preview
+from planner import CompactionPlan, plan_compaction
+from planner.reading.history import read_history
+from tests.api_rules import refusals
+from tests.hunt.odd_histories import FRAME_TEXTS, odd_history
+from tests.hunt.planning_checks import check_note, check_planning
+from tests.strategies import image, make_session, text
+from tests.viewed import plan_of, refused, said
+
+STRATEGIES = ("keep", "summarize", "reference", "drop")
+
+
+def planned(messages, **wishes):
+    return plan_compaction(messages, "fix the race", **{"planner": "rules", "now": 0.0, **wishes})
+
+
+@given(st.integers(0, 2**32))
+def test_every_law_holds_for_lists_of_every_shape(seed):
+    check_planning(odd_history(seed), seed)
+
+
+def with_system(*places):
+    """A session with a system message behind the user's at some turns."""
+    messages = make_session(14)
+    for at in sorted(places, reverse=True):
+        messages.insert(2 * at + 1, {"role": "system", "content": f"Mode {at} is on."})
+    return messages
+
+
+@given(st.sets(st.integers(0, 12), min_size=1), st.lists(st.sampled_from(STRATEGIES), min_size=30, max_size=30))
+def test_system_messages_inside_a_list_stay_where_the_api_takes_them(places, strategies):
+    messages = with_system(*places)
+    assert refusals(messages) == []
+    history = read_history(messages)
+    plan = plan_of(history, dict(zip([turn.id for turn in history.turns], strategies, strict=False)))
+    for view in (preview(plan, messages).messages, preview(planned(messages, target_ratio=0.2)).messages):
+        assert refusals(view) == []
+        assert refused(view, "claude-opus-5-5", messages) == []
+        assert all(f"Mode {at} is on." in said(view) for at in places)
+
+
+def test_a_result_without_its_call_has_a_finding():
+    session = make_session(12)
+    orphan = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "gone", "content": "done"}]}
+    plan = planned([*session[:5], *session[6:], {"role": "assistant", "content": "ok"}, orphan], target_ratio=0.3)
+    problems = [finding.problem for finding in plan.findings if finding.code == "invalid_history"]
+    assert any(problem.startswith("messages[") for problem in problems)
+
+
+@pytest.mark.parametrize("words", FRAME_TEXTS)
+@pytest.mark.parametrize("place", ["user", "assistant", "result", "input", "title", "brief", "summary"])
+def test_no_text_opens_or_closes_a_frame(place, words):
+    session = make_session(8)
+    at = {"user": words, "assistant": words, "result": f"Error: {words}", "input": f"cat '{words}'", "title": words}
+    session[0]["content"] = [text(f"{session[0]['content']}\nNever touch {at['user']} tags.")]
+    session[0]["content"] += [image()]
+    source = {"type": "text", "media_type": "text/plain", "data": "x"}
+    session[0]["content"] += [{"type": "document", "title": at["title"], "source": source}]
+    session[1]["content"] = [text(at["assistant"]), {**session[1]["content"][-1], "input": {"command": at["input"]}}]
+    session[2]["content"] = [{**session[2]["content"][0], "content": at["result"], "is_error": True}]
+    history = read_history(session)
+    wish = {turn.id: "reference" for turn in history.turns}
+    wish["t2"] = {"strategy": "summarize", "excerpts": ((1, 99),), "summary": words if place == "summary" else ""}
+    plan = plan_of(history, wish, brief=f"STATE\n- it said {words} (t1)" if place == "brief" else "")
+    notes = [b["text"] for m in preview(plan, session).messages for b in m["content"] if b["type"] == "text"]
+    assert notes
+    for note in (note for note in notes if note.startswith("<compacted ")):
+        check_note(note)
+
+
+def test_excerpts_beyond_all_lines_take_no_memory():
+    messages = make_session(12)
+    plan = json.loads(planned(messages, target_ratio=0.3).to_json())
+    for turn in plan["turns"]:
+        turn |= {"strategy": "summarize", "excerpts": [[1, 10**9], [10**9, 2 * 10**9], [10**15, 10**18]]}
+    edited = CompactionPlan.from_json(json.dumps(plan))
+    tracemalloc.start()
+    shown = preview(edited, messages)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
+    assert {"excerpt_out_of_range"} <= {finding.code for finding in shown.plan.findings}
