@@ -19,7 +19,7 @@ from applier.bench.exam import read_exams
 from applier.bench.methods import RECORDED, FolderPlanner
 from applier.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from applier.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
-from applier.bench.speed import Timing, measure_speed
+from applier.bench.speed import measure_speed
 from applier.session.presets import PRESETS
 from planner.layout.cache_cost import CACHE_READ_PRICES
 from planner.model.planner import ModelPlanner
@@ -138,16 +138,10 @@ def _add_rounds(table: Table, name: str, run: CompactionRounds) -> None:
 
 
 def _speed(console: Console, options: argparse.Namespace) -> None:
-    table = Table(title="passes: of tiktoken over the same text")
-    for name in ("what", "value", "unit", "limit"):
-        table.add_column(name, justify="right" if name in ("value", "limit") else "left")
-    for timing in track(measure_speed(options.tokens), "timing", total=16, console=console, transient=True):
-        table.add_row(*_cells(timing))
-    console.print(table)
-
-
-def _cells(timing: Timing) -> tuple[str, str, str, str]:
-    return timing.what, f"{timing.value:.3g}", timing.unit, "" if timing.limit is None else f"{timing.limit:g}"
+    """A line a row, as it is measured: the longest take minutes."""
+    for timing in measure_speed(options.tokens):
+        limit = "" if timing.limit is None else f"  (at most {timing.limit:g})"
+        console.print(f"{timing.value:>9.3g} {timing.unit:<12} {timing.what}{limit}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

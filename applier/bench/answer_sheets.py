@@ -1,13 +1,14 @@
 """Closed-book readings of exam views, done by hand or by models, and their blind grades: what is written and read.
 
 A round lies in one folder: ``views/ID.txt`` for a reader, who writes ``answers/ID.json``; ``grading/NAME.txt`` for
-another, who knows no method and writes ``grades/NAME.json``; ``sheets/ID.json`` is the record of both.
+another, who knows no method and writes ``grades/NAME.json``; ``sheets/ID.json`` is the record of both. A reader with
+the restore and search tools writes ``answers/ID.lookups.json``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -17,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, Validat
 from applier.bench.exam import Exam, ExamView
 from planner.errors import TranscriptError
 
-__all__ = ["AnswerSheet", "Grade", "Round", "advance_round", "graded_views", "read_sheets"]
+__all__ = ["AnswerSheet", "Grade", "LookedUpAnswers", "Round", "advance_round", "graded_views", "read_sheets"]
 
 GRADES = (1.0, 0.5, 0.0, -0.5)
 
@@ -70,6 +71,16 @@ class AnswerSheet(BaseModel):
     """Tokens that these calls gave back."""
 
 
+class LookedUpAnswers(BaseModel):
+    """What a reader with the restore and search tools writes: ``answers/ID.lookups.json``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answers: dict[int, str]
+    lookup_calls: int
+    lookup_tokens: int
+
+
 @dataclass(frozen=True)
 class Round:
     """How far a round is."""
@@ -109,14 +120,15 @@ def advance_round(folder: Path, views: Sequence[ExamView]) -> Round:
     for name in ("views", "answers", "grading", "grades", "sheets"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     grades = _grades(folder / "grades")
-    sheets = {view_id(view): _updated(folder, view, grades) for view in views}
-    to_answer = [folder / "views" / f"{name}.txt" for name, sheet in sheets.items() if not sheet.answers]
+    closed_book = {view_id(view): _closed_book(folder, view, grades) for view in views}
+    to_answer = [folder / "views" / f"{name}.txt" for name, sheet in closed_book.items() if not sheet.answers]
+    sheets = [*closed_book.values(), *(sheet for view in views for sheet in _looked_up(folder, view, grades))]
     exams = {view.exam.transcript: view.exam for view in views}
     to_grade = [
-        _write_grading(folder, exam, [sheet for sheet in sheets.values() if sheet.transcript == exam.transcript])
+        _write_grading(folder, exam, [sheet for sheet in sheets if sheet.transcript == exam.transcript])
         for exam in exams.values()
     ]
-    return Round(len(sheets), tuple(to_answer), tuple(path for path in to_grade if path))
+    return Round(len(closed_book), tuple(to_answer), tuple(path for path in to_grade if path))
 
 
 def view_id(view: ExamView) -> str:
@@ -129,22 +141,41 @@ def _short(text: str) -> str:
 
 
 def _answer_id(sheet: AnswerSheet, number: int) -> str:
-    return _short(f"{sheet.transcript} {sheet.view_sha} {number}")
+    """Another one for another answer: a grade is for what was really said."""
+    book = "closed book" if sheet.lookup_calls is None else "look-ups"
+    return _short(f"{sheet.transcript} {sheet.view_sha} {number} {book} {sheet.answers[number]}")
 
 
-def _updated(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> AnswerSheet:
+def _closed_book(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> AnswerSheet:
     """The view's sheet with what its reader and grader wrote since; view and sheet are written."""
     name = view_id(view)
-    path, answers = folder / "sheets" / f"{name}.json", folder / "answers" / f"{name}.json"
+    answers = folder / "answers" / f"{name}.json"
     (folder / "views" / f"{name}.txt").write_text(_reader_text(view, name), "utf-8")
-    if path.is_file():
-        sheet = _checked(path, TypeAdapter(AnswerSheet))
-    else:
-        sheet = AnswerSheet(
-            transcript=view.exam.transcript, method=view.method, ratio=round(view.ratio, 5), view_sha=view.sha
-        )
-    if answers.is_file():
-        sheet.answers = _checked(answers, TypeAdapter(dict[int, str]))
+    new = _checked(answers, TypeAdapter(dict[int, str])) if answers.is_file() else {}
+    return _updated(folder / "sheets" / f"{name}.json", _blank(view), new, grades)
+
+
+def _looked_up(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> Iterator[AnswerSheet]:
+    """Likewise of a reader who had the restore and search tools; nothing if there was none."""
+    name = f"{view_id(view)}.lookups.json"
+    if (folder / "answers" / name).is_file():
+        reading = _checked(folder / "answers" / name, TypeAdapter(LookedUpAnswers))
+        blank = _blank(view)
+        blank.lookup_calls, blank.lookup_tokens = reading.lookup_calls, reading.lookup_tokens
+        yield _updated(folder / "sheets" / name, blank, reading.answers, grades)
+
+
+def _blank(view: ExamView) -> AnswerSheet:
+    ratio = round(view.ratio, 5)
+    return AnswerSheet(transcript=view.exam.transcript, method=view.method, ratio=ratio, view_sha=view.sha)
+
+
+def _updated(path: Path, blank: AnswerSheet, new: Mapping[int, str], grades: Mapping[str, Grade]) -> AnswerSheet:
+    """The sheet at `path`, or else `blank`, with `new` answers and the grades there are; written."""
+    sheet = _checked(path, TypeAdapter(AnswerSheet)) if path.is_file() else blank
+    if new:
+        sheet.grades = {n: grade for n, grade in sheet.grades.items() if sheet.answers.get(n) == new.get(n)}
+        sheet.answers = dict(new)
     own = {number: grades.get(_answer_id(sheet, number)) for number in sheet.answers}
     sheet.grades.update({number: grade for number, grade in own.items() if grade is not None})
     path.write_text(sheet.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")

@@ -125,6 +125,25 @@ def test_a_round_goes_from_views_to_answers_to_blind_grades(tmp_path):
     ]
 
 
+def test_an_answer_that_changed_is_graded_anew_and_look_ups_are_a_reading_of_their_own(tmp_path):
+    views = [view("nothing")]
+    (shown,) = advance_round(tmp_path, views).to_answer
+    answers = tmp_path / "answers" / f"{shown.stem}.json"
+    answers.write_text('{"1": "x.py", "2": "UNKNOWN"}')
+    (sheet,) = advance_round(tmp_path, views).to_grade
+    names = re.findall(r"^(\w{8}): ", sheet.read_text(), re.M)
+    (tmp_path / "grades" / "a.json").write_text(json.dumps(dict.fromkeys(names, -0.5)))
+    assert advance_round(tmp_path, views).to_grade == ()
+    answers.write_text('{"1": "runner.py", "2": "UNKNOWN"}')
+    (tmp_path / "answers" / f"{shown.stem}.lookups.json").write_text(
+        json.dumps({"answers": {"1": "runner.py"}, "lookup_calls": 2, "lookup_tokens": 90})
+    )
+    (sheet,) = advance_round(tmp_path, views).to_grade
+    assert len(re.findall(r"^\w{8}: runner.py$", sheet.read_text(), re.M)) == 2
+    kept = {sheet.lookup_calls: sheet.grades for sheet in read_sheets(tmp_path)}
+    assert kept == {None: {2: -0.5}, 2: {}}
+
+
 def test_grades_of_another_view_do_not_count():
     old = AnswerSheet(transcript="job", method="rules", ratio=0.1, view_sha=view("old").sha, grades={1: 1})
     assert graded_views([view("new")], [old]) == []

@@ -43,7 +43,8 @@ def run(tmp_path_factory):
     with Loopback([model], enforce=True, window_tokens=WINDOW_TOKENS - 4_096) as server:
         command = [sys.executable, "-m", "tests.example.worker", str(folder), server.url, str(ROUNDS)]
         with subprocess.Popen(command, cwd=ROOT) as first:
-            assert model.waiting.wait(300)
+            while not model.waiting.wait(1):
+                assert first.poll() is None, "the agent ended before it could be killed"
             first.kill()
         before = len(server.requests)
         subprocess.run(command, cwd=ROOT, check=True, timeout=300)

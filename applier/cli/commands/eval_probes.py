@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,27 +60,32 @@ def hold_exams(paths: Sequence[Path], options: ExamOptions) -> None:
         raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
     notes = _round_notes(options.round_folder, views) if options.round_folder else []
     folder = options.sheets or options.round_folder
-    sheets = read_sheets(folder) if folder else []
-    means = _means(views, sheets)
+    graded = graded_views(views, read_sheets(folder)) if folder else []
+    means = _means(views, graded)
     if options.as_json:
         print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
         return
     for view in views if options.lost else ():
         _print_lost(view)
     _print(means)
-    for note in notes:
+    for note in [*_lookup_notes(graded), *notes]:
         screen().print(note, soft_wrap=True)
 
 
-def _means(views: Sequence[ExamView], sheets: Sequence[AnswerSheet]) -> list[ExamMean]:
-    graded = graded_views(views, sheets)
-    closed = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is None]
+def _means(views: Sequence[ExamView], graded: Sequence[tuple[ExamView, AnswerSheet]]) -> list[ExamMean]:
+    closed_book = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is None]
     looked_up = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is not None]
     return [
         *mean_scores("literal", [(view, view.scores) for view in views]),
-        *mean_scores("graded", closed),
+        *mean_scores("graded", closed_book),
         *mean_scores("graded with look-ups", looked_up),
     ]
+
+
+def _lookup_notes(graded: Sequence[tuple[ExamView, AnswerSheet]]) -> Iterator[str]:
+    for view, sheet in graded:
+        if sheet.lookup_calls is not None:
+            yield f"{view.exam.transcript} {view.method}: {sheet.lookup_calls} look-ups, {sheet.lookup_tokens} tokens"
 
 
 def _round_notes(folder: Path, views: Sequence[ExamView]) -> list[str]:
