@@ -6,7 +6,6 @@ Pure but for one thing: `apply` commits the originals to the store before it ret
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

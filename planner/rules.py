@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from planner.brief import Heading, Statement, brief_text
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.state import (
     Said,
@@ -21,7 +22,6 @@ from planner.evidence.state import (
     open_items,
     urls,
 )
-from planner.brief import Heading, Statement, brief_text
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 

@@ -115,7 +115,8 @@ class _Selecting:
         most = brief_limit(budget, least)
         brief, struck = fit_brief(self.proposal.brief, request.counter, most)
         if struck:
-            problem = f"the brief is longer than the {int(most * request.counter.scale)} tokens that the target leaves it"
+            room = int(most * request.counter.scale)
+            problem = f"the brief is longer than the {room} tokens that the target leaves it"
             repair = f"its last {struck} statements are left out"
             self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
         left = budget - self._frame_tokens(brief) - least
