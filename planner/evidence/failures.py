@@ -183,7 +183,7 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
         report, outcome = _judged(call, result)
         outcomes.append(outcome)
         if report:
-            reports.append(report)
+            reports.append(_refusal(result) if _REJECTED.match(report[0].text) else report)
             admitted += _refused_change(by_block[call.block]) if _REJECTED.match(report[0].text) else []
     failures = Failures(
         lines=numbers_of(chain(admitted, *reports)),
@@ -207,6 +207,12 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     if word == "passed":
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("done", numbers_of(telling_lines(call, result)))
+
+
+def _refusal(result: Sequence[Statement]) -> list[Statement]:
+    """Of a call that the user refused what the user said of it; without such words, what the host says."""
+    words = [one for one in result if one.lines[0].source == "user" and one.text.strip()]
+    return words[:REPORT_LINES] or [one for one in result if one.text.strip()][:1]
 
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:

@@ -42,14 +42,18 @@ REPEAT_CHARACTERS = 24
 _GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
 _SIGNATURE = re.compile(
     r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
-    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S|\*\*\S"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S"
+    r"|\*\*\S.{0,80}\*\*\s*\S"
 )
-"""Opens a signature or a heading: ``export async function run(`` and ``## Setup``, not ``return type_of(x)``."""
+"""Opens a signature or a heading: ``export async function run(``, ``## Setup``, ``**Risk** none``; not ``return type_of(x)``
+and not ``**Analysis:**``, which says nothing by itself."""
 
 
 LATEST_TURNS = 10
 """The newest turns are shown nearly whole: planners missed what the live work stands on more than anything older."""
 
+LIVE_LINES = 24
+"""Of a turn that stays whole in any case so many lines tell what it is about."""
 _TASK_LIST = re.compile(r"todo|update_?plan|task_?list", re.I)
 """Names of tools that keep a list of tasks, the newest of which says what is left: ``TodoWrite``, ``update_plan``."""
 
@@ -96,7 +100,7 @@ class _Choice:
     def take(self, turn_id: str, line: Line, limit: float) -> bool:
         """Show `line` if it fits; True if it is shown now."""
         shown = self.shown.setdefault(turn_id, set())
-        if line.number in shown or line.number in self.in_headers.get(turn_id, ()):
+        if line.number in shown or line.number in self.in_headers.get(turn_id, ()) or self.repeats(line):
             return True
         cost = self.counter.raw(line.text) + NUMBER_TOKENS
         if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
@@ -161,11 +165,10 @@ def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Seq
 
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
     """What there is to show of a turn, from both ends inwards; of an edit the new text first."""
-    if turn.turn.live:
-        return ()
     changed = [turn.lines[number - 1] for number in _changes(turn)]
     rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines and line not in changed]
-    return [line for line in (*changed, *_from_ends(rest)) if line.text.strip()]
+    shown = [line for line in (*changed, *_from_ends(rest)) if line.text.strip()]
+    return shown[:LIVE_LINES] if turn.turn.live else shown
 
 
 def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
@@ -293,7 +296,7 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Seque
         density = one.density(weights, shown)
         if heap and density < -heap[0][0]:
             heappush(heap, (-density, number, place, one))
-        elif not choice.repeats(one.line) and choice.take(one.turn.turn.id, one.line, limit):
+        elif choice.take(one.turn.turn.id, one.line, limit):
             for name in one.names:
                 shown[name] += 1
 
