@@ -169,7 +169,7 @@ def trim_messages(messages: Sequence[Message], _task: str, target_tokens: int) -
     kept = _package("langchain_core.messages").trim_messages(
         _to_langchain(messages),
         max_tokens=target_tokens,
-        token_counter=lambda found: message_tokens(_originals(found, messages)),
+        token_counter=lambda listed: message_tokens(_originals(listed, messages)),
         strategy="last",
         start_on=("human", "ai"),
     )
@@ -179,16 +179,16 @@ def trim_messages(messages: Sequence[Message], _task: str, target_tokens: int) -
 def clear_tool_uses(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
     """langchain's `ClearToolUsesEdit`: results older than the last three, cleared until enough is free."""
     editing = _package("langchain.agents.middleware.context_editing")
-    found = _to_langchain(messages)
+    listed = _to_langchain(messages)
 
-    def count(listed: Sequence[Any]) -> int:
-        return sum(text_tokens(str(message.content)) for message in listed) + calls
+    def count(several: Sequence[Any]) -> int:
+        return sum(text_tokens(str(message.content)) for message in several) + calls
 
-    calls = message_tokens(messages) - sum(text_tokens(str(message.content)) for message in found)
-    total = count(found)
+    calls = message_tokens(messages) - sum(text_tokens(str(message.content)) for message in listed)
+    total = count(listed)
     edit = editing.ClearToolUsesEdit(trigger=target_tokens, clear_at_least=max(1, total - target_tokens), keep=3)
-    edit.apply(found, count_tokens=count)
-    cleared = {m.tool_call_id: str(m.content) for m in found if m.type == "tool" and m.content == edit.placeholder}
+    edit.apply(listed, count_tokens=count)
+    cleared = {m.tool_call_id: str(m.content) for m in listed if m.type == "tool" and m.content == edit.placeholder}
     return [_with_cleared(message, cleared) for message in messages]
 
 
@@ -216,7 +216,7 @@ def headroom(messages: Sequence[Message], _task: str, target_tokens: int) -> lis
 def _to_langchain(messages: Sequence[Message]) -> list[Any]:
     """One langchain message per message, or per tool result; each carries the index it came from as its id."""
     kinds = _package("langchain_core.messages")
-    found: list[Any] = []
+    listed: list[Any] = []
     for index, message in enumerate(messages):
         text = "\n".join(str(block.get("text") or "") for block in blocks(message) if block["type"] == "text")
         if message["role"] == "assistant":
@@ -225,20 +225,20 @@ def _to_langchain(messages: Sequence[Message]) -> list[Any]:
                 for block in blocks(message)
                 if block["type"] == "tool_use"
             ]
-            found.append(kinds.AIMessage(content=text, tool_calls=calls, id=str(index)))
+            listed.append(kinds.AIMessage(content=text, tool_calls=calls, id=str(index)))
             continue
         results = [block for block in blocks(message) if block["type"] == "tool_result"]
-        found += [
+        listed += [
             kinds.ToolMessage(content=result_text(block), tool_call_id=block["tool_use_id"], id=str(index))
             for block in results
         ]
         if text or not results:
-            found.append(kinds.HumanMessage(content=text, id=str(index)))
-    return found
+            listed.append(kinds.HumanMessage(content=text, id=str(index)))
+    return listed
 
 
-def _originals(found: Sequence[Any], messages: Sequence[Message]) -> list[Message]:
-    kept = {int(message.id) for message in found}
+def _originals(listed: Sequence[Any], messages: Sequence[Message]) -> list[Message]:
+    kept = {int(message.id) for message in listed}
     return [message for index, message in enumerate(messages) if index in kept]
 
 

@@ -92,7 +92,7 @@ class Cut:
 
 def transcript_paths(places: Iterable[Path]) -> list[Path]:
     """The transcript files among and in `places`, sorted within each folder."""
-    return [found for place in places for found in (_inside(place) if place.is_dir() else [place])]
+    return [path for place in places for path in (_inside(place) if place.is_dir() else [place])]
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -183,15 +183,15 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
     """Specifics in the order the agent first writes them, without those shown to it before it did."""
-    shown, found, known = "", [], set[str]()
+    shown, unseen, known = "", [], set[str]()
     for message in after:
         if message["role"] == "assistant":
             for specific in _written(message):
                 if specific not in known and not stands(specific, shown):
-                    found.append(specific)
+                    unseen.append(specific)
                 known.add(specific)
         shown += "\n" + plain_text([message] if message["role"] == "user" else [])
-    return found
+    return unseen
 
 
 def _written(message: Message) -> Iterator[str]:

@@ -155,8 +155,8 @@ def evaluate_files(
 ) -> list[EvaluationRow]:
     """The job over transcript files, in `workers` processes; `done` is called as each file is finished."""
     rows: list[EvaluationRow] = []
-    for found in _mapped(partial(_file_rows, job=job), paths, workers):
-        rows += found
+    for of_file in _mapped(partial(_file_rows, job=job), paths, workers):
+        rows += of_file
         done()
     return rows
 
@@ -195,7 +195,7 @@ def _mean_of(kind: CutKind, method: str, rows: Sequence[EvaluationRow]) -> Evalu
         return _mean(value(row.integrity) for row in rows if row.integrity)
 
     failed, constraints, answers = (
-        _mean(float(found) for row in rows if row.labelled for found in getattr(row.labelled, name))
+        _mean(float(stands) for row in rows if row.labelled for stands in getattr(row.labelled, name))
         for name in ("failed", "constraints", "answers")
     )
     checked = [row.integrity.violations for row in rows if row.integrity]
@@ -225,5 +225,5 @@ def _mean_of(kind: CutKind, method: str, rows: Sequence[EvaluationRow]) -> Evalu
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return fmean(found) if found else None
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

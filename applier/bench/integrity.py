@@ -96,10 +96,10 @@ def _stands(history: History, turn: Turn, standing: Collection[str]) -> bool:
 
 def _named_turns(text: str) -> dict[str, str]:
     """The turns that `text` points at, each with the history key given there; a note without one has the last."""
-    found = {f"t{number}": key for key, number in _POINTER.findall(text)}
+    keys = {f"t{number}": key for key, number in _POINTER.findall(text)}
     key = ""
     for own, turns in _NOTE.findall(text):
         key = own or key
         for first, last in _RANGE.findall(turns):
-            found.update({f"t{number}": key for number in range(int(first), int(last or first) + 1)})
-    return found
+            keys.update({f"t{number}": key for number in range(int(first), int(last or first) + 1)})
+    return keys

@@ -66,13 +66,13 @@ class Labels(BaseModel):
 
 @dataclass(frozen=True)
 class Labelled:
-    """What was found: one truth value per label, in order."""
+    """What stands: one truth value per label, in order."""
 
     failed: tuple[bool, ...]
     constraints: tuple[bool, ...]
     answers: tuple[bool, ...]
     lost: tuple[str, ...]
-    """What was not found."""
+    """What does not."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,7 @@ def read_labels(places: Sequence[Path]) -> dict[str, Labels]:
         TranscriptError: a file is not a label file; the text names the file and the field.
     """
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
-    found = [_labels(path) for path in paths]
-    return {labels.transcript: labels for labels in found}
+    return {labels.transcript: labels for labels in map(_labels, paths)}
 
 
 def _labels(path: Path) -> Labels:
@@ -144,10 +143,12 @@ def measure_labels(labels: Labels, result: Sequence[Message]) -> Labelled:
     failed = tuple(stands(f.tried, f.outcome) for f in labels.failed)
     constraints = tuple(map(stands, labels.constraints))
     answers = tuple(stands(*q.answers) for q in labels.questions)
-    told = [
+    names = [
         *(f.what or f.outcome for f in labels.failed),
         *labels.constraints,
         *(q.question for q in labels.questions),
     ]
-    found = (*failed, *constraints, *answers)
-    return Labelled(failed, constraints, answers, tuple(t for t, kept in zip(told, found, strict=True) if not kept))
+    standing = (*failed, *constraints, *answers)
+    return Labelled(
+        failed, constraints, answers, tuple(name for name, stands in zip(names, standing, strict=True) if not stands)
+    )

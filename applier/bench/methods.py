@@ -149,10 +149,10 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
 
 def _yours(module: str, function: str) -> Method:
     try:
-        found: Method = getattr(importlib.import_module(module), function)
+        method: Method = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"method {module}:{function}: {error}") from error
-    return found
+    return method
 
 
 def compact_by(

@@ -138,8 +138,8 @@ def measure_presets(
 
 def preset_totals(rows: Iterable[PresetRun]) -> list[PresetTotal]:
     """By window, then by cost at the general read price."""
-    found: dict[tuple[int, str], list[PresetRun]] = {}
+    groups: dict[tuple[int, str], list[PresetRun]] = {}
     for row in rows:
-        found.setdefault((row.window_tokens, row.preset), []).append(row)
-    made = [PresetTotal(preset, window, tuple(of_one)) for (window, preset), of_one in found.items()]
+        groups.setdefault((row.window_tokens, row.preset), []).append(row)
+    made = [PresetTotal(preset, window, tuple(of_one)) for (window, preset), of_one in groups.items()]
     return sorted(made, key=lambda total: (total.window_tokens, total.costs))

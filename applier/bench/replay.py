@@ -191,7 +191,7 @@ class _Watch:
         self._fixed = counter.request((), system)
         self._before: list[Any] = []
         self._counted: list[int] = []
-        self._said = 0
+        self._events = 0
         self._known: dict[int, tuple[object, int]] = {}
         self._history_tokens, self._history_length = 0, 0
 
@@ -213,10 +213,10 @@ class _Watch:
             unanswered_tokens=self._fixed + sum(counted[-2 if _answers_a_call(sent) else -1 :]),
             level=state.level,
             violations=tuple(self._broken(history, sent)),
-            events=tuple(events[self._said :]),
+            events=tuple(events[self._events :]),
             sent=sent,
         )
-        self._before, self._counted, self._said = sent, counted, len(events)
+        self._before, self._counted, self._events = sent, counted, len(events)
         return made
 
     def _tokens(self, message: object) -> int:

@@ -38,14 +38,14 @@ _EDGE = re.compile(r"\w")
 
 def specifics(text: str) -> list[str]:
     """The distinct specifics of `text` in order of first appearance."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for match in _CANDIDATE.finditer(_NOISE.sub("  ", text)):
         word = match.group().rstrip(_TRAILING)
         if match["url"] or (_is_path(word) if match["path"] else _is_specific(word)):
-            found[word] = None
+            distinct[word] = None
         elif match["word"]:
-            found.update(dict.fromkeys(part for part in re.split(r"[^\w.]+", word) if _is_specific(part)))
-    return list(found)
+            distinct.update(dict.fromkeys(part for part in re.split(r"[^\w.]+", word) if _is_specific(part)))
+    return list(distinct)
 
 
 def _is_path(text: str) -> bool:

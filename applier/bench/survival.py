@@ -32,21 +32,30 @@ _FAILED = re.compile(
     r"(?i)\bexit(?:ed with)? (?:code|status) [1-9]|^Traceback |^(?:--- )?FAIL\b|\(fail\)|user doesn't want to proceed",
     re.MULTILINE,
 )
+"""A result that failed though nothing marks it: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0`` or ``failed
+before`` inside a line."""
 _TELLING = re.compile(
     r"(?i)error|fail|exception|not found|no such|denied|reject|refus|undefined|cannot|can't|unable|unknown|panic"
     r"|invalid|expected|not exist|conflict|already|timeout"
 )
+"""A line that says what went wrong: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
 _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process exited with code \d+)\W*$")
+"""A line that says no more than that it failed: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
 _FOLDERS = re.compile(r"[~…]?\.{0,2}(?:/?[\w.@+-]+/)+|…?/(?=[\w.@+-])")
+"""The folders of a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
 _USER_SAID = re.compile(r"the user said:\s*(.+)", re.DOTALL)
+"""The user's own words in a result that reports a refusal: from there to its end."""
 _MACHINE = re.compile(
     r"<(system-reminder|command-[a-z]+|local-command-[a-z]+)>.*?</\1>|^\[Request interrupted[^\]]*\]", re.DOTALL
 )
+"""What a host writes into the user's message: ``<system-reminder>…</system-reminder>``; not other tags."""
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s)[^.!?\n]*)*[.!?]*")
+"""Up to a full stop with white space behind it: ``edit a.py first.`` is one sentence, not two."""
 _DEMAND = re.compile(
     r"(?i)\b(?:must|never|don'?t|do not|only|always|should|shouldn't|prefer|instead|avoid|make sure|need to|without"
     r"|no more|stop|let'?s|i want|we want|use|just|keep|remove|rather)\b"
 )
+"""A sentence that binds: ``never touch the schema``; not ``looks good``."""
 
 
 @dataclass(frozen=True)

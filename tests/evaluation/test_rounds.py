@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from applier.bench.__main__ import main
 from applier.bench.exam import Exam
 from applier.bench.rounds import AnsweredRounds, compact_in_rounds
 from applier.bench.speed import made_session
@@ -63,3 +64,12 @@ def test_a_made_up_session_is_valid_of_its_size_and_always_the_same(tokens):
     assert messages == made_session(tokens)
     assert tokens <= message_tokens(messages) < tokens + 6_000
     assert not list(check_messages(messages))
+
+
+def test_tables_of_rounds_and_presets_are_printed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "failing.json").write_bytes(FAILING.read_bytes())
+    main(["rounds", str(tmp_path), "--rounds", "2", "--probes", str(Path(__file__).with_name("exams"))])
+    assert "from scratch" in capsys.readouterr().out
+    main(["presets", str(tmp_path), "--preset", "off", "--window", "30000", "--processes", "1"])
+    assert "30,000" in capsys.readouterr().out

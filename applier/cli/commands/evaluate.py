@@ -122,16 +122,8 @@ def command(
         draw_recall(means, chart)
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
-        return
-    for row in rows if lost else ():
-        _print_lost(screen(), row)
-    if means:
-        _print(COLUMNS, means)
     else:
-        screen().print("no cut of these transcripts is long enough to measure")
-    labelled = [mean for mean in means if mean.kind == "labelled"]
-    if labelled:
-        _print(LABEL_COLUMNS, labelled)
+        _print_all(rows, means, lost=lost)
 
 
 COLUMNS = {
@@ -159,6 +151,18 @@ LABEL_COLUMNS = {
     "flag recall": "flag_recall",
 }
 """Likewise of what was labelled; the flags are the failures that the planner's evidence sees, whatever the method."""
+
+
+def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
+    for row in rows if lost else ():
+        _print_lost(screen(), row)
+    if not means:
+        screen().print("no cut of these transcripts is long enough to measure")
+        return
+    _print(COLUMNS, means)
+    labelled = [mean for mean in means if mean.kind == "labelled"]
+    if labelled:
+        _print(LABEL_COLUMNS, labelled)
 
 
 def _print(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:

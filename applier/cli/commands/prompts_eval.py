@@ -53,16 +53,16 @@ def command(
     first, second = _variants(folders, answers, model)
     cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path) if cut.kind == "cut"]
     with progress("planning", len(cuts)) as done:
-        found = compare_prompts(first, second, cuts, ratio, done)
+        comparison = compare_prompts(first, second, cuts, ratio, done)
     if as_json:
         print_json(
             {
-                "means": [asdict(mean) for mean in evaluation_means(found.rows)],
-                "differences": [asdict(difference) for difference in found.differences],
+                "means": [asdict(mean) for mean in evaluation_means(comparison.rows)],
+                "differences": [asdict(difference) for difference in comparison.differences],
             }
         )
     else:
-        _print(screen(), found)
+        _print(screen(), comparison)
 
 
 def _variants(
@@ -76,18 +76,18 @@ def _variants(
     return first, second
 
 
-def _print(console: Console, found: PromptComparison) -> None:
+def _print(console: Console, comparison: PromptComparison) -> None:
     table = plain_table("prompts", "cuts", "size", "plain", "context", "failed", "said", right=("cuts",))
-    for mean in evaluation_means(found.rows):
+    for mean in evaluation_means(comparison.rows):
         shares = (mean.size, mean.plain, mean.in_context, mean.failures_kept, mean.demands_kept)
         table.add_row(mean.method, str(mean.cuts), *(f"{share:.2f}" for share in shares))
     console.print(table)
-    for keeper in dict.fromkeys(difference.kept_by for difference in found.differences):
-        own = [difference for difference in found.differences if difference.kept_by == keeper]
+    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
+        own = [difference for difference in comparison.differences if difference.kept_by == keeper]
         console.print(clean(f"\nonly {keeper} kept:", "bold"))
         for difference in own:
-            console.print(clean(_said(difference)), soft_wrap=True)
+            console.print(clean(_line(difference)), soft_wrap=True)
 
 
-def _said(difference: Difference) -> str:
+def _line(difference: Difference) -> str:
     return f"  {difference.cut} {difference.turn_id}: {one_line(difference.what)}: {one_line(difference.line)}"
