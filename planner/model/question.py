@@ -41,6 +41,8 @@ BRIEF_OUTPUT_SHARE = 0.6
 """Of the output limit."""
 TOKENS_A_WORD, TOKENS_A_LINE = 3, 75
 """Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's)."""
+REFERENCE_TOKENS = 30
+"""What one line of reference takes, with the call's outcome."""
 EARLIER_SHARE = 0.15
 """Of the input of a later plan, what lines of earlier turns may take."""
 LATER_FLOOR_TOKENS = 6_000
@@ -170,7 +172,10 @@ def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
     text = f"The conversation has {len(everyone)} turns and {whole} tokens. What is left of it may have {stay} at most"
     least = min(stay, least_tokens(request))
     text += f". Of that, LIVE turns and what is kept of failures and of the user's demands anyway take {least}, the "
-    text += f"brief up to {sizes.brief}; about {max(0, stay - least - sizes.brief)} are left for what you choose."
+    free = max(0, stay - least - sizes.brief)
+    text += f"brief up to {sizes.brief}; about {free} are left for what you choose."
+    if free < REFERENCE_TOKENS * len(everyone):
+        text += " References to all turns would not fit: let `rest` be `drop 0`."
     if here < whole:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
         text += f" These cards are {scope.name}, {here} tokens of it; {part}."

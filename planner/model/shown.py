@@ -43,10 +43,10 @@ _GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
 _SIGNATURE = re.compile(
     r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
     r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S"
-    r"|\*\*\S.{0,80}\*\*\s*\S"
+    r"|\*\*\S.{0,80}\*\*\s*\S|(?:<{7}|={7}|>{7})(?: |$)"
 )
-"""Opens a signature or a heading: ``export async function run(``, ``## Setup``, ``**Risk** none``; not ``return type_of(x)``
-and not ``**Analysis:**``, which says nothing by itself."""
+"""Opens a signature or a heading, or a side of a merge conflict: ``export async function run(``, ``## Setup``,
+``**Risk** none``, ``<<<<<<< HEAD``; not ``return type_of(x)``, and not ``**Analysis:**``, which says nothing alone."""
 
 
 LATEST_TURNS = 10
