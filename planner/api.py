@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,6 +136,8 @@ def plan_analysis(
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
     """`plan_compaction` in a thread of its own; takes the same options, and asynchronous clients besides."""
+    import asyncio  # the core is synchronous: who plans in threads of their own need not load it
+
     names = ("planner", "model", "client", "prompts_dir")
     own = {name: options.pop(name) for name in names if name in options}
     asked = open_planner(own.get("planner", "auto"), own.get("model"), own.get("client"), own.get("prompts_dir"))

@@ -246,7 +246,7 @@ class _Selecting:
             turn, decision = evidence.turns[pick.turn_id], self.chosen[pick.turn_id]
             there = lines.get(pick.turn_id, set()) | excerpt_numbers(decision, len(turn.lines))
             new = {number for number in pick.numbers if number not in there}
-            cost: float = sum(line_tokens(evidence, counter, turn.lines[number - 1]) for number in new)
+            cost: float = sum(line_tokens(counter, turn.lines[number - 1]) for number in new)
             if new and decision.strategy == "drop" and pick.turn_id not in lines:
                 cost += self._head_tokens(turn)
             if cost > left:
@@ -268,7 +268,7 @@ class _Selecting:
         for turn_id, number in first_in_line(request.evidence):
             if self._may_fill(turn_id) and number not in self.pinned[turn_id]:
                 line = request.evidence.turns[turn_id].lines[number - 1]
-                share -= line_tokens(request.evidence, request.counter, line)
+                share -= line_tokens(request.counter, line)
                 if share < 0:
                     break
                 yield Pick(turn_id, (number,), float("inf"))

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import tiktoken
+from typing import TYPE_CHECKING, Any
 
 from planner.reading.estimate import estimate_tokens
 from planner.reading.families import model_family
 from planner.reading.media import image_size, source_data, visible_pages
 from planner.reading.messages import Block, Message, blocks, to_json
 from planner.reading.vocabulary import load_vocabulary
+
+if TYPE_CHECKING:
+    import tiktoken
 
 __all__ = ["TokenCounter", "count_tokens_exactly", "estimate_tokens", "family_scale", "load_vocabulary"]
 

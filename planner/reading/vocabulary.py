@@ -14,8 +14,10 @@ import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import tiktoken
+if TYPE_CHECKING:
+    import tiktoken
 
 __all__ = ["O200K_URL", "SPLIT", "load_vocabulary"]
 
@@ -42,6 +44,8 @@ SPLIT = "|".join(
 @lru_cache(maxsize=1)
 def load_vocabulary() -> tiktoken.Encoding | None:
     """o200k as this machine has it; None if it has not."""
+    import tiktoken
+
     for data in _candidates():
         if hashlib.sha256(data).hexdigest() == _O200K_SHA256:
             return tiktoken.Encoding("o200k_base", pat_str=SPLIT, mergeable_ranks=_ranks(data), special_tokens={})

@@ -58,7 +58,7 @@ class _Ground:
     def cost_of(self, line: Line) -> int:
         cost = self.costs.get(line)
         if cost is None:
-            cost = self.costs[line] = line_tokens(self.evidence, self.counter, line)
+            cost = self.costs[line] = line_tokens(self.counter, line)
         return cost
 
 
@@ -98,10 +98,10 @@ def rank_lines(
     return tuple(picks)
 
 
-def line_tokens(evidence: Evidence, counter: TokenCounter, line: Line) -> int:
-    """Raw tokens of `line` as a note shows it, with its line break and a mark: never less than it comes to."""
-    text = line.text if line.part in ("user", "assistant") else line.text.strip()
-    return counter.raw(evidence.shown(text) + "\n") + MARK_TOKENS
+def line_tokens(counter: TokenCounter, line: Line) -> int:
+    """Raw tokens of `line` with its line break and a mark: never less than it comes to in a note, which leaves out
+    indentation and the root of paths. Asked of the text as it was counted before, so that nothing is counted twice."""
+    return counter.raw(line.text + "\n") + MARK_TOKENS
 
 
 def _lay_ground(ground: _Ground) -> None:
