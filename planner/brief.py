@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.evidence import Evidence
-from planner.evidence.grounding import invented
+from planner.evidence.grounding import NameIndex, invented
 from planner.plan import Finding
 from planner.reading.tokens import TokenCounter
 
@@ -98,8 +98,9 @@ def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]
     sound: list[Statement] = []
     findings: list[Finding] = []
     words = _users_words(evidence)
+    whole = NameIndex([turn.text for turn in evidence.turns.values()])
     for statement in read_brief(text):
-        checked, problem = _grounded(statement, evidence)
+        checked, problem = _grounded(statement, evidence, whole)
         if checked is None:
             findings.append(Finding(code="invented_in_brief", problem=problem, repair="the statement is struck"))
             continue
@@ -112,7 +113,7 @@ def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]
     return brief_text(sound), tuple(findings)
 
 
-def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | None, str]:
+def _grounded(statement: Statement, evidence: Evidence, whole: NameIndex) -> tuple[Statement | None, str]:
     """`statement` citing turns that hold all it names; None if some name stands in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing: list[str] | None = None
@@ -128,9 +129,10 @@ def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | Non
         holder = next(
             (turn_id for turn_id in reversed(evidence.turns) if evidence.turns[turn_id].names.holds(name)), ""
         )
-        if not holder:
+        if holder:
+            added.append(holder)
+        elif invented(name, whole):
             return None, f"{name!r} stands in no turn: {_short(statement)}"
-        added.append(holder)
     turns = tuple(dict.fromkeys((*cited, *added)))[-MOST_CITED:]
     if turns == statement.turns:
         return statement, ""

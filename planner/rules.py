@@ -105,7 +105,8 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
         return ExtractedFact(type=kind, content=content, quote=quote, source=turn.turn.id, timestamp=now)
 
     for said in turn.statements_of(turn.constraint_lines):
-        yield fact("constraint", said.text.strip(), said.text.strip())
+        if said.source == "user":
+            yield fact("constraint", said.text.strip(), said.text.strip())
     for said in turn.statements_of(turn.failure_lines):
         yield fact("error", said.text.strip()[:FACT_CHARACTERS])
     for call in turn.calls:

@@ -34,6 +34,12 @@ _MEASURE = re.compile(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?")
 """A number with its unit: ``42ms``, ``3.5%``, ``2nd``; not ``v2``."""
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
+_RANGE = re.compile(r"(\d{1,9})[-–](\d{1,9})")
+"""``946-968``: a range of lines, whose ends are two numbers; not ``2026-11-21``."""
+_BLANK = re.compile(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
+"""What a writer leaves open in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
+PIECE_CHARACTERS = 4
+"""Of a name with something left open, pieces this long and longer must be held."""
 _SPLIT = re.compile(r"[:=,#@&?]+")
 _ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
 """``e.g``, ``i.e``: letters with dots."""
@@ -104,9 +110,27 @@ class NameIndex:
         plain = name.isalpha()
         return any(_stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens)
 
+    def holds_pieces(self, pieces: Sequence[str]) -> bool:
+        """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
+        first = next(iter(_COMPONENT.findall(pieces[0])), "").casefold()
+        tokens = (
+            token for key, listed in self._tokens.items() if key.startswith(first) or first in key for token in listed
+        )
+        return any(_in_order(pieces, token) for token in tokens)
+
     def has_word(self, word: str) -> bool:
         """True if `word` stands in the source, in capitals or not."""
         return word.casefold() in self._tokens
+
+
+def _in_order(pieces: Sequence[str], token: str) -> bool:
+    at = 0
+    for piece in pieces:
+        at = token.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
 
 
 def _stands(name: str, token: str) -> bool:
@@ -151,7 +175,8 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(plain):
         before = plain[max(0, match.start() - 24) : match.start()]
-        missing.update(dict.fromkeys(_missing(match.group(), before, source)))
+        token = match.group() + "*" * (plain[match.end() : match.end() + 1] in ("…", "{", "<"))
+        missing.update(dict.fromkeys(_missing(token, before, source)))
     return list(missing)
 
 
@@ -160,12 +185,23 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     name = token.rstrip(_TRAILING).lstrip("*=&+?")
     if not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
         return
+    if (ends := _RANGE.fullmatch(name)) is not None:
+        yield from (end for end in ends.groups() if not source.holds(end))
+        return
+    if _holds_open_name(token.rstrip(".,:;!?-"), source):
+        return
     parts = [part for part in _SPLIT.split(name) if part]
     if "://" in name or len(parts) < 2:
         yield name
         return
     for part in parts:
         yield from _missing(part, ":" if part.isdigit() else "", source)
+
+
+def _holds_open_name(name: str, source: NameIndex) -> bool:
+    """True for a name that leaves something open and whose pieces one name of the source holds."""
+    pieces = [piece for piece in _BLANK.split(name) if len(piece) >= PIECE_CHARACTERS]
+    return len(_BLANK.findall(name)) > 0 and bool(pieces) and source.holds_pieces(pieces)
 
 
 def _holds_measure(name: str, source: NameIndex) -> bool:
@@ -187,11 +223,17 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
     if _HYPHENATED.fullmatch(name):
         return _is_package(name, before, source)
     if "/" in name or "\\" in name or name[0] in "~$":
-        return not _is_prose("/", name)
+        return not _is_prose("/", name) and not _is_choice(name, source)
     inner = name.strip("_.@#:")
     if "." in inner or ":" in inner or "=" in inner:
         return not _ABBREVIATION.fullmatch(inner)
     return "_" in inner or bool(_HUMPS.search(inner))
+
+
+def _is_choice(name: str, source: NameIndex) -> bool:
+    """True for plain words of the source that prose joins: ``list/delete``; not ``bin/Sh``, ``a.py/b`` or ``/etc``."""
+    parts = name.split("/")
+    return all(part.isalpha() and part.islower() and source.has_word(part) for part in parts)
 
 
 def _is_count(name: str) -> bool:
