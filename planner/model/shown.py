@@ -46,128 +46,10 @@ _SIGNATURE = re.compile(
     r"|\*\*\S.{0,80}\*\*\s*\S|(?:<{7}|={7}|>{7})(?: |$)"
 )
 """Opens a signature or a heading, or a side of a merge conflict: ``export async function run(``, ``## Setup``,
-``**Risk** none``, ``<<<<<<< HEAD``; not ``return type_of(x)``, and not ``**Analysis:**``, which says nothing alone."""
-
-
-LATEST_TURNS = 10
-"""The newest turns are shown nearly whole: planners missed what the live work stands on more than anything older."""
-
-LIVE_LINES = 24
-"""Of a turn that stays whole in any case so many lines tell what it is about."""
-_TASK_LIST = re.compile(r"todo|update_?plan|task_?list", re.I)
-"""Names of tools that keep a list of tasks, the newest of which says what is left: ``TodoWrite``, ``update_plan``."""
-
-
-class _Rank(IntEnum):
-    """Classes of lines, the foremost first."""
-
-    USER = 0
-    AGENT = 1
-    LATEST = 2
-    OUTCOME = 3
-    CHANGE = 4
-    DETAIL = 5
-    USED = 6
-    REST = 7
-
-
-SHARES = {
-    _Rank.USER: 0.3,
-    _Rank.AGENT: 0.58,
-    _Rank.LATEST: 0.72,
-    _Rank.OUTCOME: 0.82,
-    _Rank.CHANGE: 0.89,
-    _Rank.DETAIL: 0.91,
-    _Rank.USED: 0.99,
-    _Rank.REST: 1.0,
-}
-"""How much of the budget may be spent when each class is through: one wall of text cannot hide all behind it."""
-
-
-@dataclass
-class _Choice:
-    """What has been chosen so far, and what it cost in raw tokens."""
-
-    counter: TokenCounter
-    most_per_turn: int
-    in_headers: Mapping[str, frozenset[int]]
-    spent: float = 0
-    spent_by_turn: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    shown: dict[str, set[int]] = field(default_factory=dict)
-    results: set[str] = field(default_factory=set)
-    """Texts of result lines that are shown somewhere."""
-
-    def take(self, turn_id: str, line: Line, limit: float) -> bool:
-        """Show `line` if it fits; True if it is shown now."""
-        shown = self.shown.setdefault(turn_id, set())
-        if line.number in shown or line.number in self.in_headers.get(turn_id, ()) or self.repeats(line):
-            return True
-        cost = self.counter.raw(line.text) + NUMBER_TOKENS
-        if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
-            return False
-        shown.add(line.number)
-        self.spent += cost
-        self.spent_by_turn[turn_id] += cost
-        if line.part == "result":
-            self.results.add(line.text.strip())
-        return True
-
-    def repeats(self, line: Line) -> bool:
-        """True for a line of a result that says what another card shows."""
-        text = line.text.strip()
-        return line.part == "result" and len(text) >= REPEAT_CHARACTERS and text in self.results
-
-
-def choose_lines(
-    turns: Sequence[TurnEvidence],
-    relevance: Relevance,
-    counter: TokenCounter,
-    limit: int,
-    most_per_turn: int,
-    in_headers: Mapping[str, frozenset[int]],
-) -> Mapping[str, tuple[Line, ...]]:
-    """The lines to show of each of `turns`, in order, by turn id; together at most `limit` raw tokens.
-
-    No turn shows more than `most_per_turn` of them. Lines of a turn that its card's header repeats (`in_headers`) are
-    left out.
-    """
-    choice = _Choice(counter, most_per_turn, in_headers)
-    ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
-    for (turn, ranks), call in ((one, call) for one in ranked for call in one[0].calls):
-        if _TASK_LIST.search(call.name):
-            ranks.update((line.number, _Rank.AGENT) for line in turn.lines_of(call.block) if line.text.strip())
-            break
-    for rank in (_Rank.USER, _Rank.AGENT, _Rank.LATEST, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
-        if rank == _Rank.LATEST:
-            _take_rounds(choice, [(turn, _latest(turn)) for turn, _ in ranked[:LATEST_TURNS]], limit * SHARES[rank])
-            continue
-        take = _take_rounds if rank in (_Rank.OUTCOME, _Rank.CHANGE) else _take_turns
-        take(choice, [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked], limit * SHARES[rank])
-    for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
-        _take_best(choice, candidates(turns, relevance, counter), relevance.weights, limit * SHARES[rank])
-    return {t.turn.id: tuple(line for line in t.lines if line.number in choice.shown.get(t.turn.id, ())) for t in turns}
-
-
-_Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
-
-
-def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
-    """Lines of one class, the most telling first.
-
-    What shows failures, and from both ends inwards; of changes what they define, and from the top.
-    """
-    lines = [turn.lines[number - 1] for number in sorted(ranks) if ranks[number] == rank]
-    if rank == _Rank.CHANGE:
-        return sorted(lines, key=lambda line: not _SIGNATURE.match(line.text))
-    first = [line for line in lines if rank == _Rank.OUTCOME and line.number in turn.obligations]
-    return first + _from_ends([line for line in lines if line not in first])
-
-
-def _latest(turn: TurnEvidence) -> Sequence[Line]:
-    """What there is to show of a turn, from both ends inwards; of an edit the new text first."""
-    changed = [turn.lines[number - 1] for number in _changes(turn)]
-    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines and line not in changed]
-    shown = [line for line in (*changed, *_from_ends(rest)) if line.text.strip()]
+``**Risk** none``, ``    changed = dict.fromkeys(_changes(turn))
+    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines | changed.keys()]
+    lines = (*(turn.lines[number - 1] for number in changed), *_from_ends(rest))
+    shown = [line for line in lines if line.text.strip()]
     return shown[:LIVE_LINES] if turn.turn.live else shown
 
 
@@ -181,10 +63,12 @@ def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
 
 def _take_rounds(choice: _Choice, queue: _Queue, limit: float) -> None:
     """One line a turn in each round: no turn is left without its outcome for another's length."""
-    for place in range(max((len(lines) for _, lines in queue), default=0)):
+    place = 0
+    while queue and choice.spent < limit:
+        queue = [(turn, lines) for turn, lines in queue if place < len(lines)]
         for turn, lines in queue:
-            if place < len(lines):
-                choice.take(turn.turn.id, lines[place], limit)
+            choice.take(turn.turn.id, lines[place], limit)
+        place += 1
 
 
 def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:

@@ -403,5 +403,5 @@ def test_the_answers_schema_is_what_the_api_takes():
         propose(server)
     schema = server.requests[0].body["output_config"]["format"]["schema"]
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == {"brief", "turns", "rest", "facts"}
+    assert schema["required"] == list(schema["properties"]) == ["brief", "turns", "rest", "facts"]
     json.dumps(schema)
