@@ -24,9 +24,14 @@ from planner.brief import brief_text, check_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.evidence import Evidence
 from planner.model.answer import Answer, Reading, Scope, answer_in, read_answer
-from planner.model.client import Endpoint
+from planner.model.client import (
+    Endpoint,
+    is_refusal,
+    response_text,
+    response_usage,
+    unavailable,
+)
 from planner.model.prompts import Prompts, safe_text
-from planner.model.responses import is_refusal, response_text, response_usage, unavailable
 from planner.plan import Usage
 
 __all__ = ["Conversation", "Deadline", "Outcome", "ask_all", "ask_structured", "in_time", "reading_notes"]
@@ -303,6 +308,7 @@ def _request(
     import anthropic
 
     schema = anthropic.transform_schema(shape)
+    schema["required"] = list(schema["properties"])  # what has a default is still asked for
     return {
         "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
         "messages": [asked],

@@ -66,9 +66,8 @@ class ModelPlanner:
         if why_not:
             error = PlannerUnavailable(why_not)
             return Outcome(None, Usage(), notes=(f"not asked behind the agent's prefix: {why_not}",), error=error)
-        return ask_behind_prefix(
-            request, agent, prompts, self.client or agent.client, self.loop, deadline.share(PREFIX_SHARE)
-        )
+        client, share = self.client or agent.client, deadline.share(PREFIX_SHARE)
+        return ask_behind_prefix(request, agent, prompts, client, self.loop, share)
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, request: PlanRequest, deadline: Deadline

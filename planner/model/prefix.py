@@ -16,10 +16,16 @@ from planner.evidence import TurnEvidence
 from planner.model.answer import Scope, answer_in, read_answer
 from planner.model.asking import Deadline, Outcome, in_time, reading_notes
 from planner.model.cards import turn_head
-from planner.model.client import for_planning, keys_of
+from planner.model.client import (
+    for_planning,
+    is_refusal,
+    keys_of,
+    response_text,
+    response_usage,
+    unavailable,
+)
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.model.question import Sizes, earlier_plan, turn_index
-from planner.model.responses import is_refusal, response_text, response_usage, unavailable
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family

@@ -14,8 +14,9 @@ from math import ceil
 
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
-from planner.model.answer import BEST_SCORE, Scope
+from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_head
+from planner.model.entries import BEST_SCORE
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan, TurnDecision
 from planner.proposal import PlanRequest

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
@@ -48,12 +49,16 @@ _SIGNATURE = re.compile(
 """Opens a signature or a heading, or a side of a merge conflict: ``export async function run(``, ``## Setup``,
 ``**Risk** none``, ``<<<<<<< HEAD``; not ``return type_of(x)``, and not ``**Analysis:**``, which says nothing alone."""
 
-
-LATEST_TURNS = 10
-"""The newest turns are shown nearly whole: planners missed what the live work stands on more than anything older."""
-
+_LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
+"""A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
+HOST_DEMANDS = 16
+"""Of a template that a host expanded so many such lines are shown; the rest of it says how, not what."""
+LATEST_TURNS, LATEST_SHARE = 10, 0.25
+"""So many of the newest turns are shown nearly whole, within this share of the budget: planners missed what the live
+work stands on more than anything older."""
 LIVE_LINES = 24
 """Of a turn that stays whole in any case so many lines tell what it is about."""
+
 _TASK_LIST = re.compile(r"todo|update_?plan|task_?list", re.I)
 """Names of tools that keep a list of tasks, the newest of which says what is left: ``TodoWrite``, ``update_plan``."""
 
@@ -72,8 +77,8 @@ class _Rank(IntEnum):
 
 
 SHARES = {
-    _Rank.USER: 0.3,
-    _Rank.AGENT: 0.58,
+    _Rank.USER: 0.35,
+    _Rank.AGENT: 0.62,
     _Rank.LATEST: 0.72,
     _Rank.OUTCOME: 0.82,
     _Rank.CHANGE: 0.89,
@@ -98,7 +103,7 @@ class _Choice:
     """Texts of result lines that are shown somewhere."""
 
     def take(self, turn_id: str, line: Line, limit: float) -> bool:
-        """Show `line` if it fits; True if it is shown now."""
+        """Show `line` if it fits; True if it stands on a card now, be it another's."""
         shown = self.shown.setdefault(turn_id, set())
         if line.number in shown or line.number in self.in_headers.get(turn_id, ()) or self.repeats(line):
             return True
@@ -133,22 +138,35 @@ def choose_lines(
     """
     choice = _Choice(counter, most_per_turn, in_headers)
     ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
-    for (turn, ranks), call in ((one, call) for one in ranked for call in one[0].calls):
-        if _TASK_LIST.search(call.name):
-            ranks.update((line.number, _Rank.AGENT) for line in turn.lines_of(call.block) if line.text.strip())
-            break
+    _rank_task_list(ranked)
     for rank in (_Rank.USER, _Rank.AGENT, _Rank.LATEST, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
-        if rank == _Rank.LATEST:
-            _take_rounds(choice, [(turn, _latest(turn)) for turn, _ in ranked[:LATEST_TURNS]], limit * SHARES[rank])
-            continue
-        take = _take_rounds if rank in (_Rank.OUTCOME, _Rank.CHANGE) else _take_turns
-        take(choice, [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked], limit * SHARES[rank])
+        take = _take_turns if rank in (_Rank.USER, _Rank.AGENT, _Rank.DETAIL) else _take_rounds
+        most = min(limit * SHARES[rank], choice.spent + limit * LATEST_SHARE if rank == _Rank.LATEST else limit)
+        take(choice, _queue(ranked, rank), most)
     for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
         _take_best(choice, candidates(turns, relevance, counter), relevance.weights, limit * SHARES[rank])
     return {t.turn.id: tuple(line for line in t.lines if line.number in choice.shown.get(t.turn.id, ())) for t in turns}
 
 
+_Ranked = Sequence[tuple[TurnEvidence, dict[int, _Rank]]]
+"""The newest turn first, each with the classes of its lines."""
 _Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
+
+
+def _rank_task_list(ranked: _Ranked) -> None:
+    """Show the newest list of tasks with the agent's own words: it says what is left."""
+    lists = ((turn, ranks, call) for turn, ranks in ranked for call in turn.calls if _TASK_LIST.search(call.name))
+    newest = next(lists, None)
+    if newest is not None:
+        turn, ranks, call = newest
+        ranks |= {line.number: _Rank.AGENT for line in turn.lines_of(call.block) if line.text.strip()}
+
+
+def _queue(ranked: _Ranked, rank: _Rank) -> _Queue:
+    """The lines of one class of each turn."""
+    if rank == _Rank.LATEST:
+        return [(turn, _latest(turn)) for turn, _ in ranked[:LATEST_TURNS]]
+    return [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked]
 
 
 def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
@@ -159,15 +177,17 @@ def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Seq
     lines = [turn.lines[number - 1] for number in sorted(ranks) if ranks[number] == rank]
     if rank == _Rank.CHANGE:
         return sorted(lines, key=lambda line: not _SIGNATURE.match(line.text))
-    first = [line for line in lines if rank == _Rank.OUTCOME and line.number in turn.obligations]
-    return first + _from_ends([line for line in lines if line not in first])
+    first = turn.obligations if rank == _Rank.OUTCOME else frozenset()
+    rest = _from_ends([line for line in lines if line.number not in first])
+    return [line for line in lines if line.number in first] + rest
 
 
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
     """What there is to show of a turn, from both ends inwards; of an edit the new text first."""
-    changed = [turn.lines[number - 1] for number in _changes(turn)]
-    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines and line not in changed]
-    shown = [line for line in (*changed, *_from_ends(rest)) if line.text.strip()]
+    changed = dict.fromkeys(_changes(turn))
+    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines | changed.keys()]
+    lines = (*(turn.lines[number - 1] for number in changed), *_from_ends(rest))
+    shown = [line for line in lines if line.text.strip()]
     return shown[:LIVE_LINES] if turn.turn.live else shown
 
 
@@ -181,22 +201,25 @@ def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
 
 def _take_rounds(choice: _Choice, queue: _Queue, limit: float) -> None:
     """One line a turn in each round: no turn is left without its outcome for another's length."""
-    for place in range(max((len(lines) for _, lines in queue), default=0)):
+    place = 0
+    while queue and choice.spent < limit:
+        queue = [(turn, lines) for turn, lines in queue if place < len(lines)]
         for turn, lines in queue:
-            if place < len(lines):
-                choice.take(turn.turn.id, lines[place], limit)
+            choice.take(turn.turn.id, lines[place], limit)
+        place += 1
 
 
 def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
     """The class of each line that has one before its relevance is asked; what a host always writes has none."""
+    demands = frozenset(islice(_demands(turn), HOST_DEMANDS))
     classes = (
-        (_Rank.OUTCOME, turn.obligations | frozenset(_outcomes(turn))),
+        (_Rank.OUTCOME, turn.obligations | demands | frozenset(_outcomes(turn))),
         (_Rank.CHANGE, frozenset(_changes(turn))),
         (_Rank.DETAIL, frozenset(turn.failure_lines) | frozenset(_details(turn))),
     )
     ranks: dict[int, _Rank] = {}
     for line in turn.lines:
-        if not line.text.strip() or line.number in turn.boilerplate_lines:
+        if not line.text.strip() or line.number in turn.boilerplate_lines - demands:
             continue
         if line.source == "user":
             ranks[line.number] = _Rank.USER
@@ -207,6 +230,11 @@ def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
             if rank is not None:
                 ranks[line.number] = rank
     return ranks
+
+
+def _demands(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines of a host's text in the user's message that say loudly what must be: a command's rules."""
+    return (line.number for line in turn.lines if line.part == "user" and _LOUD.search(line.text))
 
 
 def _outcomes(turn: TurnEvidence) -> Iterator[int]:

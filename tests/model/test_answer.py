@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.answer import Answer, Scope, answer_in, read_answer, read_entry
+from planner.model.answer import Answer, Scope, answer_in, read_answer
+from planner.model.entries import read_entry
 from tests.model.sample import SAMPLE, plan_request
 from tests.strategies import histories, texts
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.answer import FactEntry, TurnEntry, read_entry, read_fact
+from planner.model.entries import FactEntry, TurnEntry, read_entry, read_fact
 
 TURN = st.integers(1, 9_999)
 RANGES = st.lists(st.tuples(st.integers(1, 999), st.integers(1, 999)), max_size=4).map(tuple)

@@ -285,7 +285,7 @@ def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
     request = plan_request(large_history(), piece_tokens=3_000)
     with Loopback([whole_answer], enforce=True) as server:
         proposal = propose(server, request)
-    assert len(server.requests) == 2
+    assert len(server.requests) >= 2
     planned = [turn.id for turn in request.history.turns if not turn.live]
     assert list(proposal.turns) == [turn.id for turn in request.history.turns]
     assert all(proposal.turns[t].score == int(t[1:]) % 10 / 9 for t in planned)
@@ -403,5 +403,5 @@ def test_the_answers_schema_is_what_the_api_takes():
         propose(server)
     schema = server.requests[0].body["output_config"]["format"]["schema"]
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == {"brief", "turns", "rest", "facts"}
+    assert schema["required"] == list(schema["properties"]) == ["brief", "turns", "rest", "facts"]
     json.dumps(schema)

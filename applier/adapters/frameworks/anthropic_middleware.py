@@ -38,7 +38,7 @@ class CompactionMiddleware(anthropic.Middleware):
     """
 
     for_agents_only = True
-    """Read by `planner.model.clients`: a planner's own request must not wait for the session that waits for it."""
+    """Read by `planner.model.client`: a planner's own request must not wait for the session that waits for it."""
 
     def __init__(self, session: Session | Callable[[Mapping[str, Any]], Session | None]) -> None:
         """One `session`, or a function that names the session of a request body (None: leave it alone).
