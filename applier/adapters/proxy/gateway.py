@@ -96,9 +96,7 @@ class Gateway:
         if session is None:
             return Passage(wire, raw)
         before = session.state.compactions
-        session.set_request(
-            system=body.get("system"), tools=body.get("tools"), max_output_tokens=body.get("max_tokens")
-        )
+        session.set_request(**wire.request(body, headers))
         prepared = session.prepare(messages)
         state = session.state
         self.metrics.add("compactions", amount=state.compactions - before)
