@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from applier.adapters.transcripts.openai_chat import from_openai, to_openai
 
-__all__ = ["CHAT", "MESSAGES", "Format"]
+__all__ = ["CHAT", "MESSAGES", "Wire"]
 
 Body = dict[str, Any]
 
 
-class Format(Protocol):
+class Wire(Protocol):
     """One API."""
 
     def messages(self, body: Body) -> list[Any] | None:
@@ -97,5 +97,5 @@ def _instructions(messages: Sequence[Any]) -> int:
     return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
 
 
-MESSAGES: Format = _Messages()
-CHAT: Format = _Chat()
+MESSAGES: Wire = _Messages()
+CHAT: Wire = _Chat()
