@@ -18,6 +18,7 @@ from statistics import quantiles
 from typing import Any
 
 import click
+import httpx
 
 from applier.testing import MessagesServer
 
@@ -53,8 +54,6 @@ def running_proxy(upstream: str, window_tokens: int) -> Iterator[tuple[str, int]
 
 def first_bytes(url: str, tokens: int, requests: int) -> list[float]:
     """Seconds to the first byte of each streamed answer in a growing conversation of so many tokens."""
-    import httpx
-
     rounds = tokens // _TOKENS_PER_ROUND
     whole, seconds = conversation("load", rounds + requests), []
     with httpx.Client(timeout=120) as client:
@@ -72,7 +71,6 @@ def first_bytes(url: str, tokens: int, requests: int) -> list[float]:
 
 def _talk_at_once(url: str, conversations: int, rounds: int) -> None:
     """So many conversations at once, each sent anew after every round."""
-    import httpx
 
     def talk(number: int) -> None:
         whole = conversation(f"talk{number}", rounds)

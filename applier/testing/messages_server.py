@@ -197,6 +197,7 @@ class _Server(ThreadingHTTPServer):
 def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # an event goes out when it is written
 
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing."""
