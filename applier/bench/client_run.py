@@ -64,13 +64,14 @@ class _Developer:
 
     def _call(self, n: int, step: int) -> dict[str, object]:
         path = str(self.folder / f"module_{n}.py")
-        check = f"python3 -c 'import module_{n} as m; r = m.handle_{n}(range(2000)); assert r[-1] == {n + 20}, r'"
+        largest = 2 * (n + 9) if n % 5 else 0  # every fifth test fails at first
+        check = f"python3 -c 'import module_{n} as m; r = m.handle_{n}(range(2000)); assert r[-1] == {largest}, r'"
         return (
             use("Write", file_path=path, content=_MODULE.format(n=n, limit=n + 10)),
             use("Read", file_path=path),
             use("Bash", command=check, description="Test the module"),
-            use("Edit", file_path=path, old_string=f"LIMIT_{n} = {n + 10}", new_string=f"LIMIT_{n} = {n // 2 + 11}"),
-            use("Bash", command=check.replace(f"== {n + 20}", "> 0"), description="Test it again"),
+            use("Edit", file_path=path, old_string=f"LIMIT_{n} = {n + 10}", new_string=f"LIMIT_{n} = {n + 11}"),
+            use("Bash", command=check.replace(f"== {largest}", "> 0"), description="Test it again"),
             use("Bash", command="for i in $(seq 60); do echo \"$i $(ls | wc -l) modules, "
                 f"case $i of module {n} ok\"; done", description="Look around"),
         )[step]  # fmt: skip

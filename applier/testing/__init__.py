@@ -14,11 +14,11 @@ Rule 0 is everything else a body must be.
 Shares no code with the planner, so that it can judge what the planner makes.
 """
 
-from applier.testing.answers import Answer, Failure, overloaded, rate_limited, say, use
+from applier.testing.api_request import Request, Violation
 from applier.testing.judge import judge
+from applier.testing.messages_server import Exchange, MessagesServer
 from applier.testing.prompt_cache import CACHE_READ_PRICES, Bill, PromptCache, Usage
-from applier.testing.request import Request, Violation
-from applier.testing.server import Exchange, MessagesServer
+from applier.testing.script import Answer, Failure, overloaded, rate_limited, say, use
 
 __all__ = [
     "CACHE_READ_PRICES",

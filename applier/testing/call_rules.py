@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from applier.testing.request import Request, Violation, blocks_of
+from applier.testing.api_request import Request, Violation, blocks_of
 
 __all__ = ["CALL_RULES"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from applier.testing.api_request import Request, Violation
 from applier.testing.call_rules import CALL_RULES
 from applier.testing.prompt_cache import request_tokens
-from applier.testing.request import Request, Violation
 from applier.testing.shape_rules import SHAPE_RULES
 from applier.testing.thinking_rules import THINKING_RULES, IssuedThinking, without_unbound_thinking
 

@@ -9,7 +9,7 @@ import re
 
 import imagesize  # type: ignore[import-untyped]
 
-from applier.testing.request import Block
+from applier.testing.api_request import Block
 
 __all__ = ["image_pixels", "pdf_pages"]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from applier.testing.api_request import Block, Digest, Request, add_block, canonical
 from applier.testing.pictures import image_pixels
-from applier.testing.request import Block, Digest, Request, add_block, canonical
 
 __all__ = ["CACHE_READ_PRICES", "Bill", "PromptCache", "Usage", "request_tokens"]
 

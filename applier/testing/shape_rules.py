@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from applier.testing.api_request import THINKING_TYPES, Block, Request, Violation, blocks_of
 from applier.testing.pictures import image_pixels, pdf_pages
-from applier.testing.request import THINKING_TYPES, Block, Request, Violation, blocks_of
 
 __all__ = ["MAX_BODY_BYTES", "SHAPE_RULES"]
 

@@ -9,7 +9,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 
-from applier.testing.request import THINKING_TYPES, Block, Request, Violation, add_block, blocks_of, canonical
+from applier.testing.api_request import THINKING_TYPES, Block, Request, Violation, add_block, blocks_of, canonical
 
 __all__ = ["THINKING_RULES", "IssuedThinking", "sealed", "without_unbound_thinking"]
 

@@ -95,18 +95,39 @@ class Script:
         return Answer(self.moves(self.number) if self.number % self.rounds else [say(f"Done after {self.number}.")])
 
 
-def work(send: Callable[..., Any], tools: Tools, turns: int, *, reminders: bool = False, **request: Any) -> list[Any]:
-    """Give the agent `turns` tasks and let it work; the whole conversation, which only ever grew."""
+def work(
+    send: Callable[..., Any],
+    tools: Tools,
+    turns: int,
+    *,
+    reminders: bool = False,
+    marks: bool = False,
+    **request: Any,
+) -> list[Any]:
+    """Give the agent `turns` tasks and let it work; the whole conversation, which only ever grew.
+
+    With `reminders` a system message stands behind each task, with `marks` a cache mark on the newest message alone.
+    """
     messages: list[Any] = []
     for turn in range(turns):
         messages.append({"role": "user", "content": f"Task {turn}: never delete rows; check module {turn} again."})
         if reminders:
             messages.append({"role": "system", "content": f"Task {turn} has the tools bash and look."})
         while True:
-            response = send(messages=messages, system=SYSTEM, tools=TOOLS, **request)
+            sent = with_mark(messages) if marks else messages
+            response = send(messages=sent, system=SYSTEM, tools=TOOLS, **request)
             messages.append({"role": "assistant", "content": response.content})
             calls = [block for block in response.content if block.type == "tool_use"]
             if not calls:
                 break
             messages.append({"role": "user", "content": [tools.answer(call) for call in calls]})
     return messages
+
+
+def with_mark(messages: list[Any]) -> list[Any]:
+    """`messages` with a cache mark on the last block, as clients send them: each time on another message."""
+    *before, last = messages
+    content = last["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    marked = [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
+    return [*before, {**last, "content": marked}]

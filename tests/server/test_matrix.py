@@ -25,6 +25,7 @@ CASES = {
     "parallel calls": (parallel_calls, {"model": NEWEST, "thinking": ADAPTIVE}),
     "images": (screenshots, {"model": NEWEST, "thinking": ADAPTIVE}),
     "server tools": (server_tools, {"model": NEWEST, "thinking": ADAPTIVE}),
+    "a cache mark that moves": (one_call, {"model": NEWEST, "thinking": ADAPTIVE, "marks": True}),
     "automatic cache marks": (one_call, {"model": NEWEST, "extra_body": MARKED}),
 }
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from applier.adapters.proxy.answers import AnswerReader
 from applier.adapters.proxy.conversations import Conversations, client_name, client_scope
-from applier.adapters.proxy.formats import Format
 from applier.adapters.proxy.metrics import Metrics
+from applier.adapters.proxy.usage_reader import UsageReader
+from applier.adapters.proxy.wires import Wire
 from applier.session import Session
 
 __all__ = ["Gateway", "Passage"]
@@ -35,16 +35,16 @@ class Refused:
 class Passage:
     """A request, the session it belongs to (None: it passes as it came), and its body for the provider."""
 
-    wire: Format
+    wire: Wire
     raw: bytes
     body: dict[str, Any] | None = None
     session: Session | None = None
     messages: list[Any] | None = None
     """The conversation as the client sent it, as Anthropic messages."""
 
-    def reader(self, content_type: str) -> AnswerReader:
+    def reader(self, content_type: str) -> UsageReader:
         """For the answer."""
-        return AnswerReader(self.wire, is_stream="event-stream" in content_type)
+        return UsageReader(self.wire, is_stream="event-stream" in content_type)
 
 
 class Gateway:
@@ -54,7 +54,7 @@ class Gateway:
         """Takes over both."""
         self.conversations, self.metrics = conversations, metrics
 
-    def prepare(self, wire: Format, raw: bytes, headers: Mapping[str, str]) -> Passage:
+    def prepare(self, wire: Wire, raw: bytes, headers: Mapping[str, str]) -> Passage:
         """What is to go out for the body `raw`."""
         try:
             passage = self._prepared(wire, raw, headers)
@@ -86,7 +86,7 @@ class Gateway:
             except Exception:  # noqa: BLE001 - the same boundary
                 self.metrics.add("requests", 'kind="failed"')
 
-    def _prepared(self, wire: Format, raw: bytes, headers: Mapping[str, str]) -> Passage:
+    def _prepared(self, wire: Wire, raw: bytes, headers: Mapping[str, str]) -> Passage:
         body = json.loads(raw)
         messages = wire.messages(body) if isinstance(body, dict) else None
         if not messages:
@@ -96,9 +96,7 @@ class Gateway:
         if session is None:
             return Passage(wire, raw)
         before = session.state.compactions
-        session.set_request(
-            system=body.get("system"), tools=body.get("tools"), max_output_tokens=body.get("max_tokens")
-        )
+        session.set_request(**wire.request(body, headers))
         prepared = session.prepare(messages)
         state = session.state
         self.metrics.add("compactions", amount=state.compactions - before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
@@ -37,6 +38,7 @@ def command(ctx: click.Context, /, client: tuple[str, ...], **options: Any) -> N
     source = click.get_current_context().get_parameter_source("upstream")
     if source is not None and source.name == "DEFAULT" and os.environ.get("ANTHROPIC_BASE_URL"):
         options["upstream"] = os.environ["ANTHROPIC_BASE_URL"]
+    logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     name = f"wrap-{secrets.token_hex(4)}"
     with open_proxy(**options) as proxy:
         code = _run(client, _environment(proxy, name))

@@ -18,9 +18,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from applier.adapters.proxy.conversations import NAME_HEADER
-from applier.adapters.proxy.formats import CHAT, MESSAGES, Format
 from applier.adapters.proxy.gateway import Gateway, Passage
 from applier.adapters.proxy.guard import TOKEN_HEADER, Guard, refusal
+from applier.adapters.proxy.wires import CHAT, MESSAGES, Wire
 
 __all__ = ["MAX_BODY_BYTES", "Upstreams", "proxy_app"]
 
@@ -106,7 +106,7 @@ class _Proxy:
         count = len(self.gateway.conversations)
         return PlainTextResponse(self.gateway.metrics.text(open_conversations=count))
 
-    async def _converse(self, request: Request, wire: Format, base: str) -> Response:
+    async def _converse(self, request: Request, wire: Wire, base: str) -> Response:
         raw = await _read(request)
         if isinstance(raw, Response):
             return raw

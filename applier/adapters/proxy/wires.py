@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from applier.adapters.transcripts.openai_chat import from_openai, to_openai
 
-__all__ = ["CHAT", "MESSAGES", "Format"]
+__all__ = ["CHAT", "MESSAGES", "Wire"]
 
 Body = dict[str, Any]
 
 
-class Format(Protocol):
+class Wire(Protocol):
     """One API."""
 
     def messages(self, body: Body) -> list[Any] | None:
@@ -21,6 +21,10 @@ class Format(Protocol):
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         """`body` with another conversation."""
+        ...
+
+    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
+        """What else the request says, as `Session.set_request` takes it."""
         ...
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -39,6 +43,11 @@ class _Messages:
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         return {**body, "messages": list(messages)}
 
+    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
+        asked = {name: body.get(name) for name in ("system", "tools", "tool_choice", "thinking")}
+        betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",") if name.strip()]
+        return {"model": _model(body), **asked, "betas": betas, "max_output_tokens": _count(body, "max_tokens")}
+
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
@@ -56,10 +65,30 @@ class _Chat:
         whole = body["messages"]
         return {**body, "messages": [*whole[: _instructions(whole)], *to_openai(messages)]}
 
+    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
+        del headers
+        instructions = [str(message.get("content")) for message in body["messages"][: _instructions(body["messages"])]]
+        output = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
+        return {
+            "model": _model(body),
+            "system": "\n".join(instructions) or None,
+            "tools": body.get("tools"),
+            "max_output_tokens": output,
+        }
+
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         usage = event.get("usage")
         tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
         return {"usage": {"input_tokens": tokens}} if tokens else None
+
+
+def _model(body: Body) -> str:
+    return str(body.get("model") or "")
+
+
+def _count(body: Body, name: str) -> int | None:
+    value = body.get(name)
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _instructions(messages: Sequence[Any]) -> int:
@@ -68,5 +97,5 @@ def _instructions(messages: Sequence[Any]) -> int:
     return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
 
 
-MESSAGES: Format = _Messages()
-CHAT: Format = _Chat()
+MESSAGES: Wire = _Messages()
+CHAT: Wire = _Chat()

@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from applier.adapters.proxy.formats import Format
+from applier.adapters.proxy.wires import Wire
 
-__all__ = ["AnswerReader"]
+__all__ = ["UsageReader"]
 
 _MAX_BYTES = 8 * 2**20
 """Of an answer (an event, if it streams) that is read; a larger one passes unread."""
 
 
-class AnswerReader:
+class UsageReader:
     """Reads one answer, whole or streamed, from its bytes."""
 
-    def __init__(self, wire: Format, *, is_stream: bool) -> None:
+    def __init__(self, wire: Wire, *, is_stream: bool) -> None:
         """`wire` says what of it counts."""
         self._wire, self._is_stream = wire, is_stream
         self._rest = b""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import uvicorn
 
-from applier.adapters.proxy.app import Upstreams, proxy_app
+from applier.adapters.proxy.asgi import Upstreams, proxy_app
 from applier.adapters.proxy.conversations import Conversations
 from applier.adapters.proxy.gateway import Gateway
 from applier.adapters.proxy.guard import LOOPBACK_HOSTS

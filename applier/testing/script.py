@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from applier.testing.request import Block, Request
+from applier.testing.api_request import Block, Request
 
 __all__ = ["Answer", "Failure", "Reply", "Script", "events", "overloaded", "rate_limited", "say", "use"]
 

@@ -14,10 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from applier.testing.answers import Answer, Failure, Reply, Script, events, say
+from applier.testing.api_request import THINKING_TYPES, Block, Request, Violation, blocks_of
 from applier.testing.judge import judge
 from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens
-from applier.testing.request import THINKING_TYPES, Block, Request, Violation, blocks_of
+from applier.testing.script import Answer, Failure, Reply, Script, events, say
 from applier.testing.thinking_rules import IssuedThinking, sealed, without_unbound_thinking
 
 __all__ = ["Exchange", "MessagesServer"]
@@ -197,6 +197,7 @@ class _Server(ThreadingHTTPServer):
 def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # an event goes out when it is written
 
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing."""

@@ -1,0 +1,34 @@
+"""`compactor mcp`: an MCP server on standard input and output, for one conversation."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from applier.cli.options import store_option
+from applier.cli.stores import existing_store
+
+__all__ = ["command"]
+
+
+@click.command
+@click.option("--session", envvar="COMPACTOR_SESSION", help="A session, or the name of a client's (set by `wrap`).")
+@click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
+@store_option
+def command(session: str | None, history: str | None, store: str | None) -> None:
+    """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
+
+    Nothing of other conversations in the store can be reached, whatever the client asks for.
+    """
+    if not session and not history:
+        raise click.UsageError("Say by --session or --history which conversation may be seen.")
+    try:
+        adapter = importlib.import_module("applier.adapters.mcp")
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is missing: pip install 'relevance-compactor[mcp]'") from None
+    visible = adapter.Visible(lambda: existing_store(store), session=session or "", history=history or "")
+    try:
+        adapter.mcp_server(visible).run("stdio")
+    finally:
+        visible.close()

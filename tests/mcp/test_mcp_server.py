@@ -1,0 +1,166 @@
+"""The MCP server through the SDK's own client: what a conversation shows, and that no other does."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from applier.adapters.mcp import Visible, mcp_server
+from applier.session import Session
+from applier.store import open_store
+from tests.strategies import image
+
+TOOLS = ["brief", "facts", "log", "preview_compaction", "restore_context", "search_context"]
+
+
+def conversation(secret: str, rounds: int = 40) -> list[dict]:
+    """A user's wish, and rounds of calls, the third of which holds `secret` and an image."""
+    messages: list[dict] = [{"role": "user", "content": "Check the modules. Never delete rows."}]
+    for number in range(rounds):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "bash", "input": {"command": f"check {number}"}}
+        lines = "\n".join(f"row {number}-{row} is fine" for row in range(60))
+        content = [{"type": "text", "text": f"{lines}\n{secret if number == 3 else ''}."}]
+        content += [image(64, 48)] if number == 3 else []
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": content}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return messages
+
+
+@pytest.fixture
+def store_path(tmp_path):
+    """A store with the compacted conversations of three sessions: ours, one below it, and a stranger's."""
+    path = tmp_path / "store.db"
+    for name, secret in (("wrap-1", "ours-4711"), ("wrap-1.sub", "below-4712"), ("wrap-12", "strange-4713")):
+        with Session(planner="rules", store=path, session_id=name, window_tokens=24_000) as session:
+            assert session.compact(conversation(secret)).applied
+    return path
+
+
+def ask(path, *calls, session="wrap-1", history=""):
+    """The texts that the tools answer, in order; an error's with a mark before it."""
+
+    async def run() -> list[str]:
+        visible = Visible(lambda: open_store(path), session=session, history=history)
+        try:
+            async with Client(mcp_server(visible)) as client:
+                return [_text(await client.call_tool(name, arguments)) for name, arguments in calls]
+        finally:
+            visible.close()
+
+    return anyio.run(run)
+
+
+def _text(result) -> str:
+    text = "\n".join(getattr(block, "text", f"<{block.type}>") for block in result.content)
+    return f"! {text}" if result.is_error else text
+
+
+def test_a_conversation_is_searched_and_restored(store_path):
+    (found,) = ask(store_path, ("search_context", {"text": "ours-4711"}))
+    reference = found.split("\n")[0]
+    assert "ours-4711" in found
+    whole, lines, searched = ask(
+        store_path,
+        ("restore_context", {"reference": reference}),
+        ("restore_context", {"reference": reference, "first_line": 2, "last_line": 3}),
+        ("restore_context", {"reference": reference, "search": "ours-4711"}),
+    )
+    assert "row 3-59 is fine" in whole
+    assert "<image>" in whole
+    assert lines.count("is fine") <= 2
+    assert "ours-4711" in searched
+
+
+def test_facts_brief_log_and_preview(store_path):
+    facts, constraints, brief, log, shown = ask(
+        store_path,
+        ("facts", {}),
+        ("facts", {"type": "constraint"}),
+        ("brief", {}),
+        ("log", {"count": 5}),
+        ("preview_compaction", {"target_tokens": 2000}),
+    )
+    assert "Never delete rows" in facts
+    assert {line.split(" ")[0] for line in constraints.split("\n")} == {"constraint"}
+    assert "Never delete rows" in brief
+    assert "compact" in log
+    assert "tokens →" in shown
+
+
+def test_other_conversations_cannot_be_reached(store_path):
+    with open_store(store_path) as store:
+        strange = next(h.key for h in store.histories() if "strange-4713" in str(store.load_history(h.key).messages))
+    answers = ask(
+        store_path,
+        ("search_context", {"text": "strange-4713"}),
+        ("search_context", {"text": "below-4712"}),
+        ("restore_context", {"reference": f"{strange}:t2"}),
+        ("restore_context", {"reference": strange}),
+        ("log", {"count": 200}),
+    )
+    assert answers[0].startswith("Nothing holds")
+    assert "below-4712" in answers[1]
+    assert answers[2].startswith("!")
+    assert answers[3].startswith("!")
+    assert all("strange-4713" not in answer.replace("'strange-4713'", "") for answer in answers)
+    (unknown,) = ask(store_path, ("restore_context", {"reference": "hffffffff:t2"}))
+    assert answers[2].replace(strange, "hffffffff") == unknown
+
+
+def test_a_history_may_be_named_itself(store_path):
+    with open_store(store_path) as store:
+        key = store.histories()[0].key
+    found, brief = ask(store_path, ("search_context", {"text": "ours-4711"}), ("brief", {}), session="", history=key)
+    assert "ours-4711" in found
+    assert brief
+
+
+def test_wrong_calls_are_answered(store_path, tmp_path):
+    answers = ask(
+        store_path,
+        ("restore_context", {"reference": "t9999"}),
+        ("restore_context", {"reference": "../../etc/passwd"}),
+        ("search_context", {"text": ""}),
+        ("facts", {"type": "gossip"}),
+        ("log", {"count": -1}),
+    )
+    assert all(answer.startswith("!") for answer in answers)
+    (empty,) = ask(tmp_path / "other.db", ("brief", {}))
+    assert "nothing was compacted" in empty
+
+
+def test_resources_are_briefs(store_path):
+    async def run():
+        visible = Visible(lambda: open_store(store_path), session="wrap-1")
+        async with Client(mcp_server(visible)) as client:
+            listed = [str(item.uri) for item in (await client.list_resources()).resources]
+            templates = [item.uri_template for item in (await client.list_resource_templates()).resource_templates]
+            texts = [
+                (await client.read_resource(uri)).contents[0].text for uri in ("brief://current", "brief://wrap-1.sub")
+            ]
+            with pytest.raises(Exception, match="wrap-12"):
+                await client.read_resource("brief://wrap-12")
+        visible.close()
+        return listed, templates, texts
+
+    listed, templates, texts = anyio.run(run)
+    assert (listed, templates) == (["brief://current"], ["brief://{session}"])
+    assert all("Never delete rows" in text for text in texts)
+
+
+def test_the_command_speaks_on_standard_output(store_path):
+    async def run():
+        command = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "applier.cli", "mcp", "--session", "wrap-1", "--store", str(store_path)],
+        )
+        async with Client(command) as client:
+            tools = (await client.list_tools()).tools
+            return sorted(tool.name for tool in tools), _text(await client.call_tool("brief", {}))
+
+    tools, brief = anyio.run(run)
+    assert tools == TOOLS
+    assert "Never delete rows" in brief

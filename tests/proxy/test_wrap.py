@@ -1,0 +1,123 @@
+"""`compactor wrap` and `compactor proxy`, as a user runs them; with the real client where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anthropic
+import httpx
+import pytest
+
+from applier.bench.client_run import run_client
+from applier.testing import MessagesServer
+from tests.server.agent import Script, Tools, one_call, work
+
+COMPACTOR = [sys.executable, "-m", "applier.cli"]
+MODEL = "claude-opus-5-5"
+ROOT = str(Path(__file__).parents[2])
+
+CLIENT = """
+import os, sys, anthropic
+with anthropic.Anthropic(api_key="any") as client:
+    answer = client.messages.create(model="claude-opus-5-5", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
+print(answer.content[0].text, os.environ["COMPACTOR_SESSION"].split("-")[0], sys.argv[1:])
+sys.exit(7)
+"""
+
+
+def environment(tmp_path, **more):
+    return {**os.environ, "PYTHONPATH": ROOT, "HOME": str(tmp_path), **more}
+
+
+def run(*arguments, env):
+    return subprocess.run([*COMPACTOR, *arguments], env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
+    with MessagesServer("hello") as server:
+        done = run(
+            "wrap", "--upstream", server.url, sys.executable, "-c", CLIENT, "--flag", "x", env=environment(tmp_path)
+        )
+    assert (done.stdout, done.returncode) == ("hello wrap ['--flag', 'x']\n", 7)
+    assert done.stderr.startswith("compactor: 0 compactions; ")
+
+
+def test_where_the_environment_already_points_is_the_provider(tmp_path):
+    with MessagesServer("hello") as server:
+        env = environment(tmp_path, ANTHROPIC_BASE_URL=server.url)
+        assert run("wrap", sys.executable, "-c", CLIENT, env=env).returncode == 7
+        assert len(server.exchanges) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["wrap"], 2, "CLIENT"),
+        (["wrap", "/no/such/client"], 1, "No such file"),
+        (["proxy", "--host", "0.0.0.0"], 2, "COMPACTOR_PROXY_TOKEN"),
+        (["proxy", "--window", "1"], 2, "--window"),
+        (["mcp"], 2, "--session or --history"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments, code, words, tmp_path):
+    done = run(*arguments, env=environment(tmp_path))
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Proxy:
+    """`compactor proxy` in a process of its own."""
+
+    def __init__(self, upstream, port, tmp_path):
+        options = ["--port", str(port), "--upstream", upstream, "--window", "24000", "--planner", "rules"]
+        env = environment(tmp_path, COMPACTOR_STORE=str(tmp_path / "store.db"))
+        self.process = subprocess.Popen([*COMPACTOR, "proxy", *options], env=env, stderr=subprocess.PIPE, text=True)
+        self.url = self.process.stderr.readline().strip().removeprefix("ANTHROPIC_BASE_URL=")
+
+    def end(self, how):
+        self.process.send_signal(how)
+        code = self.process.wait()
+        self.process.stderr.close()
+        return code
+
+
+def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
+        proxy = Proxy(server.url, port, tmp_path)
+        messages = []
+
+        def send(**given):
+            """Every 15 requests the proxy is killed and started anew."""
+            nonlocal proxy, messages
+            if len(server.exchanges) % 15 == 14:
+                proxy.end(signal.SIGKILL)
+                proxy = Proxy(server.url, port, tmp_path)
+            messages = given["messages"]
+            return client.messages.create(model=MODEL, max_tokens=2048, thinking={"type": "adaptive"}, **given)
+
+        with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
+            whole = work(send, tools, turns=5)
+        compactions = httpx.get(proxy.url + "/metrics").text
+        code = proxy.end(signal.SIGTERM)
+    assert server.violations == []
+    assert len(whole) == 120
+    assert "compactor_requests_total" in compactions
+    assert code in (0, -signal.SIGTERM)
+    assert max(exchange.usage.prompt_tokens for exchange in server.exchanges) < 24_000
+
+
+@pytest.mark.skipif(shutil.which("claude") is None, reason="needs the client: npm install -g @anthropic-ai/claude-code")
+def test_the_real_client():
+    done = run_client("claude", 20, window_tokens=40_000)
+    assert (done.exit_code, done.rounds, done.violations) == (0, 20, ())
+    assert "compactions" in done.report
