@@ -18,7 +18,6 @@ from pydantic_settings import (
     EnvSettingsSource,
     InitSettingsSource,
     PydanticBaseSettingsSource,
-    PyprojectTomlConfigSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
@@ -38,13 +37,7 @@ _OFF = frozenset(("0", "false", "no", "off"))
 class SessionSettings(BaseSettings):
     """Settings of one session. Nested ones from the environment: ``COMPACTOR_PLAN__TARGET_RATIO=0.2``."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_nested_delimiter="__",
-        extra="forbid",
-        frozen=True,
-        pyproject_toml_table_header=("tool", "compactor"),
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
     preset: str = "relevance"
     """Name of the table of tiers and triggers."""
@@ -121,6 +114,14 @@ def _check_variables(variables: Iterable[str], settings_cls: type[BaseSettings])
             raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
 
 
+class _ToolTable(TomlConfigSettingsSource):
+    """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
+
+    def _read_file(self, file_path: Path) -> dict[str, Any]:
+        table = super()._read_file(file_path).get("tool", {}).get("compactor")
+        return table if isinstance(table, dict) else {}
+
+
 def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBaseSettingsSource:
     """What the nearest project file at or above `folder` says; nothing if there is none.
 
@@ -129,15 +130,13 @@ def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBas
     """
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"
+        path = own if own.is_file() else shared
         try:
             if own.is_file():
                 return TomlConfigSettingsSource(settings_cls, own)
-            if shared.is_file():
-                source = PyprojectTomlConfigSettingsSource(settings_cls, shared)
-                if source.toml_data:
-                    return source
+            if shared.is_file() and (source := _ToolTable(settings_cls, shared)).toml_data:
+                return source
         except (OSError, ValueError, AttributeError) as error:
-            path = own if own.is_file() else shared
             raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
     return InitSettingsSource(settings_cls, init_kwargs={})
 

@@ -4,7 +4,7 @@ import pytest
 from anthropic.types import Message
 
 from applier.session import PRESETS, Session
-from applier.session.length_errors import TooLong, read_too_long
+from applier.session.gauge import TooLong, read_too_long
 from planner import ReferenceNotFound, SettingsError
 from planner.validity import check_messages
 from tests.session.agent import Agent
