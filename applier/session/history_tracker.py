@@ -173,10 +173,8 @@ class HistoryTracker:
             TranscriptError: a new entry is not a message.
         """
         given = list(messages)
-        anchor, shared = self._recognise(given)
-        if shared < len(anchor.messages) and self._is_edit(given, anchor, shared):
-            shared = len(anchor.messages)
-        known = shared
+        anchor, known = self._recognise(given)
+        shared = known
         at = shared + anchor.offset
         while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
             shared, at = shared + 1, at + 1
@@ -213,14 +211,18 @@ class HistoryTracker:
         self._anchors = [anchor, *older][:MAX_ANCHORS]
 
     def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
-        """The remembered list that `given` starts with, or the one that shares most of the history."""
+        """The remembered list that `given` starts with, edited or not, or the one that shares most of the history.
+
+        And how many of its messages are known.
+        """
         best, common = _Anchor([], 0, 0), 0
         for anchor in self._anchors:
             shared = self._shared(given, anchor)
             if shared == len(anchor.messages):
                 return anchor, shared
-            ahead = shared + anchor.offset > common + best.offset
-            if (shared >= anchor.head and ahead) or (not best.messages and self._is_edit(given, anchor, shared)):
+            if self._is_edit(given, anchor, shared):
+                return anchor, len(anchor.messages)
+            if shared >= anchor.head and shared + anchor.offset > common + best.offset:
                 best, common = anchor, shared
         return best, common
 
@@ -246,7 +248,7 @@ class HistoryTracker:
     def _is_edit(self, given: Sequence[object], anchor: _Anchor, shared: int) -> bool:
         """True if the caller has edited messages where they stand and goes on from the newest one all the same."""
         known, last = anchor.messages, len(anchor.messages) - 1
-        if not known or len(given) < len(known) or not self._is_same(given, anchor, last):
+        if not anchor.head <= shared <= last < len(given) or not self._is_same(given, anchor, last):
             return False
         return all(_same_shape(given[at], known[at]) for at in range(shared, last))
 

@@ -5,7 +5,6 @@ import pytest
 from applier.adapters.frameworks.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
-    RESULT_CHARACTERS,
     answer_call,
     handle_tool_use,
 )

@@ -62,8 +62,9 @@ def test_a_preview_keeps_what_failed_and_what_the_user_said():
     middle = "\n".join([LONG, "FAILED tests/test_x.py::test_y - KeyError: 'token'", LONG, "exit code 1"])
     edits = DemoteLarge(1_000, 500)(situation_of(results(middle)))
     assert "FAILED tests/test_x.py::test_y" in edits.placeholders[0].text
-    rejected = f"{LONG}\nThe user doesn't want to proceed with this tool use. the user said:\n{CONSTRAINTS[0]}\n{LONG}"
-    edits = ClearResults(keep_last=0)(situation_of([*results(rejected), *results(SHORT)[1:]]))
+    refused = "The user doesn't want to proceed with this tool use. The tool use was rejected. "
+    rejected = f"{refused}To tell you how to proceed, the user said:\n{CONSTRAINTS[0]}\n{LONG}"
+    edits = ClearResults(keep_last=0)(situation_of([*results(rejected, error=True), *results(SHORT)[1:]]))
     assert CONSTRAINTS[0] in edits.placeholders[0].text
 
 
