@@ -117,7 +117,7 @@ def _check_variables(variables: Iterable[str], settings_cls: type[BaseSettings])
 class _ToolTable(TomlConfigSettingsSource):
     """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
 
-    def _read_file(self, file_path: Path) -> dict[str, Any]:
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
         table = super()._read_file(file_path).get("tool", {}).get("compactor")
         return table if isinstance(table, dict) else {}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from applier.session.frame import Edits, Frame, draft, message_at
 from applier.session.gauge import Gauge
 from applier.session.history_tracker import HistoryTracker
-from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
+from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, StubRereads
 from applier.session.tiers import PlanTurns, RetreatHead, Situation, SnipMiddle
 from planner import TokenCounter
 from planner.api import plan_analysis

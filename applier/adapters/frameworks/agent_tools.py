@@ -96,7 +96,8 @@ def _search(session: Session, asked: SearchContext) -> Answer:
     result = session.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
     if not result.matches:
         raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words or no filter")
-    left, shown = session.page_characters, []
+    left = session.page_characters
+    shown: list[str] = []
     for match in result.matches:
         entry = f"{match.turn_id}\n{match.excerpt}"
         left -= len(entry) + 1
