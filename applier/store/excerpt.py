@@ -296,4 +296,3 @@ def _spans(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]
         return  # plain words that are no pattern either
     except TimeoutError:
         raise StoreError(f"search {pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
-

@@ -78,7 +78,9 @@ class PostgresDialect:
 
     def flush(self, connection: Any) -> list[str]:
         """Write the tables anew without what was deleted; the server's logs are not the store's to change."""
-        left = [f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"]
+        left = [
+            f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"
+        ]
         try:
             for row in connection.execute(_TABLES).fetchall():
                 connection.execute(f"VACUUM FULL {SCHEMA}.{row[0]}")
@@ -96,7 +98,9 @@ def postgres_database(url: str, busy_timeout_seconds: float) -> Database:
     try:
         dialect = PostgresDialect(url, busy_timeout_seconds)
     except ValueError as error:
-        raise StoreError(f"not the address of a PostgreSQL database ({error}): expected postgresql://user@host/name") from None
+        raise StoreError(
+            f"not the address of a PostgreSQL database ({error}): expected postgresql://user@host/name"
+        ) from None
     return shared_database(object, lambda: Database(dialect))
 
 

@@ -97,7 +97,9 @@ class SqlStore:
         first: dict[bytes, bytes] = {}
         return tuple(
             StoredHistory(
-                history_key((says if first.setdefault(says, tip) == tip else tip).hex()), f"sha256:{says.hex()}", *counts
+                history_key((says if first.setdefault(says, tip) == tip else tip).hex()),
+                f"sha256:{says.hex()}",
+                *counts,
             )
             for says, tip, *counts in rows
         )
