@@ -29,8 +29,8 @@ __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
 PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
-OTHER_VARIABLES = frozenset(("COMPACTOR_STORE",))
-"""Variables with this prefix that are no session settings: where the store is, see `applier.store`."""
+OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
+"""Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 

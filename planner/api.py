@@ -14,7 +14,7 @@ from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_facts, guard_plan, strike_invented
 from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
-from planner.proposal import Planner, PlanRequest, Proposal
+from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
@@ -114,8 +114,11 @@ def plan_analysis(
     settings: PlanSettings | None = None,
     now: float | None = None,
     previous: CompactionPlan | None = None,
+    agent_request: AgentRequest | None = None,
 ) -> CompactionPlan:
     """`plan_compaction` for a history that was read before; `target_tokens` are of the messages alone.
+
+    `agent_request` is what the agent last sent, where its own model may be asked behind the cached prefix.
 
     Raises:
         SettingsError: `task` is no text.
@@ -125,7 +128,7 @@ def plan_analysis(
         raise SettingsError(f"task must be text that says what the agent works on, found {type(task).__name__}")
     settings = settings or PlanSettings()
     when = time.time() if now is None else now
-    request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous)
+    request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request)
     if analysis.tokens <= target_tokens:
         return guard_plan(_all_kept(request, Proposal({}, Provenance(planner="none"))), analysis)
     proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))

@@ -37,8 +37,8 @@ OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
 WANTED_SHARE = 0.05
 """Turns that the agent has named come back whole up to this share of the room that messages have."""
-LIVE_SHARE = 0.9
-"""A plan leaves what the model waits for whole up to this share of the room."""
+ANY_WINDOW_TOKENS = 10**9
+"""Of plans: what the model waits for they leave whole. Where it cannot fit, the session's own last tier cuts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +226,9 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
     tracker = state.tracker
     wanted = _wanted_that_fit(state)
     names = [named.name for turn_id, named in state.wanted.items() if turn_id not in wanted]
-    live_room = state.gauge.countable(state.room_tokens * LIVE_SHARE)
     of_agent = {
         "target_model": state.model,
-        "window_tokens": max(1_000, 2 * live_room),
+        "window_tokens": ANY_WINDOW_TOKENS,
         "restore_tool": state.call.restore_tool or "",
     }
     state.planning.settings = state.settings.plan.model_copy(update=of_agent)

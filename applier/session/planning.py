@@ -14,6 +14,7 @@ from applier.session.events import EventKind
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, open_planner, plan_analysis
 from planner.plan import CompactionPlan
+from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
@@ -146,6 +147,10 @@ class Planning:
     breaker: Breaker
     worker: Worker[CompactionPlan]
     task: str = ""
+    agent_request: AgentRequest | None = None
+    """What the agent last sent, as of its last call: its own model may be asked behind the cached prefix."""
+    asked_at: float = 0.0
+    """When that was answered."""
     previous: CompactionPlan | None = None
     """The last plan of the session: a planner that may read it reads in full only what came since."""
     ready: CompactionPlan | None = None
@@ -195,7 +200,13 @@ class Planning:
             settings=self.settings,
             now=self.clock(),
             previous=self.previous,
+            agent_request=self._agent_request(),
         )
+
+    def _agent_request(self) -> AgentRequest | None:
+        if self.agent_request is None:
+            return None
+        return replace(self.agent_request, seconds_since=max(0.0, self.clock() - self.asked_at))
 
     def take_up(self) -> CompactionPlan | None:
         """What the worker has made meanwhile, if it has come to an end."""

@@ -35,6 +35,7 @@ from applier.store.protocol import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_planner
 from planner.errors import ReferenceNotFound, SettingsError
 from planner.plan import CompactionPlan
+from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block
 from planner.reading.tokens import TokenCounter
@@ -148,6 +149,23 @@ class Session:
             state.gauge = state.gauge.calibrated(state.sent_counted, used, state.limit_tokens)
             if stop_reason_of(response) == WINDOW_EXCEEDED:
                 call.request(state, "window_exceeded")
+
+    def note_sent(
+        self,
+        body: Mapping[str, Any],
+        client: Any,
+        *,
+        path: str = "/v1/messages",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
+
+        The planner may then ask the agent's own `client` behind the prefix that the provider has cached.
+        """
+        with self._lock:
+            planning = self._state.planning
+            planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
+            planning.asked_at = self._state.clock()
 
     def set_request(
         self,

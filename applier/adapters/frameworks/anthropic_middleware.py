@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_origin
 
 import anthropic
@@ -115,6 +115,7 @@ class _Exchange:
     request: APIRequest
     body: Mapping[str, Any]
     answer: Any = None
+    sent: Mapping[str, Any] = field(default_factory=dict)
 
     def first(self) -> APIRequest:
         """The request with the messages the session prepared."""
@@ -141,6 +142,11 @@ class _Exchange:
         shorter = None if too_long is None else self.session.recover(self.body["messages"], too_long)
         return None if shorter is None else self._with(shorter)
 
+    def answered(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> None:
+        """Tell the session what was sent, once the provider has taken it."""
+        headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
+        self.session.note_sent(self.sent, response._client, path=self.request.url, headers=headers)
+
     def observe(self, answer: object) -> None:
         """Tell the session of the usage in `answer`."""
         self.answer = answer
@@ -148,7 +154,8 @@ class _Exchange:
 
     def _with(self, messages: list[Any]) -> APIRequest:
         changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
-        changed.options = changed.options.model_copy(update={"json_data": {**self.body, "messages": messages}})
+        self.sent = {**self.body, "messages": messages}
+        changed.options = changed.options.model_copy(update={"json_data": self.sent})
         if changed.stream_cls is not None:
             changed.stream_cls = _listening(changed.stream_cls, self.session.observe)
         return changed
@@ -158,7 +165,9 @@ def _read(exchange: _Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
     """`response`, with the session told of its usage; an error is read, a stream is told of as it runs."""
     if not response.http_response.is_success:
         response.http_response.read()
-    elif response.is_closed and not exchange.request.stream:
+        return response
+    exchange.answered(response)
+    if response.is_closed and not exchange.request.stream:
         exchange.observe(response.parse())
     return response
 
@@ -166,7 +175,9 @@ def _read(exchange: _Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
 async def _read_async(exchange: _Exchange, response: AsyncAPIResponse[Any]) -> AsyncAPIResponse[Any]:
     if not response.http_response.is_success:
         await response.http_response.aread()
-    elif response.is_closed and not exchange.request.stream:
+        return response
+    exchange.answered(response)
+    if response.is_closed and not exchange.request.stream:
         exchange.observe(await response.parse())
     return response
 
