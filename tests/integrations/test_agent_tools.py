@@ -64,7 +64,7 @@ def test_search_shows_the_lines_around_a_hit_and_the_turn(session, conversation)
 
 
 def test_search_takes_words_and_filters_and_says_when_hits_were_cut(session):
-    assert "error" in answer_call(session, "search_context", {"text": "quotation closing"}).lower()
+    assert "No closing quotation" in answer_call(session, "search_context", {"text": "quotation closing"})
     cut = answer_call(session, "search_context", {"text": "the", "limit": 1})
     assert "more turns match" in cut
     calls = answer_call(session, "search_context", {"text": "access.log", "part": "call", "tool": "bash"})

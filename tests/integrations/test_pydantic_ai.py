@@ -96,3 +96,17 @@ def test_retries_and_failures_of_tools_are_carried_as_errors(new_session):
         assert converse(server, session, "Count for me.", tool=moody) == [f"counted {CALLS} times"]
         assert server.refused == []
     assert "not like this" in session.search("not like this").matches[0].excerpt
+
+
+def test_each_run_may_have_its_own_session(new_session):
+    sessions = {name: new_session(window_tokens=9_000) for name in ("one", "two")}
+    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+        for name, session in sessions.items():
+
+            def session_of(ctx, name=name):
+                assert isinstance(ctx, RunContext)
+                return sessions[name]
+
+            assert converse(server, session_of, "Count for me.") == [f"counted {CALLS} times"]
+            assert session.state.history_messages == 2 * CALLS + 1
+        assert server.refused == []
