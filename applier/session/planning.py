@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from applier.session.events import EventKind
 from planner.analysis import Analysis
-from planner.api import PlannerChoice, open_planner, plan_analysis
+from planner.api import PlannerChoice, asks_model, open_planner, plan_analysis
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.history import History
@@ -159,11 +159,7 @@ class Planning:
     @property
     def asks_a_model(self) -> bool:
         """True if plans come from a model, or from an object that may ask one."""
-        if self.planner != "auto":
-            return self.planner != "rules"
-        from planner.model import has_credentials  # only sessions that plan by a model load it
-
-        return self.client is not None or has_credentials(self.planner_model or None)
+        return asks_model(self.planner, self.planner_model or None, self.client)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
         """A guarded plan for the history of `analysis`; by rules when asked, or when the planner fails or rests.
