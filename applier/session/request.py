@@ -33,21 +33,6 @@ class AgentCall:
     betas: tuple[str, ...] = ()
     max_output_tokens: int | None = None
 
-    @classmethod
-    def of(cls, body: Mapping[str, Any], headers: Mapping[str, Any] | None = None) -> AgentCall:
-        """What a body of the Messages API says, and the header that lists beta features."""
-        listed = str((headers or {}).get("anthropic-beta") or "").split(",")
-        output = body.get("max_tokens")
-        return cls(
-            model=str(body.get("model") or ""),
-            system=body.get("system"),
-            tools=body.get("tools") or (),
-            tool_choice=_mapping(body.get("tool_choice")),
-            thinking=_mapping(body.get("thinking")),
-            betas=tuple(name.strip() for name in (*listed, *(body.get("betas") or ())) if name.strip()),
-            max_output_tokens=output if isinstance(output, int) and output > 0 else None,
-        )
-
     def fixed_tokens(self, counter: TokenCounter) -> int:
         """System and tools, by the counter."""
         return counter.request((), self.system, self.tools)
@@ -84,10 +69,6 @@ class AgentCall:
         """How many of the cache marks stand on system and tools."""
         system = self.system if isinstance(self.system, Sequence) and not isinstance(self.system, str) else ()
         return sum("cache_control" in part for part in (*system, *(self.tools or ())))
-
-
-def _mapping(value: object) -> Mapping[str, Any] | None:
-    return value if isinstance(value, Mapping) else None
 
 
 def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> list[object]:
