@@ -7,31 +7,45 @@ and ``CLAUDE_AUTO_COMPACT``. Checks names and bounds; applies nothing.
 from __future__ import annotations
 
 import os
-import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from planner.errors import SettingsError
 from planner.settings import PlanSettings
 
-__all__ = ["PROJECT_FILE", "SessionSettings", "load_settings", "project_settings"]
+__all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
 PROJECT_FILE = "compactor.toml"
+PREFIX = "COMPACTOR_"
+OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
+"""Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
 class SessionSettings(BaseSettings):
     """Settings of one session. Nested ones from the environment: ``COMPACTOR_PLAN__TARGET_RATIO=0.2``."""
 
-    model_config = SettingsConfigDict(env_prefix="COMPACTOR_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
     preset: str = "relevance"
     """Name of the table of tiers and triggers."""
     auto_compact: bool = True
     """False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` says the same."""
+    compact_at_ratio: float | None = Field(default=None, gt=0, le=1)
+    """A prompt over this share of what it may have is compacted. None: when the preset says, which for ``relevance``
+    is as soon as carrying the growth costs more than compacting it, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
     """The model's context window."""
     max_output_tokens: int = Field(default=8_192, ge=1)
@@ -58,6 +72,14 @@ class SessionSettings(BaseSettings):
     compact_tool: str = "compact"
     """Name of the tool by which the model itself asks for a compaction."""
     plan: PlanSettings = PlanSettings()
+    """How plans are made. `plan.target_ratio`, where it is set, is how much a compaction leaves of the messages that
+    would be sent; what the model waits for comes on top. Not set: what the preset says, which for ``relevance`` is a
+    tenth of the window, but 8,000 tokens where they fit."""
+
+    @property
+    def keep_ratio(self) -> float | None:
+        """What a compaction is to leave of the messages; None if nobody has said."""
+        return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
 
     @classmethod
     def settings_customise_sources(
@@ -68,43 +90,55 @@ class SessionSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then environment; the project file comes in as `_ProjectFile`."""
+        """Arguments, then environment, then the project file; unknown variables are refused."""
         del dotenv_settings, file_secret_settings
-        return init_settings, env_settings, _ProjectFile(settings_cls)
+        if isinstance(env_settings, EnvSettingsSource):
+            _check_variables(env_settings.env_vars, settings_cls)
+        switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}
+        host = InitSettingsSource(settings_cls, init_kwargs=switch)
+        return init_settings, env_settings, host, _project_file(settings_cls, Path.cwd())
 
 
-class _ProjectFile(PydanticBaseSettingsSource):
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        del field
-        return self().get(field_name), field_name, False
+def _check_variables(variables: Iterable[str], settings_cls: type[BaseSettings]) -> None:
+    """Refuse a ``COMPACTOR_…`` variable that sets nothing.
 
-    def __call__(self) -> dict[str, Any]:
-        found = project_settings(Path.cwd())
-        said = os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower()
-        return {**found, "auto_compact": False} if said in _OFF else found
+    Raises:
+        SettingsError: there is one; the text names the nearest that exists.
+    """
+    names = {f"{PREFIX}{name}".upper() for name in settings_cls.model_fields} | OTHER_VARIABLES
+    nested = {f"{PREFIX}PLAN__{name}".upper() for name in PlanSettings.model_fields}
+    for variable in (name.upper() for name in variables):
+        if variable.startswith(PREFIX) and variable not in names | nested:
+            near = get_close_matches(variable, sorted(names | nested), 1)
+            cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
+            raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
 
 
-def project_settings(folder: Path) -> dict[str, Any]:
+class _ToolTable(TomlConfigSettingsSource):
+    """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        table = super()._read_file(file_path).get("tool", {}).get("compactor")
+        return table if isinstance(table, dict) else {}
+
+
+def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBaseSettingsSource:
     """What the nearest project file at or above `folder` says; nothing if there is none.
 
     Raises:
         SettingsError: the file is not TOML.
     """
     for place in (folder, *folder.parents):
-        if (place / PROJECT_FILE).is_file():
-            return _toml(place / PROJECT_FILE)
-        if (place / "pyproject.toml").is_file():
-            table = _toml(place / "pyproject.toml").get("tool", {}).get("compactor")
-            if isinstance(table, dict):
-                return table
-    return {}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+        own, shared = place / PROJECT_FILE, place / "pyproject.toml"
+        path = own if own.is_file() else shared
+        try:
+            if own.is_file():
+                return TomlConfigSettingsSource(settings_cls, own)
+            if shared.is_file() and (source := _ToolTable(settings_cls, shared)).toml_data:
+                return source
+        except (OSError, ValueError, AttributeError) as error:
+            raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+    return InitSettingsSource(settings_cls, init_kwargs={})
 
 
 def load_settings(**given: Any) -> SessionSettings:

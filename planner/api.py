@@ -23,6 +23,7 @@ from planner.soundness import sound_proposal
 
 __all__ = [
     "PlannerChoice",
+    "asks_model",
     "check_plan",
     "check_planner",
     "open_planner",
@@ -249,6 +250,15 @@ def check_planner(choice: object) -> None:
     """Raise a SettingsError unless `choice` is a `PlannerChoice`."""
     if choice not in ("auto", "model", "rules") if isinstance(choice, str) else not isinstance(choice, Planner):
         raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
+
+
+def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
+    """True if the planner that `choice` names asks a model, or is an object that may."""
+    if choice != "auto":
+        return choice != "rules"
+    from planner.model import has_credentials
+
+    return client is not None or has_credentials(model)
 
 
 def open_planner(

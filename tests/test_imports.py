@@ -23,7 +23,7 @@ ONLY_IN = {
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
     "headroom": ("applier.bench.baselines",),
     "matplotlib": ("applier.bench.chart",),
-    "opentelemetry": ("applier.session.telemetry",),
+    "opentelemetry": ("applier.session.events",),
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
     "rich": ("applier.cli", "applier.bench.__main__"),

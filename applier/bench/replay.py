@@ -14,7 +14,7 @@ from applier.bench.cuts import placings
 from applier.bench.specifics import specifics, stands
 from applier.bench.texts import agent_values, plain_text
 from applier.session.events import Event
-from applier.session.outgoing import first_difference
+from applier.session.frame import first_difference
 from applier.session.presets import Preset
 from applier.session.session import Session
 from applier.session.triggers import Level

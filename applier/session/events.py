@@ -5,12 +5,18 @@ Says what was done and what it cost; never decides anything, and no listener can
 
 from __future__ import annotations
 
+import importlib.util
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
 
-__all__ = ["Event", "EventKind", "Hook", "Hooks", "Listeners"]
+from applier.session.persistence import SessionStore
+from planner.errors import SettingsError, StoreError
+
+__all__ = ["Event", "EventKind", "EventLog", "Hook", "Hooks"]
 
 logger = logging.getLogger("applier.session")
 
@@ -21,6 +27,7 @@ EventKind = Literal[
     "vetoed",
     "tier_failed",
     "history_changed",
+    "history_edited",
     "breaker_opened",
     "breaker_closed",
     "recalled",
@@ -36,6 +43,7 @@ EventKind = Literal[
 ]
 
 _WARNINGS = frozenset(("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed"))
+_EVERYTHING = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +65,6 @@ class Event:
     """Tokens behind the first changed message that the provider had cached and must read anew."""
     message: str = ""
     """One line for a person."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """JSON data that belongs to this kind only."""
 
     @property
     def reclaimed_tokens(self) -> int:
@@ -82,19 +88,74 @@ Hooks = Mapping[str, Hook | Sequence[Hook]]
 """Hooks by event kind; ``"*"`` hears everything."""
 
 
-class Listeners:
-    """Everyone who hears of events: hooks, and the standard log."""
+class EventLog:
+    """Reports events to the log, the hooks, OpenTelemetry and the store, and keeps them for `Session.log`."""
 
-    def __init__(self, hooks: Hooks | None = None) -> None:
-        """Call `hooks`, each by the kind it is named for."""
-        self._hooks = {kind: [given] if callable(given) else list(given) for kind, given in (hooks or {}).items()}
+    def __init__(self, session_id: str, clock: Callable[[], float], hooks: Hooks | None, store: SessionStore) -> None:
+        """Report for `session_id`.
 
-    def tell(self, event: Event) -> bool:
-        """Tell all of them; False if a hook returned False."""
+        Raises:
+            SettingsError: a hook for a kind of event that does not exist.
+        """
+        self.events: list[Event] = []
+        self._session_id = session_id
+        self._clock = clock
+        self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
+        self._telemetry = Telemetry()
+        self._store = store
+        self._records = True
+
+    def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
+        """Report it; False if a hook answered False."""
+        event = Event(kind, self._session_id, self._clock(), message=message, **fields)
+        self.events.append(event)
+        self._telemetry.count(event)
         level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
         logger.log(level, "%s: %s", event.kind, event.message, extra={"compactor_event": event.as_json()})
-        answers = [_ask(hook, event) for kind in (event.kind, "*") for hook in self._hooks.get(kind, ())]
+        answers = [_ask(hook, event) for kind in (event.kind, _EVERYTHING) for hook in self._hooks.get(kind, ())]
+        self._record(event)
         return not any(answer is False for answer in answers)
+
+    @contextmanager
+    def span(self, name: str, **attributes: str | int) -> Iterator[None]:
+        """An OpenTelemetry span, where there is one."""
+        with self._telemetry.span(name, session=self._session_id, **attributes):
+            yield
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Write nothing to the store meanwhile: a dry run."""
+        self._records = False
+        try:
+            yield
+        finally:
+            self._records = True
+
+    def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
+        """Remember what earlier processes reported in this session."""
+        self.events = [Event.from_json(data) for data in earlier] + self.events
+
+    def _record(self, event: Event) -> None:
+        if not self._records:
+            return
+        data = {**event.as_json(), "time": event.at, "session": self._session_id}
+        try:
+            self._store.use(lambda opened: opened.record_event(data))
+        except StoreError as error:
+            logger.warning("event not recorded: %s", error)
+
+
+def _known_kind(kind: str) -> str:
+    kinds = (*get_args(EventKind), _EVERYTHING)
+    if kind in kinds:
+        return kind
+    near = get_close_matches(str(kind), kinds, 1)
+    cure = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(kinds)}"
+    raise SettingsError(f"hooks: no event is called {kind!r}: {cure}")
+
+
+def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:
+    return [hook] if callable(hook) else list(hook)
 
 
 def _ask(hook: Hook, event: Event) -> object:
@@ -103,3 +164,48 @@ def _ask(hook: Hook, event: Event) -> object:
     except Exception:  # a listener's own trouble must not reach the agent
         logger.exception("hook for %s failed", event.kind)
         return None
+
+
+SCOPE = "relevance-compactor"
+
+
+class Telemetry:
+    """OpenTelemetry counters of compactions and a span around each, when the ``otel`` extra is there.
+
+    Only reports what events say; the host configures where it goes.
+    """
+
+    def __init__(self) -> None:
+        """Find OpenTelemetry; without it every call is free."""
+        self._tracer: Any = None
+        if importlib.util.find_spec("opentelemetry") is None:
+            return
+        from opentelemetry import metrics, trace
+
+        meter = metrics.get_meter(SCOPE)
+        self._tracer = trace.get_tracer(SCOPE)
+        self._compactions = meter.create_counter("compactor.compactions")
+        self._reclaimed = meter.create_counter("compactor.reclaimed_tokens", unit="token")
+        self._invalidated = meter.create_counter("compactor.invalidated_tokens", unit="token")
+        self._failures = meter.create_counter("compactor.failures")
+
+    @contextmanager
+    def span(self, name: str, **attributes: str | int) -> Iterator[None]:
+        """A span named ``compactor.{name}``."""
+        if self._tracer is None:
+            yield
+            return
+        with self._tracer.start_as_current_span(f"compactor.{name}", attributes=attributes):
+            yield
+
+    def count(self, event: Event) -> None:
+        """Add what `event` says to the counters."""
+        if self._tracer is None:
+            return
+        attributes = {"trigger": event.trigger, "tier": event.tier}
+        if event.kind == "post_compact":
+            self._compactions.add(1, attributes)
+            self._reclaimed.add(event.reclaimed_tokens, attributes)
+            self._invalidated.add(event.invalidated_tokens, attributes)
+        elif event.kind in ("tier_failed", "store_failed", "prepare_failed"):
+            self._failures.add(1, {"kind": event.kind})

@@ -1,7 +1,7 @@
-"""What is sent in place of the history: the plan in force, stand-ins and additions, as pure data.
+"""How the history stands in the list that is sent: the plan in force, placeholders and additions, as pure data.
 
-Draws up frames and the lists they give. Writes nothing: a frame is sent only after `commit` has stored what
-it removes.
+A tier answers with `Edits`, `draft` makes a `Frame` of them, and a `View` is the list which that frame gives. Writes
+nothing: a frame is sent only after `applier.session.persistence.commit` has stored what it removes.
 """
 
 from __future__ import annotations
@@ -10,21 +10,67 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
-from applier.session.edits import Addition, Edits, StandIn
-from applier.session.ledger import Ledger
+from applier.session.history_tracker import HistoryTracker
 from applier.view import preview
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
-from planner.reading.messages import Message, blocks, plain_message
+from planner.reading.messages import Block, Message, blocks, plain_message
 
-__all__ = ["Frame", "Place", "draft", "message_at", "unmarked"]
+__all__ = [
+    "RESTORE_TOOL",
+    "Addition",
+    "Edits",
+    "Frame",
+    "Place",
+    "Placeholder",
+    "View",
+    "draft",
+    "first_difference",
+    "message_at",
+    "unmarked",
+]
 
 Place = tuple[int, int]
 """Message of the history, and block in it."""
 
+RESTORE_TOOL = "restore_context"
+"""The tool by which an agent looks behind a reference."""
 _ONLY_THINKING = "(thinking left out)"
 """What stands where an assistant message held nothing else: roles must go on alternating."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """Text in place of one tool result; a line on how to restore the original is added when it is stored."""
+
+    message: int
+    """Index in the history."""
+    block: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Text behind the content of one user message."""
+
+    message: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """One tier's answer: what it wants changed. It holds no message, so nothing can be sent from it."""
+
+    reason: str
+    """In one line, for the log."""
+    plan: CompactionPlan | None = None
+    placeholders: tuple[Placeholder, ...] = ()
+    additions: tuple[Addition, ...] = ()
+    unweighed_from: int | None = None
+    """Messages of the history from here on stay by their place, not by what is in them: results that were shortened
+    stay so. None: the plan has weighed all but the live tail, so what it keeps comes back whole."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +82,7 @@ class Frame:
     """Messages that stand for the first `start` messages of the history."""
     start: int = 0
     """From here on the list and the history go message by message."""
-    stand_ins: Mapping[Place, str] = field(default_factory=lambda: MappingProxyType({}))
+    placeholders: Mapping[Place, str] = field(default_factory=lambda: MappingProxyType({}))
     additions: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     unthinking: frozenset[int] = frozenset()
     """Messages that are sent without their thinking: something before them changed after it was thought."""
@@ -49,62 +95,85 @@ class Frame:
     @cached_property
     def edited(self) -> frozenset[int]:
         """Messages of the history, from `start` on, that are not sent as they are."""
-        return frozenset(message for message, _ in self.stand_ins) | self.additions.keys() | self.unthinking
+        return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
 
     @property
     def is_empty(self) -> bool:
         """True if nothing stands in place of anything."""
-        return not (self.plan or self.stand_ins or self.additions)
+        return not (self.plan or self.placeholders or self.additions)
+
+    def before(self, message: int) -> Frame:
+        """This frame without what it does to `message` of the history and those behind it."""
+        return replace(
+            self,
+            placeholders=MappingProxyType({at: text for at, text in self.placeholders.items() if at[0] < message}),
+            additions=MappingProxyType({at: text for at, text in self.additions.items() if at < message}),
+            unthinking=frozenset(at for at in self.unthinking if at < message),
+        )
 
 
-def draft(frame: Frame, edits: Edits, ledger: Ledger, key: str, thinking: ThinkingPolicy) -> Frame:
+def draft(
+    frame: Frame,
+    edits: Edits,
+    tracker: HistoryTracker,
+    key: str,
+    thinking: ThinkingPolicy,
+    restore_tool: str | None = RESTORE_TOOL,
+) -> Frame:
     """`frame` with `edits` made: what would be sent if they are committed.
 
-    `key` names the history under which the originals will be stored.
+    `key` names the history under which the originals will be stored, `restore_tool` the agent's tool that brings
+    them back, if it has one.
     """
     if edits.plan is not None:
-        frame = _planned(frame, edits.plan, ledger, edits.unweighed_from)
-    stand_ins = {
-        (made.message, made.block): f"{made.text}\n{_cure(ledger, made, key)}"
-        for made in edits.stand_ins
+        frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
+    placeholders = {
+        (made.message, made.block): f"{made.text}\n{_restore_line(tracker, made, key, restore_tool)}"
+        for made in edits.placeholders
         if made.message >= frame.start
     }
     frame = replace(frame, head=_with_additions(frame, edits.additions))
     additions = _joined_additions(frame, edits.additions)
-    touched = [message for message, _ in stand_ins] + list(additions)
-    unthinking = _late_thinking(ledger, min(touched)) if touched and thinking == "strip" else frozenset()
+    touched = [message for message, _ in placeholders] + list(additions)
+    unthinking = _late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
-        stand_ins=MappingProxyType({**frame.stand_ins, **stand_ins}),
+        placeholders=MappingProxyType({**frame.placeholders, **placeholders}),
         additions=MappingProxyType({**frame.additions, **additions}),
         unthinking=frame.unthinking | unthinking,
     )
 
 
-def _planned(frame: Frame, plan: CompactionPlan, ledger: Ledger, unweighed_from: int | None) -> Frame:
+def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
     """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on."""
     known = plan.history.messages
-    rendered = preview(plan, ledger.originals[:known]).messages
-    same = 0
-    while same < min(len(rendered), known) and rendered[-1 - same] is ledger.originals[known - 1 - same]:
-        same += 1
-    start = known - same
-    live = _live_start(ledger, known)
+    head, start = _head_of(plan, tracker)
+    live = _live_start(tracker, known)
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
-        tuple(unmarked(message) for message in rendered[: len(rendered) - same]),
+        tuple(unmarked(message) for message in head),
         start,
-        MappingProxyType({at: text for at, text in frame.stand_ins.items() if at[0] >= goes_on}),
+        MappingProxyType({at: text for at, text in frame.placeholders.items() if at[0] >= goes_on}),
         MappingProxyType({at: text for at, text in frame.additions.items() if at >= known}),
         frozenset(at for at in frame.unthinking if at >= goes_on),
     )
 
 
-def _live_start(ledger: Ledger, known: int) -> int:
+def _head_of(plan: CompactionPlan, tracker: HistoryTracker) -> tuple[list[Any], int]:
+    """The messages that stand for the compacted region, and how many of the history they stand for."""
+    known = plan.history.messages
+    rendered = preview(plan, tracker.originals[:known]).messages
+    same = 0
+    while same < min(len(rendered), known) and rendered[-1 - same] is tracker.originals[known - 1 - same]:
+        same += 1
+    return rendered[: len(rendered) - same], known - same
+
+
+def _live_start(tracker: HistoryTracker, known: int) -> int:
     """Where the live tail of the first `known` messages begins."""
     at = known
-    while at > 0 and ledger.plain[at - 1]["role"] == "user":
+    while at > 0 and tracker.plain[at - 1]["role"] == "user":
         at -= 1
     return at
 
@@ -130,31 +199,58 @@ def _joined_additions(frame: Frame, additions: Iterable[Addition]) -> dict[int, 
     return joined
 
 
-def _cure(ledger: Ledger, made: StandIn, key: str) -> str:
-    return f'[stored: restore_context("{key}:{ledger.turn_id(made.message)}") returns it whole]'
+def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_tool: str | None) -> str:
+    """Where the original is; and how the agent gets it, if it has a tool for that."""
+    reference = f"{key}:{tracker.turn_id(made.message)}"
+    content = blocks(tracker.plain[made.message])[made.block].get("content")
+    media = sum(_is_media(item) for item in content) if isinstance(content, list) else 0
+    images = f", with {media} image{'s' if media > 1 else ''}" if media else ""
+    if restore_tool is None:
+        return f"[stored as {reference}{images}]"
+    return f'[stored: {restore_tool}("{reference}") returns it whole{images}]'
 
 
-def _late_thinking(ledger: Ledger, first: int) -> frozenset[int]:
+def _is_media(item: object) -> bool:
+    return isinstance(item, dict) and item.get("type") in ("image", "document")
+
+
+def _late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:
     """Messages behind `first` whose thinking no longer follows what it was thought after."""
     return frozenset(
-        at for at in range(first + 1, len(ledger)) if without_thinking(ledger.plain[at]) is not ledger.plain[at]
+        at for at in range(first + 1, len(tracker)) if without_thinking(tracker.plain[at]) is not tracker.plain[at]
     )
 
 
-def message_at(frame: Frame, ledger: Ledger, index: int) -> object:
+def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
     """What is sent for message `index` of the history, from ``frame.start`` on: the original if unedited."""
     if index not in frame.edited:
-        return ledger.originals[index]
+        return tracker.originals[index]
     content = [
-        {**block, "content": frame.stand_ins[index, at]} if (index, at) in frame.stand_ins else block
-        for at, block in enumerate(blocks(ledger.plain[index]))
+        _with_text(block, frame.placeholders[index, at])
+        if (index, at) in frame.placeholders and block["type"] == "tool_result"
+        else block
+        for at, block in enumerate(blocks(tracker.plain[index]))
     ]
     if index in frame.additions:
         content.append({"type": "text", "text": frame.additions[index]})
-    message: Message | None = {**ledger.plain[index], "content": content}
+    message: Message | None = {**tracker.plain[index], "content": content}
     if message is not None and index in frame.unthinking:
         message = without_thinking(message)
     return message or {"role": "assistant", "content": [{"type": "text", "text": _ONLY_THINKING}]}
+
+
+def _with_text(block: Block, text: str | None) -> Block:
+    """The result with `text` for its content; a cache mark that stood inside stands on the result then.
+
+    Any other block, or one without a placeholder, as it is.
+    """
+    if text is None or block["type"] != "tool_result":
+        return block
+    content = block.get("content")
+    inner = content if isinstance(content, list) else []
+    marks = [item["cache_control"] for item in inner if isinstance(item, dict) and "cache_control" in item]
+    mark = {"cache_control": marks[-1]} if marks and "cache_control" not in block else {}
+    return {**block, **mark, "content": text}
 
 
 def unmarked(message: object) -> object:
@@ -169,3 +265,51 @@ def unmarked(message: object) -> object:
         for block in content
     ]
     return {**message, "content": bare}
+
+
+@dataclass
+class View:
+    """The list that a frame gives for the whole history, with its tokens; grows by the new messages alone."""
+
+    messages: list[object] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)
+    """Tokens of each message, by the tracker's counter."""
+    total: int = 0
+
+    @classmethod
+    def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
+        """The list that `frame` gives for the whole history."""
+        made = cls(list(frame.head), [tracker.counter.message(plain_message(m)) for m in frame.head])
+        made.total = sum(made.counted)
+        made.extend(frame, tracker, frame.start)
+        return made
+
+    def extend(self, frame: Frame, tracker: HistoryTracker, start: int) -> None:
+        """Append the messages of the history from `start` on."""
+        for index in range(start, len(tracker)):
+            self.messages.append(message_at(frame, tracker, index))
+            self.counted.append(self._tokens(frame, tracker, index))
+            self.total += self.counted[-1]
+
+    def replace(self, frame: Frame, tracker: HistoryTracker, index: int) -> None:
+        """Send message `index` of the history as it came now: edited, or with other cache marks."""
+        if index < frame.start:
+            return
+        at = index + frame.offset
+        self.messages[at] = message_at(frame, tracker, index)
+        counted = tracker.counter.message(plain_message(self.messages[at]))
+        self.total += counted - self.counted[at]
+        self.counted[at] = counted
+
+    def _tokens(self, frame: Frame, tracker: HistoryTracker, index: int) -> int:
+        if index not in frame.edited:
+            return tracker.counted[index]
+        return tracker.counter.message(plain_message(self.messages[-1]))
+
+
+def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
+    """Index of the first message of `before` that `after` does not repeat; None if it repeats them all."""
+    for at, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old is not new and old != new:
+            return at
+    return None if len(after) >= len(before) else len(after)

@@ -1,23 +1,112 @@
-"""What of a session outlives its process: the frame in force and the one before it, exact to the byte.
+"""What of a session is stored: the originals before a frame is sent, and the frame itself for a restart.
 
-Reads and writes one named state of the store; the history and the plans are stored on their own.
+The only file of a session that touches the store. Whatever goes wrong in there is a `StoreError` to the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from applier.session.commit import Committed
-from applier.session.frame import Frame
+from applier.session.frame import Edits, Frame
+from applier.session.history_tracker import HistoryTracker
+from applier.store import open_store
 from applier.store.protocol import Store
-from planner.errors import StoreDamaged
+from planner.errors import StoreDamaged, StoreError
+from planner.layout.placeholders import history_key
 from planner.reading.messages import plain_message
 
-__all__ = ["SavedSession", "load_session", "save_session"]
+__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "key_for", "load_session", "save_session"]
+
+T = TypeVar("T")
+
+
+class SessionStore:
+    """The store of a session, opened when there is first something to write or to read."""
+
+    def __init__(self, given: Store | str | Path | SessionStore | None) -> None:
+        """Use the store `given`, which stays the caller's to close, the one at that path, or the default one."""
+        self._path: str | os.PathLike[str] | None = None
+        self._shared: SessionStore | None = None
+        self._store: Store | None = None
+        self._owned = given is None or isinstance(given, str | os.PathLike)
+        if given is None or isinstance(given, str | os.PathLike):
+            self._path = given
+        elif isinstance(given, SessionStore):
+            self._shared = given
+        else:
+            self._store = given
+
+    @property
+    def is_open(self) -> bool:
+        """True once it was needed."""
+        return self._shared.is_open if self._shared is not None else self._store is not None
+
+    def use(self, act: Callable[[Store], T]) -> T:
+        """What `act` does with the store, opened if need be.
+
+        Raises:
+            StoreError: it cannot be opened, or does something else than it promises.
+        """
+        if self._shared is not None:
+            return self._shared.use(act)
+        try:
+            if self._store is None:
+                self._store = open_store(self._path)
+            return act(self._store)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(f"{type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Close it if the session opened it."""
+        if self._owned and self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A frame whose originals are in the store; only `commit` and `load_session` make one that removes anything."""
+
+    frame: Frame = field(default_factory=Frame)
+    key: str = ""
+    """The history that was stored last; empty if none was."""
+    messages: int = 0
+    """How many messages of the present history that one holds."""
+    plan_id: str = ""
+
+
+def key_for(edits: Edits, tracker: HistoryTracker, before: Committed) -> str:
+    """The history to name in the placeholders of `edits`: the one stored last if it holds all they replace."""
+    covered = all(made.message < before.messages for made in edits.placeholders)
+    return before.key if before.key and covered and edits.plan is None else history_key(tracker.history)
+
+
+def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
+    """Store the history (unless `key` holds all that `frame` changes), the plan and its facts; then it may be sent.
+
+    A placeholder reaches further than its own message: thinking behind it goes, too.
+
+    Raises:
+        StoreError: nothing may be sent that was not before.
+    """
+    if key != before.key or any(message >= before.messages for message in frame.edited):
+        key = store.use(lambda opened: opened.save_history(tracker.history))
+        before = replace(before, key=key, messages=len(tracker))
+    plan = frame.plan
+    plan_id = before.plan_id
+    if plan is not None and plan is not before.frame.plan:
+        plan_id = store.use(lambda opened: opened.save_plan(plan))
+        store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
+    return replace(before, frame=frame, plan_id=plan_id)
 
 
 class _SavedFrame(BaseModel):
@@ -28,7 +117,7 @@ class _SavedFrame(BaseModel):
     plan_id: str
     head: list[dict[str, Any]]
     start: int
-    stand_ins: list[tuple[int, int, str]]
+    placeholders: list[tuple[int, int, str]]
     additions: list[tuple[int, str]]
     unthinking: list[int]
 
@@ -41,7 +130,7 @@ class _SavedFrame(BaseModel):
             plan_id=committed.plan_id,
             head=[plain_message(message) for message in frame.head],
             start=frame.start,
-            stand_ins=[(*place, text) for place, text in frame.stand_ins.items()],
+            placeholders=[(*place, text) for place, text in frame.placeholders.items()],
             additions=list(frame.additions.items()),
             unthinking=sorted(frame.unthinking),
         )
@@ -51,14 +140,14 @@ class _SavedFrame(BaseModel):
             store.load_plan(self.plan_id) if self.plan_id else None,
             tuple(self.head),
             self.start,
-            MappingProxyType({(message, block): text for message, block, text in self.stand_ins}),
+            MappingProxyType({(message, block): text for message, block, text in self.placeholders}),
             MappingProxyType(dict(self.additions)),
             frozenset(self.unthinking),
         )
         return Committed(frame, self.key, self.messages, self.plan_id)
 
 
-class SavedSession(BaseModel):
+class _SavedState(BaseModel):
     """The state of a session as it is stored."""
 
     model_config = ConfigDict(extra="forbid")
@@ -66,39 +155,41 @@ class SavedSession(BaseModel):
     version: int = 1
     frame: _SavedFrame
     before: _SavedFrame | None = None
+    compactions: int = 0
+    reclaimed_tokens: int = 0
+    ratio: float = 1.0
+    extra_tokens: float = 0.0
+
+
+@dataclass(frozen=True)
+class SavedSession:
+    """Where a session stands, as far as it outlives its process."""
+
+    committed: Committed
+    before: Committed | None = None
     """What `undo` goes back to."""
     compactions: int = 0
     reclaimed_tokens: int = 0
     ratio: float = 1.0
-    """The meter's calibration."""
-
-    def current(self, store: Store) -> Committed:
-        """The frame in force."""
-        return self.frame.committed(store)
-
-    def previous(self, store: Store) -> Committed | None:
-        """The frame before it."""
-        return self.before.committed(store) if self.before else None
+    extra_tokens: float = 0.0
+    """The gauge's calibration."""
 
 
-def save_session(
-    store: Store,
-    session_id: str,
-    committed: Committed,
-    before: Committed | None,
-    numbers: Mapping[str, float],
-) -> None:
-    """Store how the session stands; `numbers` are the other fields of `SavedSession`.
+def save_session(store: SessionStore, session_id: str, session: SavedSession) -> None:
+    """Store where the session stands.
 
     Raises:
         StoreError: it could not; what was stored before stands.
     """
-    saved = SavedSession(
-        frame=_SavedFrame.of(committed),
-        before=_SavedFrame.of(before) if before else None,
-        **dict(numbers),  # type: ignore[arg-type]
+    saved = _SavedState(
+        frame=_SavedFrame.of(session.committed),
+        before=_SavedFrame.of(session.before) if session.before else None,
+        compactions=session.compactions,
+        reclaimed_tokens=session.reclaimed_tokens,
+        ratio=session.ratio,
+        extra_tokens=session.extra_tokens,
     )
-    store.set_state(_name(session_id), saved.model_dump(mode="json"))
+    store.use(lambda opened: opened.set_state(_name(session_id), saved.model_dump(mode="json")))
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
@@ -108,10 +199,16 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
         StoreDamaged: it is not what `save_session` writes.
     """
     data = store.get_state(_name(session_id))
+    if data is None:
+        return None
     try:
-        return SavedSession.model_validate(data) if data is not None else None
+        saved = _SavedState.model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"session {session_id}: its state cannot be read: {error.errors()[0]['msg']}") from None
+    before = saved.before.committed(store) if saved.before else None
+    return SavedSession(
+        saved.frame.committed(store), before, saved.compactions, saved.reclaimed_tokens, saved.ratio, saved.extra_tokens
+    )
 
 
 def _name(session_id: str) -> str:

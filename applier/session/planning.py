@@ -1,30 +1,132 @@
-"""Asks the session's planner for plans; falls back to the rules, and rests a planner that keeps failing.
+"""Asks the session's planner for plans: whom, when not, and beforehand in a worker.
 
-Plans only: applies nothing and writes nothing.
+Falls back to the rules, and rests a planner that keeps failing. Plans only: applies nothing and writes nothing.
 """
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from applier.session.breaker import Breaker
 from applier.session.events import EventKind
-from planner.api import PlannerChoice, plan_compaction
-from planner.errors import PlannerUnavailable
+from planner.analysis import Analysis
+from planner.api import PlannerChoice, asks_model, open_planner, plan_analysis
 from planner.plan import CompactionPlan
+from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["Planning", "Tell"]
+__all__ = ["Breaker", "BreakerState", "Done", "Planning", "Report", "Worker", "within"]
+
+T = TypeVar("T")
+BreakerState = Literal["closed", "open", "half_open"]
 
 READY_SLACK = 1.2
 """A plan made beforehand may aim this much higher than what is wanted by now."""
+TASK_CHARACTERS = 4_000
+"""Of the user's words that stand for an untold task."""
 
 
-class Tell(Protocol):
+def within(seconds: float, since: float | None, now: float) -> bool:
+    """True if less than `seconds` have passed since `since`; a clock that was set back ends every wait."""
+    return since is not None and 0 <= now - since < seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Whether a part that keeps failing is asked again; a value with a given clock.
+
+    Opens after `max_failures` in a row; lets one trial through after `rest_seconds`.
+    """
+
+    max_failures: int = 3
+    """Claude Code and s08 give up after three (REFERENCE 5)."""
+    rest_seconds: float = 300.0
+    failures: int = 0
+    opened_at: float | None = None
+
+    def state(self, now: float) -> BreakerState:
+        """Where it stands at `now`."""
+        if self.opened_at is None:
+            return "closed"
+        return "open" if within(self.rest_seconds, self.opened_at, now) else "half_open"
+
+    def allows(self, now: float) -> bool:
+        """True if the part may be asked."""
+        return self.state(now) != "open"
+
+    def failed(self, now: float) -> Breaker:
+        """After a failure: a failed trial opens it again at once."""
+        failures = self.failures + 1
+        opens = failures >= self.max_failures or self.opened_at is not None
+        return replace(self, failures=failures, opened_at=now if opens else None)
+
+    def succeeded(self) -> Breaker:
+        """After a success."""
+        return replace(self, failures=0, opened_at=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """How a job ended: with a value, or with what it raised."""
+
+    value: T | None
+    error: Exception | None
+
+
+class Worker(Generic[T]):
+    """One job at a time in a thread of its own, debounced; never waited for, and no process waits for it to end.
+
+    A job works on a snapshot and changes nothing: what it made is taken up, or thrown away, on the caller's side.
+    """
+
+    def __init__(self, debounce_seconds: float) -> None:
+        """A job starts at the earliest `debounce_seconds` after the one before it started."""
+        self._debounce_seconds = debounce_seconds
+        self._started_at: float | None = None
+        self._thread: threading.Thread | None = None
+        self._done: Done[T] | None = None
+        self._closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a job runs or its result was not taken."""
+        return self._done is not None or (self._thread is not None and self._thread.is_alive())
+
+    def start(self, job: Callable[[], T], now: float) -> bool:
+        """Start `job` unless one is running, or it is too soon; True if it was started."""
+        if self._closed or self.is_busy or within(self._debounce_seconds, self._started_at, now):
+            return False
+        self._started_at = now
+        self._thread = threading.Thread(target=self._run, args=(job,), name="compactor-plan", daemon=True)
+        self._thread.start()
+        return True
+
+    def take(self) -> Done[T] | None:
+        """What the last job came to, once; None while there is nothing."""
+        done, self._done = self._done, None
+        return done
+
+    def wait(self, timeout_seconds: float | None = None) -> None:
+        """Wait for the running job; only ever asked for by tests and scripts."""
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+
+    def close(self) -> None:
+        """Start nothing more, and throw away what still comes."""
+        self._closed, self._done = True, None
+
+    def _run(self, job: Callable[[], T]) -> None:
+        try:
+            done = Done(job(), None)
+        except Exception as error:  # noqa: BLE001 - handed to the caller's side as a value
+            done = Done(None, error)
+        self._done = None if self._closed else done
+
+
+class Report(Protocol):
     """Reports an event by kind and one line."""
 
     def __call__(self, kind: EventKind, message: str) -> object:
@@ -41,72 +143,91 @@ class Planning:
     client: Any
     settings: PlanSettings
     clock: Callable[[], float]
-    tell: Tell
+    report: Report
     breaker: Breaker
+    worker: Worker[CompactionPlan]
     task: str = ""
+    agent_request: AgentRequest | None = None
+    """What the agent last sent, as of its last call: its own model may be asked behind the cached prefix."""
+    asked_at: float = 0.0
+    """When that was answered."""
+    previous: CompactionPlan | None = None
+    """The last plan of the session: a planner that may read it reads in full only what came since."""
     ready: CompactionPlan | None = None
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
 
     @property
     def asks_a_model(self) -> bool:
         """True if plans come from a model, or from an object that may ask one."""
-        if not isinstance(self.planner, str):
-            return True
-        has_key = bool(os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN"))
-        return self.planner == "model" or (self.planner == "auto" and (self.client is not None or has_key))
+        return asks_model(self.planner, self.planner_model or None, self.client)
 
-    def make(self, history: History, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
-        """A guarded plan for `history`; by rules when asked, or when the planner fails or rests.
+    def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
+        """A guarded plan for the history of `analysis`; by rules when asked, or when the planner fails or rests.
 
         Raises:
             CompactorError: not even the rules could.
         """
         ready, self.ready = self.ready, None
-        if ready is not None and not focus and _fits(ready, history, target_tokens):
+        if ready is not None and not focus and _fits(ready, analysis.history, target_tokens):
             return ready
         if rules_only or not self.asks_a_model or not self.breaker.allows(self.clock()):
-            return self._planned("rules", history, target_tokens, focus)
+            return self._planned("rules", analysis, target_tokens, focus)
         try:
-            plan = self.ask(history, target_tokens, focus)
+            plan = self.ask(analysis, target_tokens, focus)
         except Exception as error:  # noqa: BLE001 - whatever a planner does, the agent goes on
             self.failed(error)
-            return self._planned("rules", history, target_tokens, focus)
+            return self._planned("rules", analysis, target_tokens, focus)
         self.succeeded()
         return plan
 
-    def ask(self, history: History, target_tokens: int, focus: str = "") -> CompactionPlan:
+    def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
         """A plan by the session's own planner, which may raise anything; safe in a thread of its own."""
         planner = self.planner if self.asks_a_model else "rules"
-        return self._planned(planner, history, target_tokens, focus)
+        return self._planned(planner, analysis, target_tokens, focus)
 
-    def _planned(self, planner: PlannerChoice, history: History, target_tokens: int, focus: str) -> CompactionPlan:
-        plan = plan_compaction(
-            history.originals,
-            self.task or _first_words(history),
+    def _planned(self, planner: PlannerChoice, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan:
+        """The one place where a session plans."""
+        return plan_analysis(
+            analysis,
+            self.task or _first_words(analysis.history),
             target_tokens=target_tokens,
             focus=focus,
-            planner="model" if planner == "auto" else planner,
-            model=self.planner_model or None,
-            client=self.client,
+            planner=open_planner("model" if planner == "auto" else planner, self.planner_model or None, self.client),
             settings=self.settings,
             now=self.clock(),
+            previous=self.previous,
+            agent_request=self._agent_request(),
         )
-        if plan.history.digest != history.digest:
-            raise PlannerUnavailable("the planner answered for another history")
-        return plan
+
+    def _agent_request(self) -> AgentRequest | None:
+        if self.agent_request is None:
+            return None
+        return replace(self.agent_request, seconds_since=max(0.0, self.clock() - self.asked_at))
+
+    def take_up(self) -> CompactionPlan | None:
+        """What the worker has made meanwhile, if it has come to an end."""
+        done = self.worker.take()
+        if done is None:
+            return None
+        if done.error is not None:
+            self.failed(done.error)
+            return None
+        self.succeeded()
+        self.ready = done.value
+        return done.value
 
     def failed(self, error: Exception) -> None:
         """The planner has failed."""
         was = self.breaker.state(self.clock())
         self.breaker = self.breaker.failed(self.clock())
-        self.tell("tier_failed", f"planner: {type(error).__name__}: {error}; planned by rules")
+        self.report("tier_failed", f"planner: {type(error).__name__}: {error}; planned by rules")
         if self.breaker.state(self.clock()) == "open" and was != "open":
-            self.tell("breaker_opened", f"the planner failed {self.breaker.failures} times and rests")
+            self.report("breaker_opened", f"the planner failed {self.breaker.failures} times and rests")
 
     def succeeded(self) -> None:
         """The planner has answered."""
         if self.breaker.state(self.clock()) != "closed":
-            self.tell("breaker_closed", "the planner works again")
+            self.report("breaker_closed", "the planner works again")
         self.breaker = self.breaker.succeeded()
 
 
@@ -118,7 +239,7 @@ def _fits(plan: CompactionPlan, history: History, target_tokens: int) -> bool:
 
 
 def _first_words(history: History) -> str:
-    """What the user said last, for sessions that were told no task."""
+    """What the user said first and last, for sessions that were told no task."""
     words = [turn for turn in history.turns if turn.kind == "user"]
     texts = [history.messages_of(turn) for turn in words[:1] + words[-1:]]
     return "\n".join(
@@ -127,4 +248,4 @@ def _first_words(history: History) -> str:
         for message in messages
         for block in ([{"text": message["content"]}] if isinstance(message["content"], str) else message["content"])
         if isinstance(block.get("text"), str)
-    )[:4_000]
+    )[:TASK_CHARACTERS]

@@ -1,6 +1,7 @@
 """The systems that can be run by name: each a small table of tiers, triggers and constants.
 
-Constants are those of the systems themselves as REFERENCE 5 gathers them; the last rows of every table but
+Constants are those of the systems themselves as REFERENCE 5 gathers them, what they do to a result on arrival
+included; ``relevance``, the project's own, leaves what the model waits for whole. The last rows of every table but
 ``off`` only fire when the prompt would not fit at all.
 """
 
@@ -9,21 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from applier.session.carryover.allowance import Allowance
-from applier.session.tiers import (
-    BudgetResults,
-    ClearResults,
-    DemoteLarge,
-    PlanTurns,
-    RetreatHead,
-    SnipMiddle,
-    StubRereads,
-    Tier,
-)
+from applier.session.carryover import Allowance
+from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
+from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.session.triggers import When
+from applier.settings import SessionSettings
 from planner.errors import SettingsError
 
-__all__ = ["PRESETS", "Preset", "Step", "preset_named"]
+__all__ = ["PRESETS", "Preset", "Step", "preset_named", "preset_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +62,30 @@ class Preset:
         """Only what is asked for by name."""
         return replace(self, arrival=(), steps=(), facts_after_seconds=math.inf)
 
+    def tuned(self, keep_ratio: float | None, compact_at_ratio: float | None) -> Preset:
+        """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
+
+        What runs only because the prompt would not fit stays as it is.
+        """
+        return replace(
+            self,
+            steps=tuple(_tuned_step(step, keep_ratio, compact_at_ratio) for step in self.steps),
+            manual=tuple(_tuned_tier(tier, keep_ratio) for tier in self.manual),
+        )
+
+
+def _tuned_tier(tier: Tier, keep_ratio: float | None) -> Tier:
+    if keep_ratio is None or not isinstance(tier, PlanTurns) or tier.rules_only:
+        return tier
+    return replace(tier, list_share=keep_ratio)
+
+
+def _tuned_step(step: Step, keep_ratio: float | None, compact_at_ratio: float | None) -> Step:
+    tier = _tuned_tier(step.tier, keep_ratio)
+    if compact_at_ratio is None or not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
+        return replace(step, tier=tier)
+    return Step(tier, (ASKED, When("compact_at", share_over=compact_at_ratio)))
+
 
 ALWAYS = (When("every turn"),)
 ASKED = When("asked", requested=True)
@@ -77,8 +95,10 @@ SAFETY = (
     Step(PlanTurns(0.35, rules_only=True, name="aggressive"), EXHAUSTED),
     Step(ClearResults(keep_last=1, preview_characters=400, name="truncate"), EXHAUSTED),
     Step(RetreatHead(0.5), EXHAUSTED),
+    Step(FitNewest(), EXHAUSTED),
 )
-SAFE_ARRIVAL = BudgetResults(characters=10**9, window_share=0.4)
+SAFE_ARRIVAL = BudgetResults(characters=10**9)
+"""Only what would not fit the window otherwise."""
 
 FILES = Allowance(files=5, tokens_each=5_000, tokens_in_all=50_000)
 """Three-layer pipeline: at most 5 files, 5,000 tokens each, 50,000 in all."""
@@ -88,7 +108,7 @@ RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
 RELEVANCE = Preset(
     "relevance",
-    arrival=(StubRereads(), DemoteLarge(10_000, 8_000), SAFE_ARRIVAL),
+    arrival=(SAFE_ARRIVAL,),
     steps=(
         Step(
             RELEVANT,
@@ -218,6 +238,17 @@ OFF = Preset("off")
 PRESETS: dict[str, Preset] = {
     preset.name: preset for preset in (RELEVANCE, THREE_LAYER, S06, S08, CLAUDE_CODE, CODEX, OPENCODE, ADK, AMP, OFF)
 }
+
+
+def preset_of(chosen: str | Preset, settings: SessionSettings) -> Preset:
+    """The preset `chosen`, by name or as it is, with what `settings` say of goal and triggers.
+
+    Raises:
+        SettingsError: there is none of that name; the text lists them.
+    """
+    preset = chosen if isinstance(chosen, Preset) else preset_named(chosen)
+    tuned = preset.tuned(settings.keep_ratio, settings.compact_at_ratio)
+    return tuned if settings.auto_compact else tuned.without_automatics()
 
 
 def preset_named(name: str) -> Preset:

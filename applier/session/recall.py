@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from applier.session.edits import Addition
-from applier.session.frame import Frame
-from applier.session.ledger import Ledger
+from applier.session.frame import Addition, Frame
+from applier.session.history_tracker import HistoryTracker
 from planner.evidence.names import specifics_of
 from planner.evidence.roots import common_root, without_root
 from planner.layout.placeholders import clean
@@ -46,32 +45,32 @@ class Recall:
     _standing: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, frame: Frame, ledger: Ledger) -> Recall:
+    def of(cls, frame: Frame, tracker: HistoryTracker) -> Recall:
         """For a frame that has just come into force."""
         if frame.plan is None:
             return cls()
-        history = ledger.history
+        history = tracker.history
         gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in history.by_id]
         removed = [(turn_id, turn_text(history, turn_id)) for turn_id in gone]
         root = common_root(line for _, text in removed for line in text.splitlines())
-        found = cls(removed, root, [_said(plain_message(message)) for message in frame.head])
-        found._standing += [_said(message) for message in ledger.plain[frame.start :]]
-        return found
+        recall = cls(removed, root, [_text(plain_message(message)) for message in frame.head])
+        recall._standing += [_text(message) for message in tracker.plain[frame.start :]]
+        return recall
 
-    def hear(self, new: Iterable[Message], ledger: Ledger) -> list[Named]:
+    def hear(self, new: Iterable[Message], tracker: HistoryTracker) -> list[Named]:
         """What `new` messages name that stands nowhere any more, newest turn first; work by the new ones."""
         if not self.removed:
             return []
         new = list(new)
-        self._standing += [_said(message, own=False) for message in new]
+        self._standing += [_text(message, own=False) for message in new]
         names = [name for name in _named(new) if not self._stands(name)]
-        self._standing += [_said(message) for message in new]
-        found: dict[str, Named] = {}
+        self._standing += [_text(message) for message in new]
+        holders: dict[str, Named] = {}
         for name in names:
             holder = next((item for item in reversed(self.removed) if name in item[1]), None)
-            if holder is not None and holder[0] not in found:
-                found[holder[0]] = Named(name, holder[0], ledger.counter.text(holder[1]))
-        return list(found.values())
+            if holder is not None and holder[0] not in holders:
+                holders[holder[0]] = Named(name, holder[0], tracker.counter.text(holder[1]))
+        return list(holders.values())
 
     def brought_back(self, turn_id: str) -> None:
         """That turn stands again."""
@@ -82,9 +81,9 @@ class Recall:
         return any(name in text or short in text for text in self._standing)
 
 
-def restored_text(ledger: Ledger, named: Named, message: int) -> Addition:
+def restored_text(tracker: HistoryTracker, named: Named, message: int) -> Addition:
     """The turn said again behind message `message`."""
-    text = clean(turn_text(ledger.history, named.turn_id)).replace("</restored", "&lt;/restored")
+    text = clean(turn_text(tracker.history, named.turn_id)).replace("</restored", "&lt;/restored")
     return Addition(
         message,
         f'<restored turn="{named.turn_id}">\n'
@@ -98,7 +97,7 @@ def turn_text(history: History, turn_id: str) -> str:
     return join_lines(turn_lines(history, history.by_id[turn_id]))
 
 
-def _said(message: Message, *, own: bool = True) -> str:
+def _text(message: Message, *, own: bool = True) -> str:
     """The text of a message; without `own`, only what others than the agent said."""
     return "\n".join(_texts(message, own))
 

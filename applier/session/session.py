@@ -1,37 +1,54 @@
-"""One agent's history, the plan in force, and what to send next.
+"""`Session`: the one object that a host talks to. It holds the lock and the state; `call` says what happens at a call.
 
-Decides when to compact and hands the work to tiers; never raises out of `prepare`, never changes the
-caller's list, and never sends a list whose removed originals are not in the store.
+Never raises out of `prepare`, never changes the caller's list, and never sends a list whose removed originals are not
+in the store.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from applier.session.assembly import Wishes, assemble_engine, resume
+from applier.session import call
+from applier.session.carryover import FileMarks
 from applier.session.compaction import Compaction, SessionState
-from applier.session.events import Event, Hooks
-from applier.session.lazy_store import LazyStore
-from applier.session.length_errors import WINDOW_EXCEEDED, read_too_long, stop_reason_of
-from applier.session.meter import used_input_tokens
-from applier.session.presets import Preset
-from applier.session.triggers import prompt_limit_tokens
+from applier.session.events import Event, EventLog, Hooks
+from applier.session.gauge import WINDOW_EXCEEDED, read_too_long, stop_reason_of, used_input_tokens
+from applier.session.history_tracker import HistoryTracker
+from applier.session.persistence import SessionStore, load_session
+from applier.session.planning import Breaker, Planning, Worker
+from applier.session.presets import Preset, preset_of
+from applier.session.request import AgentCall
+from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
-from applier.store.protocol import Restored, Store
-from planner.api import PlannerChoice
-from planner.errors import ReferenceNotFound
-from planner.reading.lines import turn_lines
+from applier.store.protocol import Restored, SearchResult, Store
+from planner.api import PlannerChoice, check_planner
+from planner.errors import ReferenceNotFound, SettingsError
+from planner.plan import CompactionPlan
+from planner.proposal import AgentRequest
+from planner.reading.lines import Part
 from planner.reading.messages import Block
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["Session"]
+
+logger = logging.getLogger("applier.session")
+
+PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
+"""What one look behind a reference brings: about 5,000 to 10,000 tokens, so that it never fills the window; in a small
+one at most so many characters for each token of the limit."""
+CLOSE_SECONDS = 5.0
+"""So long `close` waits for a call that another thread is in."""
 
 
 class Session:
@@ -56,7 +73,7 @@ class Session:
         *,
         preset: str | Preset | None = None,
         settings: SessionSettings | None = None,
-        store: Store | str | Path | None = None,
+        store: Store | str | Path | SessionStore | None = None,
         planner: PlannerChoice | None = None,
         model: str = "",
         client: Any = None,
@@ -77,32 +94,38 @@ class Session:
         default file, opened when first needed. `hooks` maps event kinds (``"*"`` for all) to callables.
 
         Raises:
-            SettingsError: an unknown preset or planner, or system and tools alone leave no room in the window.
+            SettingsError: an unknown preset, planner or hook, or system and tools alone leave no room in the window.
             StoreError: `session_id` was given and the store cannot be read.
         """
-        given = settings or load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
-        if settings is not None:
-            sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
-            given = given.model_copy(update={name: size for name, size in sizes.items() if size})
+        settings = _settings(settings, window_tokens, max_output_tokens)
+        planner = settings.planner if planner is None else planner
+        check_planner(planner)
         self.session_id = session_id or uuid.uuid4().hex[:12]
-        self._wishes = Wishes(preset or given.preset, given, planner or given.planner, model, client, clock, hooks)
         self._lock = threading.RLock()
-        self._store = LazyStore(store)
-        self._children = 0
-        self._max_output_tokens = given.max_output_tokens
-        self._engine = assemble_engine(self._wishes, self.session_id, self._store, task, system, tools)
+        self._hooks, self._children = hooks, 0
+        shared = SessionStore(store)
+        log = EventLog(self.session_id, clock, hooks, shared)
+        worker = Worker[CompactionPlan](settings.background_debounce_seconds)
+        breaker = Breaker(settings.max_failures, settings.rest_seconds)
+        asked = Planning(planner, settings.planner_model, client, settings.plan, clock, log, breaker, worker, task)
+        chosen = preset_of(settings.preset if preset is None else preset, settings)
+        request = AgentCall(model or settings.plan.target_model, system, tools)
+        self._state = _new_state(self.session_id, settings, chosen, shared, log, asked, clock, request)
+        if self._state.no_room:
+            raise SettingsError(self._state.no_room)
         if session_id is not None:
-            resume(self._engine, self._store())
+            _resume(self._state)
+        _SESSIONS.add(self)
 
     @property
     def task(self) -> str:
         """What the agent works on; relevance is judged against it. May be assigned."""
-        return self._engine.pipeline.planning.task
+        return self._state.planning.task
 
     @task.setter
     def task(self, task: str) -> None:
         with self._lock:
-            self._engine.pipeline.planning.task = task
+            self._state.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
         """What to send now, for the caller's whole list `messages` (dicts or SDK objects).
@@ -112,19 +135,60 @@ class Session:
         fails, a valid list comes back and the log says what happened.
         """
         with self._lock:
-            return self._engine.prepare(messages) if messages else []
+            return call.prepare(self._state, messages) if messages else []
 
     def observe(self, response: object) -> None:
-        """Take the provider's answer to the list last prepared: its ``usage`` calibrates the counter.
+        """Take the provider's answer to the list last prepared: its ``usage`` calibrates the gauge.
 
         `response` is an SDK message, a dict, or the usage itself; anything else is ignored. An answer that the
         window cut off has the next `prepare` compact.
         """
         with self._lock:
-            run = self._engine.pipeline.run
-            run.meter = run.meter.calibrated(run.sent_counted, used_input_tokens(response))
+            state = self._state
+            used = used_input_tokens(response)
+            state.gauge = state.gauge.calibrated(state.sent_counted, used, state.limit_tokens)
             if stop_reason_of(response) == WINDOW_EXCEEDED:
-                self._engine.request("window_exceeded")
+                call.request(state, "window_exceeded")
+
+    def note_sent(
+        self,
+        body: Mapping[str, Any],
+        client: Any,
+        *,
+        path: str = "/v1/messages",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
+
+        The planner may then ask the agent's own `client` behind the prefix that the provider has cached.
+        """
+        with self._lock:
+            planning = self._state.planning
+            planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
+            planning.asked_at = self._state.clock()
+
+    def set_request(
+        self,
+        *,
+        model: str = "",
+        system: str | Sequence[Block] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: Mapping[str, Any] | None = None,
+        thinking: Mapping[str, Any] | None = None,
+        betas: Sequence[str] = (),
+        max_output_tokens: int | None = None,
+    ) -> None:
+        """Tell what else the next request holds, for callers (middleware) that learn it per request.
+
+        What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
+        no error here: the log says so, and nothing automatic is done.
+        """
+        with self._lock:
+            state = self._state
+            state.take_call(AgentCall(model, system, tools, tool_choice, thinking, tuple(betas), max_output_tokens))
+            was, state.is_blocked = state.is_blocked, bool(state.no_room)
+            if state.is_blocked and not was:
+                state.log("fixed_parts_too_large", state.no_room)
 
     def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:
         """Compact now, whatever the triggers say; with `dry_run` only show it, writing nothing.
@@ -134,16 +198,13 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
-        with self._lock:
-            if not dry_run:
-                return self._engine.compact(messages, focus, dry_run=False)
-            with self._engine.pipeline.speak.unrecorded():
-                return self._engine.compact(messages, focus, dry_run=True)
+        with self._lock, self._state.log.unrecorded() if dry_run else nullcontext():
+            return call.compact(self._state, messages, focus, dry_run=dry_run)
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
         with self._lock:
-            self._engine.request("tool", focus)
+            call.request(self._state, "tool", focus)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """What to send instead, after the provider answered `error` to the list last prepared.
@@ -155,38 +216,7 @@ class Session:
         if refused is None:
             return None
         with self._lock:
-            return self._engine.recover(messages, refused)
-
-    def restore(self, reference: str, *, lines: tuple[int, int] | None = None, search: str | None = None) -> Restored:
-        """The stored original behind `reference` (``h1a2b3c4d:t12``, or ``t12`` of this session).
-
-        Whole, the lines first to last (from 1, included), or those that match `search`. After a restart the turns
-        behind the last compaction are known again from the first `prepare` on; all that was removed always is.
-
-        Raises:
-            ReferenceNotFound: nothing in this store has that name.
-        """
-        with self._lock:
-            store, run = self._store(), self._engine.pipeline.run
-            if ":" not in reference and len(run.ledger):
-                reference = f"{store.save_history(run.ledger.history)}:{reference.strip()}"
-            try:
-                return store.restore(reference, lines=lines, search=search)
-            except ReferenceNotFound as error:
-                if run.last_call_at is not None or not len(run.ledger):
-                    raise
-                raise ReferenceNotFound(f"{error}; later turns are known once `prepare` was called") from None
-
-    def search(self, text: str, limit: int = 20) -> list[tuple[str, int, str]]:
-        """Where `text` (any case; else as a pattern) stands in the whole history: turn, line number, line."""
-        with self._lock:
-            history = self._engine.pipeline.run.ledger.history
-            hits = [
-                (match.turn_id, number, turn_lines(history, history.by_id[match.turn_id])[number - 1].text)
-                for match in find_matches(history, text).matches
-                for number in match.lines
-            ]
-            return hits[:limit]
+            return call.recover(self._state, messages, refused)
 
     def undo(self) -> bool:
         """Take back the last compaction; False if there is none. The next `prepare` sends the older view.
@@ -194,79 +224,109 @@ class Session:
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
         with self._lock:
-            return self._engine.undo()
+            return call.undo(self._state)
+
+    def restore(
+        self,
+        reference: str,
+        *,
+        lines: tuple[int, int] | None = None,
+        search: str | None = None,
+        max_characters: int | None = None,
+    ) -> Restored:
+        """The stored original behind `reference` (``h1a2b3c4d:t12``, or ``t12`` of this session).
+
+        Whole, the lines first to last (from 1, included), or those that match `search`; `max_characters` gives it in
+        pages, see `Restored.next_line`. After a restart the turns behind the last compaction are known again from the
+        first `prepare` on; all that was removed always is.
+
+        Raises:
+            ReferenceNotFound: nothing in this session, or in those of its family, has that name.
+        """
+        with self._lock:
+            state, name = self._state, reference.strip()
+            if len(state.tracker):
+                key = state.store.use(lambda store: store.save_history(state.tracker.history))
+                state.keys[:] = [*(known for known in state.keys if known != key), key]
+                name = name if ":" in name else f"{key}:{name}"
+            within = tuple(state.keys)
+            try:
+                return state.store.use(
+                    lambda store: store.restore(
+                        name, lines=lines, search=search, max_characters=max_characters, within=within
+                    )
+                )
+            except ReferenceNotFound as error:
+                if state.last_call_at is not None or not len(state.tracker):
+                    raise
+                raise ReferenceNotFound(f"{error}; later turns are known once `prepare` was called") from None
+
+    def search(
+        self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
+    ) -> SearchResult:
+        """The turns of the whole history that match `text`, best first; see `Store.search`."""
+        with self._lock:
+            return find_matches(self._state.tracker.history, text, part=part, tool=tool, limit=limit)
+
+    @property
+    def page_characters(self) -> int:
+        """How much a tool by which the agent looks back should answer at once, so that it fits and is never cut."""
+        return min(PAGE_CHARACTERS, int(self._state.limit_tokens * PAGE_SHARE))
 
     def log(self) -> list[Event]:
         """Everything that happened in this session, oldest first, earlier processes included."""
         with self._lock:
-            return list(self._engine.pipeline.speak.said)
+            return list(self._state.log.events)
 
     @property
     def state(self) -> SessionState:
         """Where the session stands after the last `prepare`."""
         with self._lock:
-            run, planning = self._engine.pipeline.run, self._engine.pipeline.planning
-            now = self._wishes.clock()
-            return SessionState(
-                session_id=self.session_id,
-                level=run.reading(now).level,
-                tokens=run.tokens,
-                window_tokens=self._wishes.settings.window_tokens,
-                limit_tokens=run.limit_tokens,
-                compactions=run.compactions,
-                reclaimed_tokens=run.reclaimed_tokens,
-                breaker=planning.breaker.state(now),
-                history_key=run.committed.key,
-                history_messages=len(run.ledger),
-                sent_messages=len(run.outgoing.messages),
-            )
-
-    def set_request(
-        self,
-        *,
-        system: str | Sequence[Block] | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        max_output_tokens: int | None = None,
-    ) -> None:
-        """Tell what else the next request holds, for callers (middleware) that learn it per request.
-
-        System and tools that leave no room are no error here: the log says so, and nothing automatic is done.
-        """
-        with self._lock:
-            engine, window = self._engine, self._wishes.settings.window_tokens
-            run = engine.pipeline.run
-            self._max_output_tokens = max_output_tokens or self._max_output_tokens
-            run.limit_tokens = min(prompt_limit_tokens(window, self._max_output_tokens), run.maximum_tokens)
-            run.meter = replace(run.meter, fixed_tokens=run.ledger.counter.request((), system, tools))
-            was, engine.is_blocked = engine.is_blocked, run.meter.prompt(0) >= run.limit_tokens
-            if engine.is_blocked and not was:
-                engine.pipeline.speak("fixed_parts_too_large", run.no_room())
+            return SessionState.of(self._state)
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
         with self._lock:
             self._children += 1
-            wishes = self._wishes
-            return Session(
+            state = self._state
+            child = Session(
                 task,
-                preset=wishes.preset,
-                settings=wishes.settings,
-                store=self._store(),
-                planner=wishes.planner,
-                model=wishes.model,
-                client=wishes.client,
+                preset=state.preset,
+                settings=state.settings,
+                store=state.store,
+                planner=state.planning.planner,
+                model=state.model,
+                client=state.planning.client,
                 window_tokens=window_tokens,
-                clock=wishes.clock,
-                hooks=wishes.hooks,
+                clock=state.clock,
+                hooks=self._hooks,
                 session_id=f"{self.session_id}.{self._children}",
             )
+            state.keys += child._state.keys
+            child._state.keys = state.keys
+            return child
 
     def close(self) -> None:
-        """Commit the history; a store that the session opened itself is closed."""
-        with self._lock:
-            if self._store.is_open and len(self._engine.pipeline.run.ledger):
-                self._store().save_history(self._engine.pipeline.run.ledger.history)
-            self._store.close()
+        """Commit the history; a store that the session opened itself is closed. Waits for nothing longer than 5 s."""
+        if not self._lock.acquire(timeout=CLOSE_SECONDS):
+            logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
+            return
+        try:
+            state = self._state
+            state.planning.worker.close()
+            if state.store.is_open and len(state.tracker):
+                state.store.use(lambda store: store.save_history(state.tracker.history))
+            state.store.close()
+        finally:
+            self._lock.release()
+
+    def _after_fork(self) -> None:
+        """In a child process: a lock that another thread held is held for ever, and what it was doing half done."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            return
+        self._lock = threading.RLock()
+        self._state = _fresh(self._state)
 
     def __enter__(self) -> Self:
         """The session itself."""
@@ -277,3 +337,93 @@ class Session:
     ) -> None:
         """Close it."""
         self.close()
+
+
+_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for session in list(_SESSIONS):
+        session._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _settings(
+    given: SessionSettings | None, window_tokens: int | None, max_output_tokens: int | None
+) -> SessionSettings:
+    """The settings as given or as they are found, with the sizes that were given beside them."""
+    if given is None:
+        return load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
+    sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
+    return given.model_copy(update={name: size for name, size in sizes.items() if size})
+
+
+def _new_state(
+    session_id: str,
+    settings: SessionSettings,
+    preset: Preset,
+    store: SessionStore,
+    log: EventLog,
+    planning: Planning,
+    clock: Callable[[], float],
+    request: AgentCall,
+) -> State:
+    """The state of a session that has seen nothing yet."""
+    state = State(
+        session_id=session_id,
+        settings=settings,
+        preset=preset,
+        store=store,
+        log=log,
+        planning=planning,
+        marks=FileMarks(settings.file_roots),
+        clock=clock,
+        keys=[],
+        tracker=HistoryTracker(TokenCounter.for_model(request.model)),
+        call=request,
+        model=request.model,
+        window_tokens=settings.window_tokens,
+        max_output_tokens=settings.max_output_tokens,
+        started_at=clock(),
+        growth_tokens=preset.expected_growth_tokens,
+    )
+    state.take_call(request)
+    return state
+
+
+def _fresh(old: State) -> State:
+    """A state that has seen nothing yet, for the same session."""
+    worker = Worker[CompactionPlan](old.settings.background_debounce_seconds)
+    planning = Planning(
+        old.planning.planner,
+        old.planning.planner_model,
+        old.planning.client,
+        old.settings.plan,
+        old.clock,
+        old.log,
+        old.planning.breaker,
+        worker,
+        old.planning.task,
+    )
+    return _new_state(old.session_id, old.settings, old.preset, old.store, old.log, planning, old.clock, old.call)
+
+
+def _resume(state: State) -> None:
+    """Go on where an earlier process stopped, if there was one.
+
+    Raises:
+        StoreError: what is stored cannot be read.
+    """
+    saved = state.store.use(lambda store: load_session(store, state.session_id))
+    state.log.load(state.store.use(lambda store: store.events(state.session_id)))
+    if saved is None:
+        return
+    key = saved.committed.key
+    if key:
+        state.tracker.load(state.store.use(lambda store: store.load_history(key)))
+    state.resume(saved)
+    state.planning.previous = saved.committed.frame.plan
+    state.log("resumed", f"{len(state.tracker)} messages, {state.compactions} compactions")

@@ -1,4 +1,4 @@
-"""When a tier runs: pure tables over a reading of the session; the clock is in the reading.
+"""When a tier runs: pure tables over a measurement of the session; the clock is in the measurement.
 
 Decides by numbers alone and knows no messages.
 """
@@ -10,15 +10,7 @@ from typing import Literal
 
 from planner.layout.cache_cost import CachePrices, best_growth_tokens
 
-__all__ = [
-    "LEVELS",
-    "Level",
-    "Reading",
-    "When",
-    "level_after",
-    "output_reserve_tokens",
-    "prompt_limit_tokens",
-]
+__all__ = ["LEVELS", "Level", "Measurement", "When", "level_after"]
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
 
@@ -32,23 +24,8 @@ LEVELS: tuple[tuple[Level, float], ...] = (
 HYSTERESIS_SHARE = 0.05
 """A level is left only this far below where it begins, so that a count at its edge does not flutter."""
 
-MAX_RESERVE_TOKENS = 20_000
-"""At most this much of the window is kept free for the answer (three-layer pipeline)."""
-MAX_RESERVE_SHARE = 0.25
-"""And at most this share of a small window."""
-
 GENERAL_PRICES = CachePrices()
 _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
-
-
-def output_reserve_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """What of the window stays free for the answer."""
-    return min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
-
-
-def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """What a prompt may have at most."""
-    return window_tokens - output_reserve_tokens(window_tokens, max_output_tokens)
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
@@ -62,16 +39,17 @@ def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Measurement:
     """What the triggers see."""
 
     tokens: int
     """Of the whole prompt, as it would be sent."""
     limit_tokens: int
     level: Level
-    messages: int = 0
+    beside_tokens: int = 0
+    """Of these, system and tools: no compaction makes them less, and none writes them to the cache anew."""
     kept_tokens: int = 0
-    """Of the prompt right after the last compaction, or the size the next one would aim at."""
+    """Of the messages right after the last compaction, or the size the next one would aim at."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Since the last call."""
@@ -93,32 +71,31 @@ class When:
     """Of the limit."""
     room_under: int = 0
     """Tokens left to the limit; in a small window an eighth of it at most."""
-    messages_over: int = 0
     idle_seconds: float = 0.0
     session_seconds: float = 0.0
     growth_pays: bool = False
     """The prompt has grown so far that compacting again costs less than carrying it on."""
     requested: bool = False
 
-    def fires(self, reading: Reading) -> bool:
-        """True if everything holds in `reading`."""
+    def fires(self, measured: Measurement) -> bool:
+        """True if everything holds in `measured`."""
         return (
-            _ORDER.index(reading.level) >= _ORDER.index(self.level)
-            and reading.tokens >= self.tokens_over
-            and reading.tokens >= reading.limit_tokens * self.share_over
-            and (not self.room_under or self._is_short(reading))
-            and (not self.messages_over or reading.messages > self.messages_over)
-            and reading.idle_seconds >= self.idle_seconds
-            and reading.session_seconds >= self.session_seconds
-            and (not self.growth_pays or _growth_pays(reading))
-            and (not self.requested or bool(reading.requested))
+            _ORDER.index(measured.level) >= _ORDER.index(self.level)
+            and measured.tokens >= self.tokens_over
+            and measured.tokens >= measured.limit_tokens * self.share_over
+            and (not self.room_under or self._is_short(measured))
+            and measured.idle_seconds >= self.idle_seconds
+            and measured.session_seconds >= self.session_seconds
+            and (not self.growth_pays or _growth_pays(measured))
+            and (not self.requested or bool(measured.requested))
         )
 
-    def _is_short(self, reading: Reading) -> bool:
-        room = min(self.room_under, reading.limit_tokens // 8)
-        return reading.limit_tokens - reading.tokens <= room
+    def _is_short(self, measured: Measurement) -> bool:
+        room = min(self.room_under, measured.limit_tokens // 8)
+        return measured.limit_tokens - measured.tokens <= room
 
 
-def _growth_pays(reading: Reading) -> bool:
-    best = best_growth_tokens(reading.kept_tokens, reading.growth_tokens_per_call, reading.prices)
-    return reading.kept_tokens > 0 and reading.tokens - reading.kept_tokens >= best
+def _growth_pays(measured: Measurement) -> bool:
+    best = best_growth_tokens(measured.kept_tokens, measured.growth_tokens_per_call, measured.prices)
+    grown = measured.tokens - measured.beside_tokens - measured.kept_tokens
+    return measured.kept_tokens > 0 and grown >= best

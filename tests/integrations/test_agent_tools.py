@@ -5,13 +5,13 @@ import pytest
 from applier.adapters.frameworks.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
-    RESULT_CHARACTERS,
     answer_call,
     handle_tool_use,
 )
 from planner.errors import CompactorError
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
+from tests.strategies import image
 
 
 @pytest.fixture
@@ -54,21 +54,60 @@ def test_lines_and_matches_of_a_turn(session, conversation):
     assert len(found) < len(join_lines(lines))
 
 
-def test_search_names_turn_and_line(session, conversation):
-    found = answer_call(session, "search_context", {"text": "no closing QUOTATION"})
-    turn, _, number, *_ = found.split("\n")[0].replace(":", " ").split(" ")
-    again = answer_call(
-        session, "restore_context", {"reference": turn, "first_line": int(number), "last_line": int(number)}
-    )
-    assert "No closing quotation" in again
+def test_search_shows_the_lines_around_a_hit_and_the_turn(session, conversation):
+    answer = answer_call(session, "search_context", {"text": "no closing QUOTATION"})
+    turn, *shown = answer.split("\n")
+    hit = next(line for line in shown if "No closing quotation" in line)
+    number = int(hit.split(":")[0])
+    asked = {"reference": turn, "first_line": number, "last_line": number}
+    assert "No closing quotation" in answer_call(session, "restore_context", asked)
 
 
-def test_a_long_original_is_cut_and_says_how_to_go_on(session, conversation):
+def test_search_takes_words_and_filters_and_says_when_hits_were_cut(session):
+    assert "No closing quotation" in answer_call(session, "search_context", {"text": "quotation closing"})
+    cut = answer_call(session, "search_context", {"text": "the", "limit": 1})
+    assert "more turns match" in cut
+    calls = answer_call(session, "search_context", {"text": "access.log", "part": "call", "tool": "bash"})
+    assert calls != answer_call(session, "search_context", {"text": "access.log"})
+
+
+def test_a_search_within_a_turn_that_matches_nothing_names_the_turn_that_matches(session):
+    wanted = answer_call(session, "search_context", {"text": "no closing quotation"}).split("\n")[0]
+    other = "t2" if wanted != "t2" else "t3"
+    with pytest.raises(CompactorError, match=f"{wanted}\\b"):
+        answer_call(session, "restore_context", {"reference": other, "search": "no closing quotation"})
+
+
+def test_a_long_original_comes_whole_in_pages_that_are_never_cut_again(session, conversation):
     grown = [*conversation[:61], *long_result()]
     session.prepare(grown)
-    text = answer_call(session, "restore_context", {"reference": read_history(grown).turns[-1].id})
-    assert len(text) < RESULT_CHARACTERS + 200
-    assert "ask for first_line and last_line" in text
+    asked, pages = {"reference": read_history(grown).turns[-1].id}, []
+    for number in range(20):
+        page = handle_tool_use(session, {**call("restore_context", **asked), "id": f"toolu_p{number}"})
+        use = {**call("restore_context", **asked), "id": f"toolu_p{number}"}
+        grown += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [page]}]
+        assert page in session.prepare(grown)[-1]["content"], "what was just restored goes out as it came"
+        pages += page["content"].split("\n")
+        if "goes on" not in page["content"]:
+            break
+        asked["first_line"] = int(page["content"].rsplit("first_line=", 1)[1])
+    assert number > 0
+    assert set(map(str, range(5000))) <= set(pages)
+
+
+def test_an_image_comes_back_as_an_image(new_session):
+    picture = image(640, 480)
+    shot = {"type": "tool_use", "id": "toolu_i", "name": "screenshot", "input": {}}
+    answer = {"type": "tool_result", "tool_use_id": "toolu_i", "content": [{"type": "text", "text": "seen"}, picture]}
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": [shot]},
+        {"role": "user", "content": [answer]},
+    ]
+    session = new_session()
+    session.prepare(messages)
+    result = handle_tool_use(session, call("restore_context", reference="t2"))
+    assert picture in result["content"]
 
 
 def long_result() -> list[dict]:

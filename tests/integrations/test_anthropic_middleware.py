@@ -1,11 +1,14 @@
 """The middleware on the real SDK, over a socket, against a server that enforces the API's rules and a window."""
 
 import asyncio
+from copy import deepcopy
 
 import anthropic
 import pytest
 
+from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
+from applier.settings import SessionSettings
 from planner.errors import PlannerUnavailable
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
@@ -246,3 +249,51 @@ def test_sdk_objects_in_the_list_are_understood(new_session):
             messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "go on"}]
     assert session.state.history_messages == 5
     assert [event.kind for event in session.log()] == []
+
+
+MANUAL = {"model": "claude-haiku-4-5", "max_tokens": 2_000, "thinking": {"type": "enabled", "budget_tokens": 1_024}}
+
+
+def test_manual_thinking_survives_the_first_compaction_without_a_model_on_the_session(new_session, conversation):
+    thought = deepcopy(conversation[:45])
+    for message in thought[1::2]:
+        message["content"].insert(0, {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"})
+    session = new_session(window_tokens=10_000, model="")
+    with Loopback(enforce=True, window_tokens=10_000) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        for length in (1, 15, 29, 37, 45):
+            client.messages.create(messages=thought[:length], **MANUAL)
+        assert server.refused == []
+    assert session.state.compactions >= 1
+
+
+def test_the_request_says_which_tools_the_view_may_name(new_session, conversation):
+    views = []
+    for tools in ([], AGENT_TOOLS):
+        session = new_session(window_tokens=10_000)
+        with Loopback(enforce=True) as server:
+            client = server.client(middleware=[CompactionMiddleware(session)])
+            client.messages.create(messages=conversation[:45], tools=tools, **ASKED)
+            views.append(str(bodies(server)[-1]))
+    assert ["restore_context" in view for view in views] == [False, True]
+
+
+def test_the_planner_is_shown_what_the_agent_last_sent(new_session, conversation):
+    seen = []
+
+    class Looking:
+        def propose(self, request):
+            seen.append(request.agent_request)
+            return Proposal({}, Provenance(planner="looking"))
+
+    session = new_session(window_tokens=200_000, planner=Looking(), settings=SessionSettings(background=False))
+    with Loopback(enforce=True) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        create(client, conversation[:43])
+        session.request_compaction()
+        create(client, conversation[:45])
+    [agent] = seen
+    assert agent.body["messages"] == conversation[:43]
+    assert (agent.body["model"], agent.path) == (MODEL, "/v1/messages")
+    assert agent.client is client
+    assert agent.seconds_since >= 0

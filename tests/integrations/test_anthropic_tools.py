@@ -3,6 +3,7 @@
 import asyncio
 
 import anthropic
+import pytest
 
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
 from applier.adapters.frameworks.anthropic_tools import agent_tools, async_agent_tools
@@ -72,3 +73,28 @@ def test_the_asynchronous_runner_calls_them(new_session):
     with Loopback(SCRIPT, enforce=True) as server:
         assert asyncio.run(run(server.url)) == "done"
         check(server, session)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_runners_threads_do_not_switch_the_middleware_off(new_session, stream):
+    session = new_session(window_tokens=30_000)
+    with Loopback(SCRIPT, enforce=True) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        runner = client.beta.messages.tool_runner(tools=[count, *agent_tools(session)], stream=stream, **ASKED)
+        if stream:
+            for running in runner:
+                running.get_final_message()
+        else:
+            assert runner.until_done().content[0].text == "done"
+        check(server, session)
+        assert not any("thread" in request.body for request in server.requests)
+
+
+def test_a_thread_that_is_held_by_hand_is_left_alone(new_session):
+    session = new_session()
+    with Loopback(["ok"]) as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        held = {"type": "continue", "previous_message_id": "msg_1"}
+        client.beta.messages.create(thread=held, **ASKED)
+        assert server.requests[0].body["thread"] == held
+    assert session.state.history_messages == 0

@@ -12,6 +12,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_config
 
 from applier.adapters.frameworks.langchain_middleware import LangChainCompaction, pre_model_hook
 from tests.integrations import counting
@@ -106,3 +107,17 @@ def test_what_is_not_compacted_stays_the_same_object(new_session):
     ]
     prepared = pre_model_hook(new_session())({"messages": messages})["llm_input_messages"]
     assert all(a is b for a, b in zip(prepared, messages, strict=True))
+
+
+def test_each_thread_of_a_graph_has_its_own_session(new_session):
+    sessions = {name: new_session(window_tokens=9_000) for name in ("1", "2")}
+    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+        middleware = LangChainCompaction(lambda _request: sessions[get_config()["configurable"]["thread_id"]])
+        agent = create_agent(model_on(server), [numbers], middleware=[middleware], checkpointer=InMemorySaver())
+        for thread in sessions:
+            agent.invoke(QUESTION, {**DEEP, "configurable": {"thread_id": thread}})
+        assert server.refused == []
+    for session in sessions.values():
+        assert session.state.history_messages == 2 * CALLS + 1
+        assert session._state.model == MODEL, "the request says it"
+        assert "history_changed" not in [event.kind for event in session.log()]

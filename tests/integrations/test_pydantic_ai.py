@@ -7,10 +7,11 @@ import pytest
 pytest.importorskip("pydantic_ai")
 
 import anthropic
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import Agent, ModelRetry, RunContext, RunUsage
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from applier.adapters.frameworks.pydantic_ai_history import compacted_history
@@ -71,13 +72,13 @@ def test_a_conversation_goes_on_from_the_compacted_messages(new_session):
 
 
 def test_what_is_not_compacted_stays_the_same_object(new_session):
-    history = compacted_history(new_session())
+    history, ctx = compacted_history(new_session()), RunContext(deps=None, model=TestModel(), usage=RunUsage())
     messages = [
         ModelRequest([SystemPromptPart("s"), UserPromptPart(["look", BinaryContent(PIXEL, media_type="image/png")])]),
         ModelResponse([TextPart("a pixel")]),
         ModelRequest([UserPromptPart("right")]),
     ]
-    assert all(a is b for a, b in zip(history(messages), messages, strict=True))
+    assert all(a is b for a, b in zip(history(ctx, messages), messages, strict=True))
 
 
 def test_retries_and_failures_of_tools_are_carried_as_errors(new_session):
@@ -94,4 +95,18 @@ def test_retries_and_failures_of_tools_are_carried_as_errors(new_session):
     with Loopback([counting_model], enforce=True) as server:
         assert converse(server, session, "Count for me.", tool=moody) == [f"counted {CALLS} times"]
         assert server.refused == []
-    assert "not like this" in session.search("not like this")[0][2]
+    assert "not like this" in session.search("not like this").matches[0].excerpt
+
+
+def test_each_run_may_have_its_own_session(new_session):
+    sessions = {name: new_session(window_tokens=9_000) for name in ("one", "two")}
+    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+        for name, session in sessions.items():
+
+            def session_of(ctx, name=name):
+                assert isinstance(ctx, RunContext)
+                return sessions[name]
+
+            assert converse(server, session_of, "Count for me.") == [f"counted {CALLS} times"]
+            assert session.state.history_messages == 2 * CALLS + 1
+        assert server.refused == []

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.breaker import Breaker
+from applier.session.planning import Breaker
 
 
 def test_opens_after_three_failures_and_lets_one_trial_through():

@@ -4,7 +4,7 @@ import pytest
 from anthropic.types import Message
 
 from applier.session import PRESETS, Session
-from applier.session.length_errors import TooLong, read_too_long
+from applier.session.gauge import TooLong, read_too_long
 from planner import ReferenceNotFound, SettingsError
 from planner.validity import check_messages
 from tests.session.agent import Agent
@@ -78,8 +78,10 @@ def test_restore_and_search_reach_everything(session_of):
     assert list(session.restore("t60").messages) == history[-2:]
     assert session.restore("t2", lines=(1, 1)).text == "Step 1: read for ticket-4701."
     assert "value7 " in session.restore("t2", search="value7 ").text
-    assert session.search("ticket-4703")[0][:2] == ("t4", 1)
-    assert len(session.search("refresh", limit=5)) == 5
+    best = session.search("ticket-4703").matches[0]
+    assert (best.turn_id, best.lines) == ("t4", (1,))
+    cut = session.search("refresh", limit=5)
+    assert len(cut.matches) == 5 < cut.turns
     with pytest.raises(ReferenceNotFound):
         session.restore("t600")
 

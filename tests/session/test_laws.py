@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.session import PRESETS, Session
-from applier.session.outgoing import first_difference
+from applier.session.frame import first_difference
 from applier.store import open_store
 from planner.reading.messages import blocks, plain_message, result_text
 from planner.validity import check_messages

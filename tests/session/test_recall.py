@@ -60,7 +60,7 @@ def test_a_small_turn_comes_back_at_once_and_stays(session_of):
 def test_a_large_turn_comes_back_with_the_next_plan(session_of):
     session = session_of(window_tokens=60_000, preset=SNIPPED)
     agent = compacted(session, f"zz {PLACE} zz")
-    session._engine.pipeline.settings = session._engine.pipeline.settings.model_copy(update={"recall_tokens": 0})
+    session._state.settings = session._state.settings.model_copy(update={"recall_tokens": 0})
     agent.play([said(f"Let me think about {PLACE} again."), ask()])
     assert session.log()[-1].kind == "recall_pending"
     assert PLACE not in str(agent.sent[-1][:-2])

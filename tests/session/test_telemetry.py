@@ -14,8 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from applier.session.events import Event
-from applier.session.telemetry import Telemetry
+from applier.session.events import Event, Telemetry
 
 
 @pytest.fixture(scope="module")

@@ -4,36 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.edits import Edits
-from applier.session.frame import Frame, draft, message_at
-from applier.session.ledger import Ledger
-from applier.session.meter import Meter
-from applier.session.tiers import (
-    BudgetResults,
-    ClearResults,
-    DemoteLarge,
-    PlanTurns,
-    RetreatHead,
-    Situation,
-    SnipMiddle,
-    StubRereads,
-)
-from planner import TokenCounter, plan_compaction
+from applier.session.frame import Edits, Frame, draft, message_at
+from applier.session.gauge import Gauge
+from applier.session.history_tracker import HistoryTracker
+from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, StubRereads
+from applier.session.tiers import PlanTurns, RetreatHead, Situation, SnipMiddle
+from planner import TokenCounter
+from planner.api import plan_analysis
 from planner.plan import HistoryStamp
+from planner.rules import RulesPlanner
+from planner.settings import PlanSettings
 from tests.strategies import CONSTRAINTS, histories, make_session
 
 COUNTER = TokenCounter.for_model()
 
 
-def by_rules(history, target_tokens, focus, *, rules_only=False):
-    return plan_compaction(history.originals, "fix it", target_tokens=target_tokens, focus=focus, planner="rules")
+def by_rules(analysis, target_tokens, focus, *, rules_only=False):
+    return plan_analysis(analysis, "fix it", target_tokens=target_tokens, focus=focus, planner=RulesPlanner())
 
 
 def situation_of(messages, *, new_from=0, limit_tokens=10_000, frame=None, **more):
-    ledger = Ledger(COUNTER)
-    ledger.take(messages)
-    tokens = sum(ledger.counted)
-    return Situation(ledger, frame or Frame(), Meter(), tokens, limit_tokens, new_from, by_rules, **more)
+    tracker = HistoryTracker(COUNTER)
+    tracker.take(messages)
+    shown = (tracker, frame or Frame(), Gauge(), tracker.tokens, limit_tokens, new_from, by_rules)
+    return Situation(*shown, PlanSettings(), **more)
 
 
 def results(*texts, tool="Bash", arguments=None, error=False):
@@ -53,8 +47,8 @@ SHORT = "fine"
 def test_large_output_is_demoted_with_both_ends_shown():
     situation = situation_of(results(SHORT, LONG), limit_tokens=100_000)
     edits = DemoteLarge(5_000, 2_000)(situation)
-    assert [(made.message, made.block) for made in edits.stand_ins] == [(4, 0)]
-    text = edits.stand_ins[0].text
+    assert [(made.message, made.block) for made in edits.placeholders] == [(4, 0)]
+    text = edits.placeholders[0].text
     assert text.startswith("line 0 of a listing")
     assert "line 1999 of a listing" in text
     assert len(text) < 2_100
@@ -67,10 +61,11 @@ def test_only_new_output_is_demoted():
 def test_a_preview_keeps_what_failed_and_what_the_user_said():
     middle = "\n".join([LONG, "FAILED tests/test_x.py::test_y - KeyError: 'token'", LONG, "exit code 1"])
     edits = DemoteLarge(1_000, 500)(situation_of(results(middle)))
-    assert "FAILED tests/test_x.py::test_y" in edits.stand_ins[0].text
-    rejected = f"{LONG}\nThe user doesn't want to proceed with this tool use. the user said:\n{CONSTRAINTS[0]}\n{LONG}"
-    edits = ClearResults(keep_last=0)(situation_of([*results(rejected), *results(SHORT)[1:]]))
-    assert CONSTRAINTS[0] in edits.stand_ins[0].text
+    assert "FAILED tests/test_x.py::test_y" in edits.placeholders[0].text
+    refused = "The user doesn't want to proceed with this tool use. The tool use was rejected. "
+    rejected = f"{refused}To tell you how to proceed, the user said:\n{CONSTRAINTS[0]}\n{LONG}"
+    edits = ClearResults(keep_last=0)(situation_of([*results(rejected, error=True), *results(SHORT)[1:]]))
+    assert CONSTRAINTS[0] in edits.placeholders[0].text
 
 
 def test_the_budget_takes_the_largest_results_of_the_last_message_first():
@@ -83,17 +78,17 @@ def test_the_budget_takes_the_largest_results_of_the_last_message_first():
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": uses}]
     situation = situation_of([*messages, {"role": "user", "content": answers}], limit_tokens=1_000_000)
     edits = BudgetResults(characters=20_000, preview_characters=100)(situation)
-    assert [made.block for made in edits.stand_ins] == [1]
+    assert [made.block for made in edits.placeholders] == [1]
     edits = BudgetResults(characters=10_000, preview_characters=100)(situation)
-    assert [made.block for made in edits.stand_ins] == [1, 2]
+    assert [made.block for made in edits.placeholders] == [1, 2]
     assert BudgetResults(characters=36_000)(situation) is None
 
 
 def test_old_results_are_cleared_and_the_newest_stay():
     situation = situation_of(results(LONG, LONG, SHORT, LONG, LONG, LONG))
     edits = ClearResults(keep_last=3, over_characters=100)(situation)
-    assert [made.message for made in edits.stand_ins] == [2, 4]
-    assert edits.stand_ins[0].text == "[Previous: used Bash]"
+    assert [made.message for made in edits.placeholders] == [2, 4]
+    assert edits.placeholders[0].text == "[Previous: used Bash]"
 
 
 def test_clearing_knows_kinds_protected_tokens_and_minimum_gain():
@@ -105,8 +100,8 @@ def test_clearing_knows_kinds_protected_tokens_and_minimum_gain():
     for message, answer in zip(messages[3::2], messages[4::2], strict=True):
         answer["content"][0]["tool_use_id"] = message["content"][0]["id"]
     situation = situation_of(messages)
-    assert [m.message for m in ClearResults(0, kinds=frozenset({"read"}))(situation).stand_ins] == [2]
-    assert [m.message for m in ClearResults(0, protect_tokens=20_000)(situation).stand_ins] == [2, 4]
+    assert [m.message for m in ClearResults(0, kinds=frozenset({"read"}))(situation).placeholders] == [2]
+    assert [m.message for m in ClearResults(0, protect_tokens=20_000)(situation).placeholders] == [2, 4]
     assert ClearResults(0, protect_tokens=60_000)(situation) is None
     assert ClearResults(0, min_free_tokens=10**6)(situation) is None
 
@@ -114,13 +109,13 @@ def test_clearing_knows_kinds_protected_tokens_and_minimum_gain():
 def test_an_unchanged_re_read_is_answered_by_a_stub():
     situation = situation_of(results(LONG, LONG, "other " + LONG, tool="Read", arguments={"file_path": "a.py"}))
     edits = StubRereads()(situation)
-    assert [made.message for made in edits.stand_ins] == [4]
-    assert "t2" in edits.stand_ins[0].text
+    assert [made.message for made in edits.placeholders] == [4]
+    assert "t2" in edits.placeholders[0].text
 
 
 def test_a_re_read_is_sent_whole_when_the_first_one_is_gone():
     messages = results(LONG, LONG, tool="Read", arguments={"file_path": "a.py"})
-    frame = Frame(stand_ins={(2, 0): "gone"})
+    frame = Frame(placeholders={(2, 0): "gone"})
     assert StubRereads()(situation_of(messages, frame=frame)) is None
     frame = Frame(head=({"role": "user", "content": "note"},), start=3)
     assert StubRereads()(situation_of(messages, frame=frame)) is None
@@ -139,7 +134,6 @@ def test_a_plan_is_made_from_the_history_and_wanted_turns_stay_in_it():
     ("tier", "kept"),
     [
         (PlanTurns(0.3, keep_last_messages=5), {"t38", "t39", "t40"}),
-        (PlanTurns(0.3, keep_first_messages=3), {"t1", "t2"}),
         (PlanTurns(0.3, keep_last_tokens=600, keep_user_words=True), {"t1"}),
     ],
 )
@@ -190,15 +184,15 @@ def test_edits_name_real_places_and_leave_the_rest_alone(messages, tier):
     edits = tier(situation)
     if edits is None:
         return
-    ledger = situation.ledger
-    assert all(ledger.plain[m.message]["content"][m.block]["type"] == "tool_result" for m in edits.stand_ins)
+    tracker = situation.tracker
+    assert all(tracker.plain[m.message]["content"][m.block]["type"] == "tool_result" for m in edits.placeholders)
     if edits.plan is not None:
-        assert edits.plan.history == HistoryStamp.of(ledger.history, edits.plan.history.tokens)
+        assert edits.plan.history == HistoryStamp.of(tracker.history, edits.plan.history.tokens)
         return
-    frame = draft(Frame(), edits, ledger, "h00000000", "strip")
-    touched = {made.message for made in edits.stand_ins}
+    frame = draft(Frame(), edits, tracker, "h00000000", "strip")
+    touched = {made.message for made in edits.placeholders}
     for index, message in enumerate(messages):
         if index not in touched | frame.unthinking:
-            assert message_at(frame, ledger, index) is message
+            assert message_at(frame, tracker, index) is message
     assert isinstance(edits, Edits)
     assert not any(index <= min(touched) for index in frame.unthinking)

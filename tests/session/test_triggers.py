@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.triggers import (
-    LEVELS,
-    Reading,
-    When,
-    level_after,
-    output_reserve_tokens,
-    prompt_limit_tokens,
-)
+from applier.session.gauge import output_reserve_tokens, prompt_limit_tokens
+from applier.session.triggers import LEVELS, Measurement, When, level_after
 
 
 @pytest.mark.parametrize(
@@ -57,8 +51,8 @@ def test_the_limit_leaves_room_for_the_answer(window, output, limit):
     assert output_reserve_tokens(window, output) == window - limit
 
 
-def reading(**changes):
-    return Reading(**{"tokens": 50_000, "limit_tokens": 100_000, "level": "normal", **changes})
+def measured(**changes):
+    return Measurement(**{"tokens": 50_000, "limit_tokens": 100_000, "level": "normal", **changes})
 
 
 @pytest.mark.parametrize(
@@ -74,8 +68,6 @@ def reading(**changes):
         (When("auto", room_under=13_000), {"tokens": 87_500}, True),
         (When("auto", room_under=13_000), {"tokens": 87_499}, False),
         (When("auto", room_under=13_000), {"tokens": 187_000, "limit_tokens": 200_000}, True),
-        (When("messages", messages_over=50), {"messages": 50}, False),
-        (When("messages", messages_over=50), {"messages": 51}, True),
         (When("idle", idle_seconds=3_600, tokens_over=10), {"idle_seconds": 3_600.0}, True),
         (When("idle", idle_seconds=3_600), {"idle_seconds": 3_599.0}, False),
         (When("duration", session_seconds=1_800), {"session_seconds": 1_800.0}, True),
@@ -93,4 +85,4 @@ def reading(**changes):
     ],
 )
 def test_rows(when, changes, fires):
-    assert when.fires(reading(**changes)) is fires
+    assert when.fires(measured(**changes)) is fires

@@ -1,7 +1,7 @@
 """Tools by which the model itself looks behind references and asks for a compaction.
 
 As plain definitions and a function that answers a call; works with any client. Changes no history: what is
-restored goes to the model as an ordinary tool result.
+restored goes to the model as an ordinary tool result. Docstrings and descriptions of inputs are what the model reads.
 """
 
 from __future__ import annotations
@@ -9,41 +9,112 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from applier.adapters.frameworks.tool_inputs import Compact, RestoreContext, SearchContext, ToolInput
 from planner.errors import CompactorError, ReferenceNotFound
+from planner.reading.lines import Part
+from planner.reading.messages import Block
 
 if TYPE_CHECKING:
     from applier.session import Session
 
-__all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "RESULT_CHARACTERS", "answer_call", "handle_tool_use"]
+__all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "Answer", "answer_call", "handle_tool_use"]
 
-RESULT_CHARACTERS = 20_000
-"""What one answer may have; about 5,000 to 10,000 tokens, so that looking back never fills the window."""
+Answer = str | list[Block]
+"""Content of a tool result: text, or blocks where images or documents belong to it."""
+LAST_LINE = 10**9
+"""No turn has so many lines."""
 
 
-def _restore(session: Session, given: RestoreContext) -> str:
+class ToolInput(BaseModel):
+    """An input; unknown arguments are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class RestoreContext(ToolInput):
+    """Bring back the exact original of a turn that was compacted, images included.
+
+    Give the id that stands in the conversation (for example h1a2b3c4d:t12, or t12). A long turn comes in pages; each
+    says where the next one begins. Ask for lines, or search within it, when you know what you need.
+    """
+
+    reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
+    first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
+    last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
+    search: str | None = Field(default=None, min_length=1, description="show only lines that match this text or words")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RestoreContext:
+        if self.first_line is not None and self.last_line is not None and self.last_line < self.first_line:
+            raise ValueError("last_line stands before first_line")
+        return self
+
+
+class SearchContext(ToolInput):
+    """Find where something stands in the whole conversation so far, compacted turns included.
+
+    Shows the lines around each hit, with the turn's id and line numbers for restore_context. Words and calls come
+    before what tools printed.
+    """
+
+    text: str = Field(min_length=1, description="a text, or several words, whatever their case")
+    part: Part | None = Field(
+        default=None, description="only words of the user or the assistant, only calls, or only results of tools"
+    )
+    tool: str | None = Field(default=None, description="only calls of this tool and their results")
+    limit: int = Field(default=10, ge=1, le=100, description="how many turns at most")
+
+
+class Compact(ToolInput):
+    """Make room: have older parts of the conversation compacted before your next turn.
+
+    Worth it when a piece of work is finished and its details are no longer needed. Nothing is lost: compacted
+    turns can be brought back with restore_context.
+    """
+
+    focus: str = Field(default="", description="what the work needs from here on, kept above all else")
+
+
+def _restore(session: Session, asked: RestoreContext) -> Answer:
     lines = None
-    if given.first_line is not None or given.last_line is not None:
-        lines = (given.first_line or 1, given.last_line or 10**9)
-    found = session.restore(given.reference, lines=lines, search=given.search)
-    return f"{found.reference}\n{found.text}"
+    if asked.first_line is not None or asked.last_line is not None:
+        lines = (asked.first_line or 1, asked.last_line or LAST_LINE)
+    page = session.page_characters
+    restored = session.restore(asked.reference, lines=lines, search=asked.search, max_characters=page)
+    first, last = restored.lines
+    whole = (first, last) == (1, restored.total_lines) or not restored.total_lines
+    head = restored.reference if whole else f"{restored.reference} lines {first} to {last} of {restored.total_lines}"
+    more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
+    if all(block["type"] == "text" for block in restored.blocks):
+        return f"{head}\n{restored.text}{more}"
+    text = [{"type": "text", "text": more.strip()}] if more else []
+    return [{"type": "text", "text": head}, *(block for block in restored.blocks if block.get("text") != ""), *text]
 
 
-def _search(session: Session, given: SearchContext) -> str:
-    hits = session.search(given.text, given.limit)
-    if not hits:
-        raise ReferenceNotFound(f"nothing in this conversation holds {given.text!r}: try fewer words")
-    return "\n".join(f"{reference} line {number}: {line}" for reference, number, line in hits)
+def _search(session: Session, asked: SearchContext) -> Answer:
+    result = session.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
+    if not result.matches:
+        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words or no filter")
+    left = session.page_characters
+    shown: list[str] = []
+    for match in result.matches:
+        entry = f"{match.turn_id}\n{match.excerpt}"
+        left -= len(entry) + 1
+        if left < 0 and shown:
+            break
+        shown.append(entry[: left + len(entry)] if left < 0 else entry)
+    hidden = result.turns - len(shown)
+    more = [f"… {hidden} more turns match: narrow it by words, part or tool"] if hidden > 0 else []
+    return "\n".join([*shown, *more])
 
 
-def _compact(session: Session, given: Compact) -> str:
-    session.request_compaction(given.focus)
+def _compact(session: Session, asked: Compact) -> Answer:
+    session.request_compaction(asked.focus)
     return "Older parts of the conversation will be compacted before your next turn."
 
 
-_TOOLS: dict[str, tuple[type[ToolInput], Callable[[Session, Any], str]]] = {
+_TOOLS: dict[str, tuple[type[ToolInput], Callable[[Session, Any], Answer]]] = {
     "restore_context": (RestoreContext, _restore),
     "search_context": (SearchContext, _search),
     "compact": (Compact, _compact),
@@ -63,8 +134,8 @@ AGENT_TOOLS: list[dict[str, Any]] = [_definition(name, model) for name, (model, 
 """Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
 
 
-def answer_call(session: Session, name: str, given: Mapping[str, Any]) -> str:
-    """What the model is to read after calling `name` with the input `given`.
+def answer_call(session: Session, name: str, arguments: Mapping[str, Any]) -> Answer:
+    """What the model is to read after calling `name` with `arguments`.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
@@ -73,7 +144,7 @@ def answer_call(session: Session, name: str, given: Mapping[str, Any]) -> str:
         raise CompactorError(f"{name}: no such tool; there are {', '.join(_TOOLS)}")
     model, run = _TOOLS[name]
     try:
-        return _shortened(run(session, model.model_validate(dict(given))))
+        return run(session, model.model_validate(dict(arguments)))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, wrong["loc"])) or name
@@ -89,13 +160,5 @@ def handle_tool_use(session: Session, block: Any) -> dict[str, Any]:
         return {**_result(call, str(error)), "is_error": True}
 
 
-def _result(call: Mapping[str, Any], text: str) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call["id"], "content": text}
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= RESULT_CHARACTERS:
-        return text
-    cut = text.rfind("\n", RESULT_CHARACTERS // 2, RESULT_CHARACTERS)
-    kept = text[: cut if cut > 0 else RESULT_CHARACTERS]
-    return f"{kept}\n… cut here after {kept.count(chr(10))} lines; ask for first_line and last_line, or search"
+def _result(call: Mapping[str, Any], content: Answer) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call["id"], "content": content}

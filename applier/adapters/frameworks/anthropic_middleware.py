@@ -1,18 +1,22 @@
 """`CompactionMiddleware`: an anthropic client's requests go out as a session prepares them.
 
-Answers "prompt is too long" with one shorter request before the caller sees it. Leaves alone what is no full
-conversation: other endpoints, ``count_tokens``, requests on a server-held thread.
+Reads model, system, tools and thinking off every request, and answers "prompt is too long" with one shorter request
+before the caller sees it. Leaves alone what is no full conversation: other endpoints, ``count_tokens``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import types
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_origin
 
 import anthropic
 import anyio.to_thread
+import httpx2
 
-from applier.adapters.frameworks.exchange import Exchange
+from applier.session.gauge import WINDOW_EXCEEDED, stop_reason_of
 
 if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
@@ -21,7 +25,10 @@ if TYPE_CHECKING:
 
     from applier.session import Session
 
-__all__ = ["CompactionMiddleware"]
+__all__ = ["CompactionMiddleware", "SessionOf"]
+
+SessionOf = Callable[[Mapping[str, Any]], "Session | None"]
+"""Names the session of a request body; None leaves the request alone."""
 
 
 class CompactionMiddleware(anthropic.Middleware):
@@ -34,18 +41,19 @@ class CompactionMiddleware(anthropic.Middleware):
     An answer that the window cut off is asked for again with a shorter prompt. A streamed one is not, its beginning
     is with the caller already: the next request is compacted instead.
 
-    The session's planner may use the same client: its requests leave this middleware out.
+    Conversations that the SDK has the server hold (its tool runner does) are sent whole instead, for what the server
+    holds cannot be compacted here. The session's planner may use the same client: its requests leave this out.
     """
 
     for_agents_only = True
     """Read by `planner.model.client`: a planner's own request must not wait for the session that waits for it."""
 
-    def __init__(self, session: Session | Callable[[Mapping[str, Any]], Session | None]) -> None:
+    def __init__(self, session: Session | SessionOf) -> None:
         """One `session`, or a function that names the session of a request body (None: leave it alone).
 
-        A client that several conversations share (subagents) needs the function.
+        A client that several conversations share (subagents, threads) needs the function.
         """
-        self._choose = session if callable(session) else lambda _body: session
+        self._choose: SessionOf = session if callable(session) else lambda _body: session
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
         """One attempt of a synchronous client."""
@@ -66,28 +74,140 @@ class CompactionMiddleware(anthropic.Middleware):
         shorter = await anyio.to_thread.run_sync(exchange.second, response)
         return response if shorter is None else await _read_async(exchange, await call_next(shorter))
 
-    def _exchange(self, request: APIRequest) -> Exchange | None:
+    def _exchange(self, request: APIRequest) -> _Exchange | None:
         body = request.json
         if request.method.lower() != "post" or request.url.split("?")[0] != "/v1/messages":
             return None
-        if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or body.get("thread"):
+        if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             return None
+        if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
+            return None  # a thread held by hand: only its owner has the whole conversation
         session = self._choose(body)
-        return None if session is None else Exchange(session, request, body)
+        return None if session is None else _Exchange(session, request, _whole(request, body))
 
 
-def _read(exchange: Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
+_HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
+"""How the SDK marks requests of a thread whose whole history it holds itself, too."""
+
+
+def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`body` with the whole conversation, for no server to hold.
+
+    Raises:
+        APIStatusError: it holds only the newest messages; the SDK's own thread then sends them all again.
+    """
+    thread = body.get("thread")
+    if isinstance(thread, Mapping) and thread.get("type") == "continue":
+        sent = httpx2.Request(request.method, f"https://api.anthropic.com{request.url}")
+        message = "the session sends whole conversations: nothing is held by the server"
+        details = {"error_code": "thread_not_found"}
+        error = {"type": "not_found_error", "message": message, "details": details}
+        response = httpx2.Response(404, request=sent, json={"error": error})
+        raise anthropic.NotFoundError(message, response=response, body={"type": "error", "error": error})
+    return {name: value for name, value in body.items() if name != "thread"}
+
+
+@dataclass
+class _Exchange:
+    """One attempt of one request in a session: what goes out, what came back, what goes out instead."""
+
+    session: Session
+    request: APIRequest
+    body: Mapping[str, Any]
+    answer: Any = None
+    sent: Mapping[str, Any] = field(default_factory=dict)
+
+    def first(self) -> APIRequest:
+        """The request with the messages the session prepared."""
+        body, listed = self.body, str(self.request.headers.get("anthropic-beta") or "").split(",")
+        self.session.set_request(
+            model=str(body.get("model") or ""),
+            system=body.get("system"),
+            tools=body.get("tools") or (),
+            tool_choice=body.get("tool_choice"),
+            thinking=body.get("thinking"),
+            betas=[name.strip() for name in listed if name.strip()],
+            max_output_tokens=body.get("max_tokens"),
+        )
+        return self._with(self.session.prepare(body["messages"]))
+
+    def second(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> APIRequest | None:
+        """A shorter request, if `response` says that the first was too long and there is a shorter one."""
+        too_long: object = None
+        if not response.http_response.is_success:
+            http = response.http_response
+            too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
+        elif stop_reason_of(self.answer) == WINDOW_EXCEEDED:
+            too_long = self.answer
+        shorter = None if too_long is None else self.session.recover(self.body["messages"], too_long)
+        return None if shorter is None else self._with(shorter)
+
+    def answered(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> None:
+        """Tell the session what was sent, once the provider has taken it."""
+        headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
+        self.session.note_sent(self.sent, response._client, path=self.request.url, headers=headers)
+
+    def observe(self, answer: object) -> None:
+        """Tell the session of the usage in `answer`."""
+        self.answer = answer
+        self.session.observe(answer)
+
+    def _with(self, messages: list[Any]) -> APIRequest:
+        changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
+        self.sent = {**self.body, "messages": messages}
+        changed.options = changed.options.model_copy(update={"json_data": self.sent})
+        if changed.stream_cls is not None:
+            changed.stream_cls = _listening(changed.stream_cls, self.session.observe)
+        return changed
+
+
+def _read(exchange: _Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
     """`response`, with the session told of its usage; an error is read, a stream is told of as it runs."""
     if not response.http_response.is_success:
         response.http_response.read()
-    elif response.is_closed and not exchange.request.stream:
+        return response
+    exchange.answered(response)
+    if response.is_closed and not exchange.request.stream:
         exchange.observe(response.parse())
     return response
 
 
-async def _read_async(exchange: Exchange, response: AsyncAPIResponse[Any]) -> AsyncAPIResponse[Any]:
+async def _read_async(exchange: _Exchange, response: AsyncAPIResponse[Any]) -> AsyncAPIResponse[Any]:
     if not response.http_response.is_success:
         await response.http_response.aread()
-    elif response.is_closed and not exchange.request.stream:
+        return response
+    exchange.answered(response)
+    if response.is_closed and not exchange.request.stream:
         exchange.observe(await response.parse())
     return response
+
+
+def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
+    """`stream_class` (``Stream[…]`` or ``AsyncStream[…]``), calling `hear` with the message that starts and its end.
+
+    Changes no event and reads nothing ahead.
+    """
+    plain = get_origin(stream_class) or stream_class
+
+    def events(stream: Any) -> Iterator[Any]:
+        for event in plain.__stream__(stream):
+            _tell(event, hear)
+            yield event
+
+    async def async_events(stream: Any) -> AsyncIterator[Any]:
+        async for event in plain.__stream__(stream):
+            _tell(event, hear)
+            yield event
+
+    chosen = async_events if issubclass(plain, anthropic.AsyncStream) else events
+    return types.new_class(
+        f"Listening{plain.__name__}", (stream_class,), exec_body=lambda body: body.update(__stream__=chosen)
+    )
+
+
+def _tell(event: Any, hear: Callable[[object], None]) -> None:
+    kind = getattr(event, "type", "")
+    if kind == "message_start":
+        hear(event.message)
+    elif kind == "message_delta":
+        hear(event.delta)

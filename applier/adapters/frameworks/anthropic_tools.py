@@ -2,9 +2,7 @@
 
 ::
 
-    runner = client.beta.messages.tool_runner(tools=[*mine, *agent_tools(session)], thread=False, …)
-
-``thread=False`` sends the whole conversation each time; one that the server holds cannot be compacted here.
+    runner = client.beta.messages.tool_runner(tools=[*mine, *agent_tools(session)], …)
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
     return [anthropic.beta_async_tool(_async_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
 
 
-def _caller(session: Session, name: str) -> Callable[..., str]:
-    def call(**given: Any) -> str:
+def _caller(session: Session, name: str) -> Callable[..., Any]:
+    def call(**arguments: Any) -> Any:
         try:
-            return answer_call(session, name, given)
+            return answer_call(session, name, arguments)
         except CompactorError as error:
             raise ToolError(str(error)) from None
 
@@ -48,7 +46,7 @@ def _caller(session: Session, name: str) -> Callable[..., str]:
 def _async_caller(session: Session, name: str) -> Callable[..., Any]:
     call = _caller(session, name)
 
-    async def call_in_thread(**given: Any) -> str:
-        return await anyio.to_thread.run_sync(lambda: call(**given))
+    async def call_in_thread(**arguments: Any) -> Any:
+        return await anyio.to_thread.run_sync(lambda: call(**arguments))
 
     return call_in_thread

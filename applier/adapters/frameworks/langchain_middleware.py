@@ -5,20 +5,33 @@
     agent = create_agent(model, tools, middleware=[LangChainCompaction(session)])
     agent = create_react_agent(model, tools, pre_model_hook=pre_model_hook(session))
 
-The graph's own state keeps every message; messages that are not compacted stay the same objects.
+The graph's own state keeps every message; messages that are not compacted stay the same objects. A graph that serves
+several threads passes a function that names the session of each::
+
+    def session_of(request):
+        return sessions[get_config()["configurable"]["thread_id"]]
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    SystemMessage,
+    ToolMessage,
+    convert_to_messages,
+    convert_to_openai_messages,
+)
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from applier.adapters.frameworks.langchain_messages import through
+from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
+from planner.reading.messages import Message, message_digest
 
 if TYPE_CHECKING:
     from applier.session import Session
@@ -27,56 +40,130 @@ __all__ = ["LangChainCompaction", "pre_model_hook"]
 
 Call = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+SessionOf = Callable[[Any], "Session"]
+"""Names the session of a model request, or of a graph's state."""
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     """Compaction as agent middleware; a prompt that is too long is tried once more, shorter."""
 
-    def __init__(self, session: Session) -> None:
-        """`session` is one conversation: give each its own."""
+    def __init__(self, session: Session | SessionOf) -> None:
+        """`session` is one conversation; for several threads, a function that names the session of each request."""
         super().__init__()
-        self._session = session
+        self._choose = _chooser(session)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """One model call."""
+        session = self._choose(request)
         try:
-            return self._observed(handler(request.override(messages=self._prepared(request))))
+            return _observed(session, handler(request.override(messages=_prepared(session, request))))
         except ContextOverflowError as error:
-            shorter = self._shorter(request, error)
+            shorter = _shorter(session, request, error)
             if shorter is None:
                 raise
-        return self._observed(handler(request.override(messages=shorter)))
+        return _observed(session, handler(request.override(messages=shorter)))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
         """One model call of an asynchronous agent; the session works in a thread meanwhile."""
-        prepared = await anyio.to_thread.run_sync(self._prepared, request)
+        session = self._choose(request)
+        prepared = await anyio.to_thread.run_sync(_prepared, session, request)
         try:
-            return self._observed(await handler(request.override(messages=prepared)))
+            return _observed(session, await handler(request.override(messages=prepared)))
         except ContextOverflowError as error:
-            shorter = await anyio.to_thread.run_sync(self._shorter, request, error)
+            shorter = await anyio.to_thread.run_sync(_shorter, session, request, error)
             if shorter is None:
                 raise
-        return self._observed(await handler(request.override(messages=shorter)))
-
-    def _prepared(self, request: ModelRequest[Any]) -> list[AnyMessage]:
-        system = request.system_message
-        self._session.set_request(system=None if system is None else system.text)
-        return through(self._session.prepare, request.messages) or request.messages
-
-    def _shorter(self, request: ModelRequest[Any], error: Exception) -> list[AnyMessage] | None:
-        return through(lambda plain: self._session.recover(plain, error), request.messages)
-
-    def _observed(self, response: ModelResponse[Any]) -> ModelResponse[Any]:
-        for message in response.result:
-            if isinstance(message, AIMessage) and message.usage_metadata:
-                self._session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
-        return response
+        return _observed(session, await handler(request.override(messages=shorter)))
 
 
-def pre_model_hook(session: Session) -> Callable[[Any], dict[str, list[AnyMessage]]]:
-    """A LangGraph node that gives the model the prepared messages as ``llm_input_messages``."""
+def pre_model_hook(session: Session | SessionOf) -> Callable[[Any], dict[str, list[AnyMessage]]]:
+    """A LangGraph node that gives the model the prepared messages as ``llm_input_messages``.
+
+    `session` is one conversation, or a function that names the session of a graph's state.
+    """
+    choose = _chooser(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
-        return {"llm_input_messages": through(session.prepare, state["messages"]) or state["messages"]}
+        return {"llm_input_messages": _through(choose(state).prepare, state["messages"]) or state["messages"]}
 
     return prepared
+
+
+def _chooser(session: Session | SessionOf) -> SessionOf:
+    return session if callable(session) else lambda _request: session
+
+
+def _prepared(session: Session, request: ModelRequest[Any]) -> list[AnyMessage]:
+    system, settings = request.system_message, dict(request.model_settings or {})
+    session.set_request(
+        model=str(getattr(request.model, "model", "") or getattr(request.model, "model_name", "") or ""),
+        system=None if system is None else system.text,
+        tools=[_tool(tool) for tool in request.tools],
+        thinking=_mapping(settings.get("thinking") or getattr(request.model, "thinking", None)),
+        max_output_tokens=_positive(settings.get("max_tokens") or getattr(request.model, "max_tokens", None)),
+    )
+    return _through(session.prepare, request.messages) or request.messages
+
+
+def _tool(tool: Any) -> Mapping[str, Any]:
+    """A tool as the Messages API would define it."""
+    if isinstance(tool, dict) and "name" in tool:
+        return tool
+    function = convert_to_openai_tool(tool)["function"]
+    return {"name": function["name"], "description": function.get("description", ""), "input_schema": function}
+
+
+def _mapping(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> list[AnyMessage] | None:
+    return _through(lambda plain: session.recover(plain, error), request.messages)
+
+
+def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
+    for message in response.result:
+        if isinstance(message, AIMessage) and message.usage_metadata:
+            session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
+    return response
+
+
+def _through(
+    act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
+) -> list[AnyMessage] | None:
+    """`messages` after `act` on their plain form, None if that says None; system messages stay in front, untouched."""
+    system = [message for message in messages if isinstance(message, SystemMessage)]
+    groups = _grouped([message for message in messages if not isinstance(message, SystemMessage)])
+    plain = [(_plain(group), group) for group in groups]
+    view = act([message for message, _ in plain])
+    if view is None:
+        return None
+    known = {message_digest(message): group for message, group in plain}
+    return [*system, *(m for message in view for m in known.get(message_digest(message)) or _built(message))]
+
+
+def _grouped(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
+    """Results of parallel calls stand together, as in one message."""
+    groups: list[list[AnyMessage]] = []
+    for message in messages:
+        if groups and isinstance(message, ToolMessage) and isinstance(groups[-1][0], ToolMessage):
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+    return groups
+
+
+def _plain(group: list[AnyMessage]) -> Message:
+    plain = strip_openai(from_openai(convert_to_openai_messages(group)))[0]
+    for message, block in zip(group, plain["content"], strict=False):
+        if isinstance(message, ToolMessage) and message.status == "error":
+            block["is_error"] = True
+    return plain
+
+
+def _built(message: Message) -> list[AnyMessage]:
+    return cast(list[AnyMessage], convert_to_messages(to_openai([message])))

@@ -4,46 +4,87 @@
 
     agent = Agent(model, capabilities=[ProcessHistory(compacted_history(session))])
 
-What is not compacted stays the same objects, and system prompts stay whatever the plan says.
+What is not compacted stays the same objects, and system prompts stay whatever the plan says. An agent that serves
+several conversations passes a function that names the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
+from pydantic_ai import RunContext
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.pydantic_ai_messages import pairs_of, plain_of, rebuilt
-from planner.reading.messages import message_digest, to_json
+from planner.reading.messages import Block, Message, blocks, message_digest, result_text, to_json
 
 if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["compacted_history"]
 
+SessionOf = Callable[[RunContext[Any]], "Session"]
+"""Names the session of an agent's run."""
+Processor = Callable[[RunContext[Any], list[ModelMessage]], list[ModelMessage]]
 
-def compacted_history(session: Session) -> Callable[[list[ModelMessage]], list[ModelMessage]]:
-    """The processor for `session`, which is one conversation: give each its own."""
 
-    def compacted(messages: list[ModelMessage]) -> list[ModelMessage]:
-        _observe(session, messages)
-        rows = [(message, list(pairs_of(message))) for message in messages]
-        plain = [(message, plain_of(message, pairs)) for message, pairs in rows if pairs]
+def compacted_history(session: Session | SessionOf) -> Processor:
+    """The processor for `session`, which is one conversation, or for the session that a function names for a run."""
+
+    def compacted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
+        chosen = session(ctx) if callable(session) else session
+        _tell(chosen, ctx, messages)
+        rows = [(message, list(_pairs_of(message))) for message in messages]
+        plain = [(message, _plain_of(message, pairs)) for message, pairs in rows if pairs]
         whole = {message_digest(made): message for message, made in plain}
         parts = {to_json(block): part for _, pairs in rows for block, part in pairs}
-        view = session.prepare([made for _, made in plain])
-        return _with_system([whole.get(message_digest(m)) or rebuilt(m, parts) for m in view], messages)
+        view = chosen.prepare([made for _, made in plain])
+        return _with_system([whole.get(message_digest(m)) or _rebuilt(m, parts) for m in view], messages)
 
+    compacted.__annotations__["ctx"] = RunContext[Any]  # pydantic-ai tells by the type whether to pass the context
     return compacted
 
 
-def _observe(session: Session, messages: Sequence[ModelMessage]) -> None:
-    """Tell the size of the last prompt; pydantic-ai counts cached tokens in."""
+def _tell(session: Session, ctx: RunContext[Any], messages: Sequence[ModelMessage]) -> None:
+    """Tell the size of the last prompt (pydantic-ai counts cached tokens in) and what the next request says."""
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
         session.observe({"input_tokens": last.usage.input_tokens})
+    settings: Mapping[str, Any] = cast(Mapping[str, Any], ctx.model_settings or {})
+    tools = ctx.tool_manager.tool_defs if ctx.tool_manager is not None else None
+    session.set_request(
+        model=ctx.model.model_name,
+        system="\n".join(_system_texts(messages)) or None,
+        tools=None if tools is None else [_tool(tool) for tool in tools],
+        thinking=settings.get("anthropic_thinking"),
+        max_output_tokens=settings.get("max_tokens"),
+    )
+
+
+def _system_texts(messages: Sequence[ModelMessage]) -> Iterator[str]:
+    for message in messages:
+        yield from (part.content for part in message.parts if isinstance(part, SystemPromptPart))
+    last = messages[-1] if messages else None
+    if isinstance(last, ModelRequest) and last.instructions:
+        yield last.instructions
+
+
+def _tool(tool: Any) -> Mapping[str, Any]:
+    """A tool as the Messages API would define it."""
+    return {"name": tool.name, "description": tool.description or "", "input_schema": tool.parameters_json_schema}
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -56,3 +97,75 @@ def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> 
     if isinstance(last, ModelRequest) and view and view[-1] is not last and isinstance(view[-1], ModelRequest):
         view[-1] = replace(last, parts=view[-1].parts)
     return view
+
+
+_FOREIGN = "pydantic_ai"
+"""Type of a block that only carries a part this module cannot translate; it is kept or dropped as a whole."""
+
+
+def _plain_of(message: ModelMessage, pairs: Sequence[tuple[Block, Any]]) -> Message:
+    """`message` with the blocks of its `pairs`; results stand first, as the Messages API wants them."""
+    content = [block for block, _ in pairs]
+    if isinstance(message, ModelResponse):
+        return {"role": "assistant", "content": content}
+    return {"role": "user", "content": sorted(content, key=lambda block: block["type"] != "tool_result")}
+
+
+def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
+    """Each part as a block, with the part; pieces of a user prompt are parts of their own.
+
+    System prompts are no part of the conversation, and empty texts are refused by the API.
+    """
+    for part in message.parts:
+        if isinstance(part, SystemPromptPart) or (isinstance(part, TextPart | UserPromptPart) and not part.content):
+            continue
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            for piece in part.content:
+                yield _user_block(piece), replace(part, content=[piece])
+        else:
+            yield _block(part), part
+
+
+def _block(part: Any) -> Block:
+    if isinstance(part, TextPart | UserPromptPart):
+        return {"type": "text", "text": part.content}
+    if isinstance(part, ToolCallPart):
+        return {
+            "type": "tool_use",
+            "id": part.tool_call_id,
+            "name": part.tool_name,
+            "input": part.args_as_dict(),
+        }
+    if isinstance(part, ToolReturnPart):
+        text = part.model_response_str(wrap_if_error=False)
+        result = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": text}
+        return result if part.outcome == "success" else {**result, "is_error": True}
+    if isinstance(part, ThinkingPart) and part.signature:
+        return {"type": "thinking", "thinking": part.content, "signature": part.signature}
+    return {"type": _FOREIGN, "part": to_jsonable_python(part)}
+
+
+def _user_block(piece: Any) -> Block:
+    if isinstance(piece, str):
+        return {"type": "text", "text": piece}
+    if isinstance(piece, BinaryContent) and piece.is_image:
+        source = {"type": "base64", "media_type": piece.media_type, "data": piece.base64}
+        return {"type": "image", "source": source}
+    return {"type": _FOREIGN, "part": to_jsonable_python(piece)}
+
+
+def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
+    """A message of the view, of the parts it had and new ones."""
+    made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
+    return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
+
+
+def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
+    if block["type"] == "tool_use":
+        return ToolCallPart(block["name"], block["input"], block["id"])
+    if block["type"] == "tool_result":
+        calls = {p.tool_call_id: p.tool_name for p in parts.values() if isinstance(p, ToolCallPart)}
+        name, outcome = calls.get(block["tool_use_id"], ""), "failed" if block.get("is_error") else "success"
+        return ToolReturnPart(name, result_text(block), block["tool_use_id"], outcome=cast(Any, outcome))
+    text = block["text"] if block["type"] == "text" else to_json(block)
+    return TextPart(text) if role == "assistant" else UserPromptPart(text)

@@ -1,0 +1,203 @@
+"""How many tokens the next prompt has, in the provider's own measure as soon as it has told one.
+
+Turns the counter's estimates into calibrated ones, and reads what a provider's answers and errors say about the
+prompt's length. Counts nothing itself and raises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+__all__ = [
+    "WINDOW_EXCEEDED",
+    "Gauge",
+    "TooLong",
+    "output_reserve_tokens",
+    "prompt_limit_tokens",
+    "read_too_long",
+    "stop_reason_of",
+    "used_input_tokens",
+]
+
+MAX_RESERVE_TOKENS = 20_000
+"""At most this much of the window is kept free for the answer (three-layer pipeline)."""
+MAX_RESERVE_SHARE = 0.25
+"""And at most this share of a small window."""
+LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
+"""The counter scales by the worst ratio measured, so a true ratio stands between 0.5 and 1 (REFERENCE 4). Less than
+the lowest is the usage of another prompt; more than the highest is no tokenizer but something beside the messages."""
+LARGEST_EXTRA = 2.5
+"""System and tools that were told may have so many times what the counter says."""
+LARGEST_EXTRA_TOKENS = 2_000
+"""And on top what a provider adds by itself: its prompt on how to call tools has 300 to 700 tokens."""
+UNTOLD_SHARE = 0.5
+"""System and tools that were not told are believed to have at most this share of the limit."""
+CLEAR_GROWTH_SHARE = 0.1
+CLEAR_GROWTH_TOKENS = 500
+"""Two prompts say something of the ratio when they differ by so much; otherwise the difference is noise."""
+
+
+def output_reserve_tokens(window_tokens: int, max_output_tokens: int) -> int:
+    """What of the window stays free for the answer."""
+    return min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
+
+
+def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
+    """What a prompt may have at most."""
+    return window_tokens - output_reserve_tokens(window_tokens, max_output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """The tokens of a prompt: ``(fixed + messages) * ratio + extra``.
+
+    The ratio is the tokenizer's and holds for every text; `extra_tokens` is what no message explains, so that an
+    untold system prompt makes no message longer than it is.
+    """
+
+    fixed_tokens: int = 0
+    """System prompt and tools that were told, by the counter."""
+    ratio: float = 1.0
+    """The provider's tokens for one of the counter's."""
+    extra_tokens: float = 0.0
+    """The provider's tokens beside both; negative if it charges less for system and tools."""
+    counted_before: int = 0
+    actual_before: int = 0
+    """The last prompt whose usage was told: what its messages counted, and what the provider said."""
+
+    def prompt(self, counted_tokens: float) -> int:
+        """Tokens of a prompt whose messages count `counted_tokens`."""
+        return max(0, math.ceil((self.fixed_tokens + counted_tokens) * self.ratio + self.extra_tokens))
+
+    def of_messages(self, counted_tokens: float) -> int:
+        """Tokens of messages that count `counted_tokens`, without what stands beside them."""
+        return math.ceil(counted_tokens * self.ratio)
+
+    def countable(self, message_tokens: float) -> int:
+        """The other way: what messages may count, so that they have `message_tokens`."""
+        return max(0, math.floor(message_tokens / self.ratio))
+
+    def with_fixed(self, fixed_tokens: int) -> Gauge:
+        """This gauge once system and tools are told to count `fixed_tokens`: they explain what was extra."""
+        told = (fixed_tokens - self.fixed_tokens) * self.ratio
+        extra = max(0.0, self.extra_tokens - told) if told > 0 else self.extra_tokens
+        return replace(self, fixed_tokens=fixed_tokens, extra_tokens=max(extra, -fixed_tokens * self.ratio))
+
+    def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
+        """This gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
+
+        Afterwards the same messages measure `actual_tokens`, unless that is beyond what system, tools and a tokenizer
+        can explain: then as near to it as they can.
+        """
+        if counted_tokens <= 0 or actual_tokens < LOWEST_RATIO * counted_tokens:
+            return self
+        ratio = self._ratio_from(counted_tokens, actual_tokens)
+        most = LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS if self.fixed_tokens else 0.0
+        most = most or limit_tokens * UNTOLD_SHARE
+        beside = actual_tokens - ratio * counted_tokens
+        if not 0 <= beside <= most:
+            beside = min(max(beside, 0.0), most)
+            ratio = _bounded((actual_tokens - beside) / counted_tokens)
+        return Gauge(
+            self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, counted_tokens, min(actual_tokens, 10**9)
+        )
+
+    def _ratio_from(self, counted: int, actual: int) -> float:
+        """By what two prompts differ in; of a first one, no more than the counter's own worst case."""
+        grown = counted - self.counted_before
+        if self.actual_before and abs(grown) >= max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted):
+            return _bounded((actual - self.actual_before) / grown)
+        if self.actual_before:
+            return self.ratio
+        return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
+
+    def corrected(self, counted_tokens: int, actual_tokens: int) -> Gauge:
+        """This gauge after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
+        counted = max(1, self.fixed_tokens + counted_tokens)
+        return replace(self, ratio=max(self.ratio, (actual_tokens - self.extra_tokens) / counted), actual_before=0)
+
+    def doubted(self, counted_tokens: int, limit_tokens: int) -> Gauge:
+        """This gauge after a prompt was refused that should have been within `limit_tokens`, without numbers.
+
+        Not doubted more than a tokenizer can be off: perhaps it was the bytes, or the window is smaller.
+        """
+        counted = max(1, self.fixed_tokens + counted_tokens)
+        needed = (limit_tokens + 1 - self.extra_tokens) / counted
+        return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, needed)), actual_before=0)
+
+
+def _bounded(ratio: float) -> float:
+    return min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio))
+
+
+def used_input_tokens(response: object) -> int:
+    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing."""
+    usage = _field(response, "usage") or response
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    values = [_field(usage, name) for name in names]
+    return sum(value for value in values if isinstance(value, int) and value > 0)
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+_TOO_LONG = re.compile(
+    r"prompt is too long|context_length_exceeded|maximum context length|exceeds? (?:the )?(?:model'?s )?context|"
+    r"input is too long|too many (?:input )?tokens|model_context_window_exceeded|request_too_large|"
+    r"context window|input length and `?max_tokens`? exceed",
+    re.I,
+)
+"""How providers word it: ``prompt is too long: 9 tokens > 8 maximum`` (Anthropic), ``maximum context length is …``
+(OpenAI), ``input is too long for requested model`` (Bedrock); not ``rate limit exceeded``, ``invalid api key``."""
+_NUMBERS = tuple(
+    re.compile(pattern, re.I | re.S)
+    for pattern in (
+        r"(?P<actual>\d[\d,]*)\s*tokens?\s*>\s*(?P<maximum>\d[\d,]*)",
+        r"exceed context limit: (?P<actual>\d[\d,]*) \+ (?P<output>\d[\d,]*) > (?P<maximum>\d[\d,]*)",
+        r"maximum context length (?:is|of) (?P<maximum>\d[\d,]*) tokens(?:.*?resulted in (?P<actual>\d[\d,]*) tokens)?",
+    )
+)
+"""By how much: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000`` (Anthropic),
+``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20 tokens``."""
+_TOO_LARGE_STATUS = 413
+_READ_CHARACTERS = 20_000
+"""No provider words its refusal longer; a body may be any size."""
+WINDOW_EXCEEDED = "model_context_window_exceeded"
+"""The ``stop_reason`` of an answer that the window cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A prompt was refused for its length."""
+
+    actual_tokens: int = 0
+    """As the provider counted it; 0 if it did not say."""
+    maximum_tokens: int = 0
+
+
+def stop_reason_of(answer: object) -> object:
+    """Why `answer` ended, if it is one: an SDK object or a dict."""
+    return _field(answer, "stop_reason")
+
+
+def read_too_long(error: object) -> TooLong | None:
+    """What `error` (an exception, a body, a text) says about the prompt's length; None if nothing."""
+    stopped = stop_reason_of(error)
+    if stopped is not None:
+        return TooLong() if stopped == WINDOW_EXCEEDED else None
+    text = " ".join(str(part) for part in (error, getattr(error, "body", "") or ""))[:_READ_CHARACTERS]
+    if getattr(error, "status_code", None) != _TOO_LARGE_STATUS and not _TOO_LONG.search(text):
+        return None
+    match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
+    numbers = {name: _number(digits) for name, digits in match.groupdict("0").items()} if match else {}
+    return TooLong(numbers.get("actual", 0), max(0, numbers.get("maximum", 0) - numbers.get("output", 0)))
+
+
+def _number(digits: str) -> int:
+    """`digits` with commas as a number; absurdly long ones as none."""
+    bare = digits.replace(",", "")
+    return int(bare) if len(bare) <= 12 else 0

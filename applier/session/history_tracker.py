@@ -1,0 +1,346 @@
+"""What the caller has passed so far: the append-only history behind its list, whichever way it holds it.
+
+Decides which messages of a list are new, and whether earlier ones were changed. Never edits a message; what it keeps
+is its own copy, so that a caller who edits in place is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from planner.analysis import Analysis, analyze_history
+from planner.evidence.calls import Call, CallKind
+from planner.reading.history import History, assemble_history
+from planner.reading.messages import (
+    Message,
+    blocks,
+    call_ids,
+    message_digest,
+    plain_message,
+    result_ids,
+    result_text,
+)
+from planner.reading.tokens import TokenCounter
+
+__all__ = ["Arrival", "HistoryTracker", "Result"]
+
+MAX_ANCHORS = 6
+"""How many lists are remembered: a caller may come back with one that is a few compactions old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One client tool result of the history."""
+
+    message: int
+    block: int
+    tool: str
+    arguments: dict[str, Any]
+    text: str
+    tokens: int
+    is_error: bool
+
+    @property
+    def call(self) -> Call:
+        """The call it answers."""
+        return Call(self.tool, self.arguments, 0, None, None)
+
+    @property
+    def kind(self) -> CallKind:
+        """What the call does, as far as its name tells."""
+        return self.call.kind
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Message and block."""
+        return self.message, self.block
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a list differs from the history known before."""
+
+    start: int
+    """Index in the history of the first new message."""
+    changed: bool
+    """True if messages that were known from `start` on have gone or changed: the history was cut there."""
+    replaced: Mapping[int, object] = field(default_factory=dict)
+    """Messages before `start` that come as other objects: with other cache marks, or edited; by index."""
+    edited_from: int | None = None
+    """The first of these that says something else than before; the turns are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """A list that was seen or returned, and what it stood for."""
+
+    messages: list[object]
+    history_length: int
+    head: int
+    """The first `head` messages stand for a compacted region; those behind map to the history one by one."""
+    rewritten: frozenset[int] = frozenset()
+    """Messages behind the head that are not the history's own: something was sent in their place."""
+
+    @property
+    def offset(self) -> int:
+        return self.history_length - len(self.messages)
+
+    def index(self, at: int) -> int | None:
+        """Which message of the history stands at `at`; None if something was sent in its place."""
+        return None if at < self.head or at in self.rewritten else at + self.offset
+
+
+@dataclass
+class HistoryTracker:
+    """The history of one session, with what was counted about it once."""
+
+    counter: TokenCounter
+    originals: list[object] = field(default_factory=list)
+    """The caller's own objects."""
+    plain: list[Message] = field(default_factory=list)
+    """What they said when they were taken."""
+    digests: list[str] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)
+    """Tokens of each message."""
+    tokens: int = 0
+    """Of all of them."""
+    results: list[Result] = field(default_factory=list)
+    _calls: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    _same_results: dict[tuple[str, str], list[Result]] = field(default_factory=dict)
+    _anchors: list[_Anchor] = field(default_factory=list)
+    _history: History | None = None
+    _analysis: Analysis | None = None
+
+    def __len__(self) -> int:
+        """Messages of the history."""
+        return len(self.originals)
+
+    @property
+    def history(self) -> History:
+        """The history as turns; nothing is digested again, but turns are read anew for each length."""
+        if self._history is None or len(self._history.messages) != len(self.originals):
+            self._history = assemble_history(self.originals, self.plain, self.digests)
+        return self._history
+
+    @property
+    def analysis(self) -> Analysis:
+        """What the history holds; of what is known already nothing is read again."""
+        history = self.history
+        if self._analysis is None or self._analysis.history is not history:
+            self._analysis = analyze_history(history, self.counter, self._analysis)
+        return self._analysis
+
+    @property
+    def known_analysis(self) -> Analysis | None:
+        """What was read last, of this history or of a prefix; None before."""
+        return self._analysis
+
+    def know(self, analysis: Analysis | None) -> None:
+        """Take over what was read elsewhere of a prefix of this history."""
+        known = self._analysis
+        if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
+            self._analysis = analysis
+
+    @property
+    def live_start(self) -> int:
+        """Index of the first message that the model has not answered yet, or of the call it answers."""
+        return next((turn.start for turn in self.history.turns if turn.live), len(self))
+
+    def turn_id(self, message: int) -> str:
+        """The turn that message `message` belongs to."""
+        turns = self.history.turns
+        return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
+
+    def results_from(self, message: int) -> list[Result]:
+        """The results of that message and those behind it; work proportional to these."""
+        newest = takewhile(lambda result: result.message >= message, reversed(self.results))
+        return list(newest)[::-1]
+
+    def repeated_by(self, result: Result) -> list[Result]:
+        """Earlier results of the same call with the same text, oldest first."""
+        same = self._same_results.get(_identity(result), [])
+        return [earlier for earlier in same if earlier.place < result.place]
+
+    def take(self, messages: Sequence[object]) -> Arrival:
+        """Find what is new in the caller's list and append it to the history.
+
+        Raises:
+            TranscriptError: a new entry is not a message.
+        """
+        given = list(messages)
+        anchor, known = self._recognise(given)
+        shared = known
+        at = shared + anchor.offset
+        while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
+            shared, at = shared + 1, at + 1
+        new = [plain_message(message, f"messages[{i}]") for i, message in enumerate(given[shared:], shared)]
+        replaced, edited_from = self._replace(given, anchor, known)
+        changed = at < len(self)
+        if changed:
+            self._cut(at)
+        for message, data in zip(given[shared:], new, strict=True):
+            self._append(message, data)
+        self._remember(_Anchor(given, len(self), anchor.head, anchor.rewritten))
+        return Arrival(at, changed, replaced, edited_from)
+
+    def returned(self, sent: Sequence[object], head: int) -> None:
+        """Remember a list that was handed out: its first `head` messages stand for a compacted region."""
+        offset = len(self) - len(sent)
+        changed = (at for at in range(head, len(sent)) if sent[at] is not self.originals[at + offset])
+        self._remember(_Anchor(list(sent), len(self), head, frozenset(changed)))
+
+    def load(self, history: History) -> None:
+        """Start from a stored history: a session that goes on after a restart."""
+        self._cut(0)
+        for message in history.messages:
+            self._append(message, message)
+        self._anchors = [_Anchor(list(self.originals), len(self), 0)]
+
+    def recount(self, counter: TokenCounter) -> None:
+        """Count anew, for another model."""
+        self.counter, self._analysis = counter, None
+        self._reindex()
+
+    def _remember(self, anchor: _Anchor) -> None:
+        older = [a for a in self._anchors if len(a.messages) != len(anchor.messages) or a.head != anchor.head]
+        self._anchors = [anchor, *older][:MAX_ANCHORS]
+
+    def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
+        """The remembered list that `given` starts with, edited or not, or the one that shares most of the history.
+
+        And how many of its messages are known.
+        """
+        best, common = _Anchor([], 0, 0), 0
+        for anchor in self._anchors:
+            shared = self._shared(given, anchor)
+            if shared == len(anchor.messages):
+                return anchor, shared
+            if self._is_edit(given, anchor, shared):
+                return anchor, len(anchor.messages)
+            if shared >= anchor.head and shared + anchor.offset > common + best.offset:
+                best, common = anchor, shared
+        return best, common
+
+    def _shared(self, given: Sequence[object], anchor: _Anchor) -> int:
+        """How many messages at the front of `given` say the same as those of `anchor`."""
+        both = min(len(given), len(anchor.messages))
+        return next((at for at in range(both) if not self._is_same(given, anchor, at)), both)
+
+    def _is_same(self, given: Sequence[object], anchor: _Anchor, at: int) -> bool:
+        index = anchor.index(at)
+        return _say_the_same(given[at], anchor.messages[at]) if index is None else self._is_unchanged(given[at], index)
+
+    def _is_unchanged(self, message: object, index: int) -> bool:
+        """True if `message` says what message `index` of the history said when it was taken.
+
+        Dicts are compared with the copy that was taken, text by identity first: an edit in place shows, and an
+        unchanged message costs next to nothing.
+        """
+        if message == self.plain[index] if isinstance(message, dict) else message is self.originals[index]:
+            return True
+        return message_digest(plain_message(message)) == self.digests[index]
+
+    def _is_edit(self, given: Sequence[object], anchor: _Anchor, shared: int) -> bool:
+        """True if the caller has edited messages where they stand and goes on from the newest one all the same."""
+        known, last = anchor.messages, len(anchor.messages) - 1
+        if not anchor.head <= shared <= last < len(given) or not self._is_same(given, anchor, last):
+            return False
+        return all(_same_shape(given[at], known[at]) for at in range(shared, last))
+
+    def _replace(self, given: list[object], anchor: _Anchor, known: int) -> tuple[dict[int, object], int | None]:
+        """Take over known messages that come with other cache marks, or edited; and the first edited one's index.
+
+        An edit of what was sent in place of an original changes nothing: it is no part of the history.
+        """
+        replaced: dict[int, object] = {}
+        edited_from: int | None = None
+        for at in range(anchor.head, known):
+            index, message = anchor.index(at), given[at]
+            if index is None or (message is self.originals[index] and not isinstance(message, dict)):
+                continue
+            if message == self.plain[index]:
+                continue
+            data = plain_message(message)
+            digest = message_digest(data)
+            if digest != self.digests[index] and edited_from is None:
+                edited_from = index
+            if digest != self.digests[index] or isinstance(message, dict):
+                replaced[index] = message
+                self.originals[index], self.plain[index], self.digests[index] = message, _copied(data), digest
+        if replaced:
+            self._history = None
+        if edited_from is not None:
+            self._reindex()
+        return replaced, edited_from
+
+    def _reindex(self) -> None:
+        """Count and list the results anew, after messages were edited."""
+        originals, plain, digests = self.originals, self.plain, self.digests
+        self.originals, self.plain, self.digests, self.counted = [], [], [], []
+        self.tokens, self.results, self._same_results, self._calls = 0, [], {}, {}
+        for message, data, digest in zip(originals, plain, digests, strict=True):
+            self._append(message, data, digest)
+
+    def _cut(self, length: int) -> None:
+        for items in (self.originals, self.plain, self.digests, self.counted):
+            del items[length:]
+        self.tokens = sum(self.counted)
+        kept = [result for result in self.results if result.message < length]
+        self.results, self._same_results = [], {}
+        for result in kept:
+            self._keep(result)
+        self._history = None
+        self._anchors = [a for a in self._anchors if a.history_length <= length]
+
+    def _append(self, message: object, plain: Message, digest: str = "") -> None:
+        index = len(self.originals)
+        self.digests.append(digest or message_digest(plain))
+        self.counted.append(self.counter.message(plain))
+        self.originals.append(message)
+        self.plain.append(plain if digest else _copied(plain))
+        self.tokens += self.counted[-1]
+        for at, block in enumerate(blocks(plain)):
+            if block["type"] == "tool_use":
+                arguments = block.get("input")
+                self._calls[str(block.get("id"))] = (
+                    str(block.get("name", "")),
+                    arguments if isinstance(arguments, dict) else {},
+                )
+            elif block["type"] == "tool_result":
+                tool, arguments = self._calls.get(str(block.get("tool_use_id")), ("", {}))
+                tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
+                self._keep(Result(index, at, tool, arguments, result_text(block), tokens, is_error))
+
+    def _keep(self, result: Result) -> None:
+        self.results.append(result)
+        self._same_results.setdefault(_identity(result), []).append(result)
+
+
+def _identity(result: Result) -> tuple[str, str]:
+    return f"{result.tool} {json.dumps(result.arguments, sort_keys=True, default=repr)}", result.text
+
+
+def _say_the_same(message: object, known: object) -> bool:
+    if message is known or message == known:
+        return True
+    return message_digest(plain_message(message)) == message_digest(plain_message(known))
+
+
+def _same_shape(message: object, known: object) -> bool:
+    """True if both take the same part in the conversation: role, calls and answers."""
+    one, other = plain_message(message), plain_message(known)
+    if one["role"] != other["role"]:
+        return False
+    return call_ids(one) == call_ids(other) and result_ids(one) == result_ids(other)
+
+
+def _copied(value: Any) -> Any:
+    """`value` with lists and dicts of its own; texts are shared."""
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value

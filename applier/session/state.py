@@ -1,0 +1,226 @@
+"""Everything that changes while a session lives, in one value, with what can be read off it.
+
+Decides nothing: `applier.session.session` does, and only there is a frame taken into force.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from applier.session.carryover import FileMarks
+from applier.session.events import EventLog
+from applier.session.frame import Frame, View
+from applier.session.gauge import Gauge, prompt_limit_tokens
+from applier.session.history_tracker import Arrival, HistoryTracker
+from applier.session.persistence import Committed, SavedSession, SessionStore
+from applier.session.planning import Planning
+from applier.session.presets import Preset
+from applier.session.recall import Named, Recall
+from applier.session.request import AgentCall, with_breakpoint
+from applier.session.triggers import Level, Measurement, level_after
+from applier.settings import SessionSettings
+from planner.layout.cache_cost import CachePrices, cache_prices
+from planner.reading.tokens import TokenCounter
+
+__all__ = ["State"]
+
+GROWTH_WEIGHT = 0.1
+"""How much the newest call counts in the average growth."""
+
+
+@dataclass
+class State:
+    """One session: what it was opened with, and everything that moves."""
+
+    session_id: str
+    settings: SessionSettings
+    preset: Preset
+    store: SessionStore
+    log: EventLog
+    planning: Planning
+    marks: FileMarks
+    clock: Callable[[], float]
+    keys: list[str]
+    """Histories that this session and its family have stored: what `restore` may show."""
+    tracker: HistoryTracker
+    call: AgentCall
+    """What the agent's next request says besides its messages."""
+    model: str
+    """The agent's: of its request, or the one the session was opened for."""
+    window_tokens: int
+    max_output_tokens: int
+    started_at: float
+    gauge: Gauge = field(default_factory=Gauge)
+    maximum_tokens: int = sys.maxsize
+    """What the provider has said a prompt may have."""
+    growth_tokens: float = 0.0
+    """What a call adds on average."""
+    committed: Committed = field(default_factory=Committed)
+    view: View = field(default_factory=View)
+    recall: Recall = field(default_factory=Recall)
+    sent: int = 0
+    """How many messages of `view` the provider has seen, and so may have cached."""
+    sent_counted: int = 0
+    last_sent: Sequence[object] = ()
+    """The list that was handed out last, with its cache marks."""
+    called_with: int = 0
+    """Messages of the history at the last call."""
+    level: Level = "normal"
+    last_call_at: float | None = None
+    facts_at: float | None = None
+    kept_tokens: int = 0
+    """Of the messages right after the last compaction."""
+    rearm: dict[tuple[str, Hashable], int] = field(default_factory=dict)
+    """Below so many tokens a tier, by its name and the bounds it ran in, is not tried again."""
+    held_below: int = 0
+    """Below so many tokens no step is tried again: a compaction was taken back."""
+    store_failed_at: float | None = None
+    undoable: list[Committed] = field(default_factory=list)
+    saved: Committed | None = None
+    """What a restart would go on with."""
+    wanted: dict[str, Named] = field(default_factory=dict)
+    """Removed turns that the agent has named since, to come back with the next plan."""
+    requested: str = ""
+    focus: str = ""
+    is_recovering: bool = False
+    """The reactive retry for the list last prepared was given."""
+    is_blocked: bool = False
+    """System and tools alone leave no room: nothing automatic is done."""
+    is_too_large: bool = False
+    """Even the last resort was not enough."""
+    compactions: int = 0
+    reclaimed_tokens: int = 0
+
+    @property
+    def limit_tokens(self) -> int:
+        """What a prompt may have."""
+        return min(prompt_limit_tokens(self.window_tokens, self.max_output_tokens), self.maximum_tokens)
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompt that would be sent now."""
+        return self.gauge.prompt(self.view.total)
+
+    @property
+    def room_tokens(self) -> int:
+        """What the messages may have beside system and tools."""
+        return max(1, self.limit_tokens - self.gauge.prompt(0))
+
+    @property
+    def prices(self) -> CachePrices:
+        """What the agent's model charges for cached tokens."""
+        return cache_prices(self.model)
+
+    @property
+    def no_room(self) -> str:
+        """What is wrong when system and tools alone fill the window, and the cure; empty if they do not."""
+        fixed = self.gauge.of_messages(self.gauge.fixed_tokens)
+        if fixed < self.limit_tokens:
+            return ""
+        return (
+            f"system and tools take {fixed} of the {self.limit_tokens} tokens a prompt may have: "
+            "send fewer tools, or raise window_tokens"
+        )
+
+    def take_call(self, call: AgentCall) -> None:
+        """The next request says this besides its messages; another model is counted for anew."""
+        if call.model and call.model != self.model:
+            self.model = call.model
+            counter = TokenCounter.for_model(call.model)
+            if counter.scale != self.tracker.counter.scale:
+                self.tracker.recount(counter)
+                self.view = View.of(self.committed.frame, self.tracker)
+                self.gauge = Gauge()
+        self.call = replace(call, model=self.model)
+        self.max_output_tokens = call.max_output_tokens or self.max_output_tokens
+        self.gauge = self.gauge.with_fixed(self.call.fixed_tokens(self.tracker.counter))
+
+    def receive(self, messages: Sequence[object]) -> Arrival:
+        """Take the caller's list: afterwards `view` is a valid list for it."""
+        arrival = self.tracker.take(messages)
+        if arrival.edited_from is not None:
+            stored = min(self.committed.messages, arrival.edited_from)
+            self.committed = replace(self.committed, messages=stored)
+            self.undoable = [replace(old, messages=min(old.messages, stored)) for old in self.undoable]
+        if arrival.changed:
+            self._step_back(arrival.start)
+            return arrival
+        frame = self.committed.frame
+        for index in arrival.replaced:
+            self.view.replace(frame, self.tracker, index)
+        self.view.extend(frame, self.tracker, arrival.start)
+        return arrival
+
+    def _step_back(self, start: int) -> None:
+        """The history was changed from `start` on: keep what stands for the messages before it."""
+        frame = self.committed.frame
+        if start < frame.start or start == 0:
+            self.committed = Committed()
+        else:
+            self.committed = replace(self.committed, frame=frame.before(start), key="", messages=0)
+        self.undoable.clear()
+        self.take_into_force(self.committed, View.of(self.committed.frame, self.tracker))
+
+    def take_into_force(self, committed: Committed, view: View) -> None:
+        """From now on `committed` is what is sent."""
+        replanned = committed.frame.plan is not self.committed.frame.plan
+        self.sent = min(self.sent, len(view.messages))
+        self.committed, self.view = committed, view
+        if committed.key and committed.key not in self.keys:
+            self.keys.append(committed.key)
+        if replanned:
+            self.recall = Recall.of(committed.frame, self.tracker)
+            self.wanted.clear()
+
+    def resume(self, saved: SavedSession) -> None:
+        """Go on where an earlier process stopped; the tracker has loaded its history."""
+        self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens)
+        self.take_into_force(saved.committed, View.of(saved.committed.frame, self.tracker))
+        self.tracker.returned(self.view.messages, len(saved.committed.frame.head))
+        self.undoable = [saved.before] if saved.before is not None else []
+        self.compactions, self.reclaimed_tokens = saved.compactions, saved.reclaimed_tokens
+        self.kept_tokens = self.gauge.of_messages(self.view.total)
+        self.called_with = len(self.tracker)
+
+    def to_save(self) -> SavedSession:
+        """What a restart goes on with."""
+        before = self.undoable[-1] if self.undoable else None
+        ratio, extra = self.gauge.ratio, self.gauge.extra_tokens
+        return SavedSession(self.committed, before, self.compactions, self.reclaimed_tokens, ratio, extra)
+
+    def measure(self, now: float, goal_tokens: int) -> Measurement:
+        """What the triggers see; `goal_tokens` is what a first plan would leave of the messages."""
+        tokens = self.tokens
+        self.level = level_after(self.level, tokens, self.limit_tokens)
+        return Measurement(
+            tokens=tokens,
+            limit_tokens=self.limit_tokens,
+            level=self.level,
+            beside_tokens=self.gauge.prompt(0),
+            kept_tokens=self.kept_tokens or goal_tokens,
+            growth_tokens_per_call=self.growth_tokens,
+            idle_seconds=0.0 if self.last_call_at is None else max(0.0, now - self.last_call_at),
+            session_seconds=max(0.0, now - (self.facts_at or self.started_at)),
+            requested=self.requested,
+            prices=self.prices,
+        )
+
+    def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[object]:
+        """The list as it is sent: the view, with a cache breakpoint behind its compacted part."""
+        frame, view = frame or self.committed.frame, view or self.view
+        return with_breakpoint(view.messages, len(frame.head), self.call)
+
+    def hand_out(self, now: float) -> list[object]:
+        """The list to send, noted as sent."""
+        sent = self.to_send()
+        new = len(self.tracker) - self.called_with
+        if self.called_with and new > 0:
+            added = self.gauge.of_messages(sum(self.view.counted[-new:]))
+            self.growth_tokens += GROWTH_WEIGHT * (added - self.growth_tokens)
+        self.called_with = len(self.tracker)
+        self.tracker.returned(sent, len(self.committed.frame.head))
+        self.sent, self.sent_counted = len(sent), self.view.total
+        self.last_sent, self.last_call_at = tuple(sent), now
+        return sent

@@ -1,0 +1,265 @@
+"""What a tier sees, the one signature of all tiers, and those that treat whole turns.
+
+A tier decides which edits to make and makes none: it returns them, or None when there is nothing to do. Those here
+end in a `CompactionPlan` that went through the guards, so failed approaches and the user's words stay whichever it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Protocol
+
+from applier.session.frame import Edits, Frame
+from applier.session.gauge import Gauge
+from applier.session.history_tracker import HistoryTracker, Result
+from planner.analysis import Analysis
+from planner.api import check_plan
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
+from planner.reading.history import History, Turn
+from planner.settings import PlanSettings
+
+__all__ = ["MakePlan", "PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier", "changed_decisions"]
+
+WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
+"""Where the goal would leave more than the first share of what there is, the second is the goal: someone has asked
+for a compaction in a roomy window."""
+FLOOR_SHARE = 0.4
+KEPT_SHARE = 0.25
+"""Of a small window, the newest messages may keep this share whatever a preset's constant says."""
+FULL_SHARE, LEAST_SHARE = 0.9, 0.05
+"""Where what the model waits for fills the window up to the first share, the rest may have the second."""
+
+
+class MakePlan(Protocol):
+    """How a tier gets a plan: the planner, its fall-back and its breaker are behind this."""
+
+    def __call__(
+        self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False
+    ) -> CompactionPlan:
+        """A guarded plan of about `target_tokens`, by the counter.
+
+        Raises:
+            PlanError: no planner could make one.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The session as one tier sees it."""
+
+    tracker: HistoryTracker
+    frame: Frame
+    gauge: Gauge
+    tokens: int
+    """Of the whole prompt as it would be sent now."""
+    limit_tokens: int
+    new_from: int
+    """Index in the history of the first message that was not sent yet."""
+    make_plan: MakePlan
+    settings: PlanSettings
+    """Of the plans: the agent's model, its window and its tools among them."""
+    wanted: Collection[str] = ()
+    """Ids of turns that the agent has named since they were removed: a plan keeps them."""
+    focus: str = ""
+    carried_tokens: Callable[[], int] = int
+    """What will be said again behind a plan, by the counter: files, lists, rules."""
+
+    @property
+    def room_tokens(self) -> int:
+        """What the messages may have beside system and tools."""
+        return max(1, self.limit_tokens - self.gauge.prompt(0))
+
+    @property
+    def message_tokens(self) -> int:
+        """What the messages have."""
+        return max(0, self.tokens - self.gauge.prompt(0))
+
+    @cached_property
+    def live_tokens(self) -> int:
+        """What the model waits for; no plan touches it."""
+        return self.gauge.of_messages(sum(self.tracker.counted[self.tracker.live_start :]))
+
+    def standing(self) -> list[Result]:
+        """Tool results that are still sent whole, oldest first."""
+        return [result for result in self.tracker.results if self.stands(result)]
+
+    def new_results(self) -> list[Result]:
+        """Those of them that were not sent yet; work proportional to the new ones."""
+        return [result for result in self.tracker.results_from(self.new_from) if self.stands(result)]
+
+    def stands(self, result: Result) -> bool:
+        """True if `result` is sent whole."""
+        return result.message >= self.frame.start and result.place not in self.frame.placeholders
+
+
+Tier = Callable[[Situation], Edits | None]
+"""``__name__`` or a ``name`` attribute names it in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTurns:
+    """The planner ranks, the solver fits: every turn kept, summarized, referenced or dropped.
+
+    Numbers are of the messages; what the model waits for, system and tools stand beside them.
+    """
+
+    target_share: float = 0.25
+    """What is left, as a share of the room that messages have."""
+    target_tokens: int = 0
+    """And at most so many tokens; 0: the share alone."""
+    floor_tokens: int = 0
+    """But at least so many, where a small window has them: up to `FLOOR_SHARE` of the room."""
+    list_share: float = 0.0
+    """A share of the list as it is sent, in place of all three; 0: not used."""
+    keep_last_messages: int = 0
+    keep_last_tokens: int = 0
+    """The newest messages that stay as they are, on top of the target; a quarter of the limit at most."""
+    keep_user_words: bool = False
+    """Only user messages are kept by `keep_last_tokens`."""
+    max_freed_tokens: int = 0
+    """Free no more than this in one round; 0: no limit."""
+    rules_only: bool = False
+    name: str = "plan"
+
+    def goal_tokens(self, room_tokens: int, message_tokens: int = 0) -> int:
+        """What is to be left of messages that have `message_tokens`."""
+        if self.list_share:
+            return int(min(message_tokens or room_tokens, room_tokens) * self.list_share)
+        floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
+        share = max(floor, int(room_tokens * self.target_share))
+        return min(share, self.target_tokens) if self.target_tokens else share
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Plan the whole history, originals and all."""
+        analysis = situation.tracker.analysis
+        kept = self._kept(situation, analysis.history)
+        target = self.target_tokens_for(situation)
+        plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
+        plan = changed_decisions(plan, plan.bound_analysis or analysis, dict.fromkeys(kept, "keep"))
+        unweighed_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
+        return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan, unweighed_from=unweighed_from)
+
+    def target_tokens_for(self, situation: Situation) -> int:
+        """What the planner is asked for, by the counter: the goal, without what stands beside its plan."""
+        room, live = situation.room_tokens, situation.live_tokens
+        older = max(0, situation.message_tokens - live)
+        goal = self.goal_tokens(room, older)
+        if goal > older * WORTH_SHARE and not self.list_share:
+            goal = int(older * ASKED_SHARE)
+        if self.max_freed_tokens:
+            goal = max(goal, older - self.max_freed_tokens)
+        goal = min(goal, max(int(room * LEAST_SHARE), int(room * FULL_SHARE) - live))
+        tracker = situation.tracker
+        wanted = [turn for turn in tracker.history.turns if turn.id in situation.wanted]
+        reserved = sum(sum(tracker.counted[turn.start : turn.stop]) for turn in wanted)
+        return max(1, situation.gauge.countable(goal + live) - reserved - situation.carried_tokens())
+
+    def _kept(self, situation: Situation, history: History) -> set[str]:
+        counted, last = situation.tracker.counted, len(situation.tracker)
+        kept = {turn.id for turn in history.turns if turn.stop > last - self.keep_last_messages}
+        left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
+        for turn in reversed(history.turns):
+            if self.keep_user_words and turn.kind != "user":
+                continue
+            left -= sum(counted[turn.start : turn.stop])
+            if left < 0:
+                break
+            kept.add(turn.id)
+        return kept | set(situation.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class SnipMiddle:
+    """Over so many messages, the middle goes and both ends stay."""
+
+    over_messages: int = 50
+    keep_first: int = 3
+    keep_last: int = 47
+    batch_messages: int = 10
+    """Wait for so many more: every snip bills the messages behind it anew."""
+    name: str = "snip"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Snip when the list that is sent has more messages than it may."""
+        sent = len(situation.frame.head) + len(situation.tracker) - situation.frame.start
+        if sent <= self.over_messages + self.batch_messages:
+            return None
+        last = len(situation.tracker)
+        plan = _positional_plan(situation, self.name, partial(self._strategy, last, situation.wanted))
+        return Edits(f"{_counts(plan)}, by place", plan=plan, unweighed_from=0)
+
+    def _strategy(self, last: int, wanted: Collection[str], turn: Turn) -> Strategy:
+        ends = turn.start < self.keep_first or turn.stop > last - self.keep_last
+        return "keep" if ends or turn.id in wanted else "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class RetreatHead:
+    """The last resort: the oldest turns leave, group by group, until the rest fits."""
+
+    goal_share: float = 0.5
+    """Of the room that messages have."""
+    name: str = "retreat"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Drop from the front until what is kept is within the goal."""
+        tracker = situation.tracker
+        left = situation.gauge.countable(situation.room_tokens * self.goal_share)
+        border = len(tracker)
+        while border > 0 and left - tracker.counted[border - 1] >= 0:
+            border -= 1
+            left -= tracker.counted[border]
+        if border == 0:
+            return None
+        plan = _positional_plan(situation, self.name, lambda turn: "drop" if turn.start < border else "keep")
+        return Edits(f"{_counts(plan)}, oldest first", plan=plan, unweighed_from=0)
+
+
+def changed_decisions(plan: CompactionPlan, analysis: Analysis, strategies: dict[str, Strategy]) -> CompactionPlan:
+    """`plan` with other strategies for some turns, guarded again; the same plan if nothing changes."""
+    changed = {
+        decision.turn_id: decision.model_copy(update={"strategy": strategies[decision.turn_id]})
+        for decision in plan.turns
+        if strategies.get(decision.turn_id, decision.strategy) != decision.strategy
+    }
+    if not changed:
+        return plan
+    turns = tuple(changed.get(decision.turn_id, decision) for decision in plan.turns)
+    return check_plan(plan.model_copy(update={"turns": turns}), analysis)
+
+
+def _positional_plan(situation: Situation, planner: str, strategy: Callable[[Turn], Strategy]) -> CompactionPlan:
+    analysis, settings = situation.tracker.analysis, situation.settings
+    plan = CompactionPlan(
+        task="",
+        history=HistoryStamp.of(analysis.history, analysis.tokens),
+        target_tokens=situation.gauge.countable(situation.room_tokens),
+        target_model=settings.target_model,
+        window_tokens=settings.window_tokens,
+        restore_tool=settings.restore_tool,
+        turns=tuple(_decisions(analysis.history, strategy)),
+        estimated_tokens=analysis.tokens,
+        provenance=Provenance(planner=planner),
+    )
+    return check_plan(plan, analysis)
+
+
+def _decisions(history: History, strategy: Callable[[Turn], Strategy]) -> Iterator[TurnDecision]:
+    for turn in history.turns:
+        chosen: Strategy = "keep" if turn.live else strategy(turn)
+        yield TurnDecision(
+            turn_id=turn.id,
+            strategy=chosen,
+            relevance_score=1.0 if chosen == "keep" else 0.0,
+            reason="by its place in the conversation",
+        )
+
+
+def _counts(plan: CompactionPlan) -> str:
+    counts: dict[str, int] = {}
+    for decision in plan.turns:
+        counts[decision.strategy] = counts.get(decision.strategy, 0) + 1
+    return ", ".join(f"{count} {strategy}" for strategy, count in counts.items())

@@ -1,0 +1,445 @@
+"""What hosts do that once hurt them: each a law or a case that failed before."""
+
+import os
+import threading
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from applier.session import Session
+from applier.session.gauge import Gauge
+from applier.session.planning import Breaker, Planning, Worker
+from applier.settings import SessionSettings, load_settings
+from applier.store import open_store
+from planner.errors import SettingsError, StoreError
+from planner.reading.messages import blocks, plain_message
+from planner.settings import PlanSettings
+from planner.validity import check_messages
+from tests.session.agent import Agent, Clock
+from tests.strategies import histories, image, make_session
+
+TOOLS = [{"name": f"tool_{number}", "input_schema": {"description": "some words on it " * 60}} for number in range(20)]
+
+
+def grown(reads, characters, start=None):
+    """A history of `reads` calls whose results have `characters` each; it ends with one that waits."""
+    messages = start or [{"role": "user", "content": "Read them all, and mind src/auth.ts."}]
+    for number in range(reads):
+        line = f"row {number} of the file, with value_{number} in it\n"
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "Read", "input": {"file_path": f"f{number}.py"}}
+        answer = {"type": "tool_result", "tool_use_id": call["id"], "content": line * (characters // len(line))}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+    return messages
+
+
+def refused(messages, **more):
+    return [violation for violation in check_messages(messages, **more) if violation.refused]
+
+
+# What the model waits for is sent whole.
+
+
+@settings(max_examples=12)
+@given(histories(min_turns=4, max_turns=10), st.integers(4_000, 60_000), st.integers(0, 20))
+def test_what_the_model_waits_for_is_sent_as_it_came(tmp_path_factory, history, window, tools):
+    with open_store(tmp_path_factory.mktemp("live") / "s.db") as store:
+        session = Session(
+            "x",
+            store=store,
+            clock=Clock(),
+            planner="rules",
+            window_tokens=window,
+            tools=TOOLS[:tools] if window > 40_000 else None,
+        )
+        for end in range(1, len(history) + 1):
+            if history[end - 1]["role"] == "user":
+                sent = session.prepare(history[:end])
+                newest = list(blocks(plain_message(history[end - 1])))
+                waits = sum(session._state.tracker.counted[session._state.tracker.live_start :])
+                if waits < session.state.limit_tokens * 0.5:
+                    assert all(block in blocks(plain_message(sent[-1])) for block in newest)
+
+
+@pytest.mark.parametrize(("window", "characters"), [(60_000, 9_800), (200_000, 25_000), (200_000, 60_000)])
+def test_a_read_is_never_cut_on_arrival(session_of, window, characters):
+    session, history = session_of(window_tokens=window), grown(14, characters)
+    for end in range(1, len(history) + 1, 2):
+        newest = history[end - 1]["content"]
+        sent = session.prepare(history[:end])[-1]["content"]
+        assert sent == newest if isinstance(newest, str) else sent[0] == newest[0]
+
+
+def test_system_and_tools_are_not_counted_into_a_result(session_of):
+    system = "Be careful with everything. " * 1_500
+    session = session_of(preset="three-layer", window_tokens=200_000, system=system, tools=TOOLS)
+    history = grown(3, 60_000)
+    assert session.prepare(history)[-1] == history[-1]
+    assert not session.log()
+
+
+def test_what_cannot_fit_is_cut_last_of_all_and_that_is_logged(session_of):
+    session, history = session_of(window_tokens=8_000), grown(3, 90_000)
+    sent = session.prepare(history)
+    assert session.state.tokens <= session.state.limit_tokens
+    assert "restore_context" in str(sent[-1])
+    assert any(event.kind == "post_compact" for event in session.log())
+
+
+def test_large_fixed_parts_leave_the_goal_to_the_messages(session_of):
+    bare, heavy = (session_of(window_tokens=60_000, system=text) for text in (None, "word " * 15_000))
+    sizes = []
+    for session in (bare, heavy):
+        done = session.compact(make_session(120))
+        assert done.applied
+        sizes.append(done.tokens_after - session._state.gauge.prompt(0))
+    assert sizes[1] > sizes[0] * 0.4, "the system prompt does not eat what messages may keep"
+
+
+# Settings.
+
+
+def test_the_target_ratio_is_how_much_a_compaction_leaves(session_of):
+    left = {}
+    for ratio in (0.1, 0.3, 0.6):
+        session = session_of(window_tokens=200_000, settings=SessionSettings(plan=PlanSettings(target_ratio=ratio)))
+        done = session.compact(make_session(200))
+        left[ratio] = done.tokens_after / done.tokens_before
+    assert all(abs(share - ratio) < 0.1 for ratio, share in left.items()), left
+
+
+def test_the_environment_says_how_much_and_when(session_of, monkeypatch):
+    monkeypatch.setenv("COMPACTOR_PLAN__TARGET_RATIO", "0.5")
+    monkeypatch.setenv("COMPACTOR_COMPACT_AT_RATIO", "0.3")
+    session = session_of(window_tokens=40_000)
+    Agent(session).play(make_session(90))
+    first = next(event for event in session.log() if event.kind == "post_compact")
+    assert first.trigger == "compact_at"
+    assert first.tokens_before == pytest.approx(0.3 * session.state.limit_tokens, rel=0.1)
+    assert first.tokens_after == pytest.approx(0.5 * first.tokens_before, rel=0.25)
+
+
+def test_typos_are_errors_with_the_cure(session_of, monkeypatch):
+    with pytest.raises(SettingsError, match="did you mean 'post_compact'"):
+        session_of(hooks={"post_compct": print})
+    monkeypatch.setenv("COMPACTOR_WINDOW_TOKEN", "50000")
+    with pytest.raises(SettingsError, match="did you mean COMPACTOR_WINDOW_TOKENS"):
+        load_settings()
+    with pytest.raises(SettingsError, match="WINDOW_TOKENS"):
+        SessionSettings()
+
+
+def test_credentials_are_looked_for_where_the_planner_looks(monkeypatch):
+    def planning(model=""):
+        return Planning("auto", model, None, PlanSettings(), Clock(), print, Breaker(), Worker(0.0))
+
+    assert not planning().asks_a_model
+    assert planning("openai/gpt-5-mini").asks_a_model
+    monkeypatch.setenv("ANTHROPIC_IDENTITY_TOKEN", "x")
+    assert planning().asks_a_model
+
+
+# Calibration.
+
+
+@given(
+    fixed=st.integers(0, 60_000),
+    told=st.booleans(),
+    ratio=st.floats(0.5, 1.0),
+    sizes=st.lists(st.integers(800, 20_000), min_size=2, max_size=8),
+)
+def test_the_gauge_learns_a_ratio_and_what_stands_beside_it(fixed, told, ratio, sizes):
+    gauge, counted = Gauge(fixed if told else 0), 0
+    for size in sizes:
+        counted += size
+        gauge = gauge.calibrated(counted, int((fixed + counted) * ratio), 200_000)
+        assert gauge.prompt(counted) == pytest.approx((fixed + counted) * ratio, abs=5)
+    more = counted + 5_000
+    assert gauge.prompt(more) == pytest.approx((fixed + more) * ratio, rel=0.06, abs=900)
+    assert gauge.of_messages(1_000) <= 1_300, "what stands beside makes no message longer"
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**8)), max_size=20), st.integers(0, 10**5))
+def test_no_usage_breaks_the_gauge(usages, fixed):
+    gauge = Gauge(fixed)
+    for counted, actual in usages:
+        before = gauge.prompt(counted)
+        gauge = gauge.calibrated(counted, actual, 200_000)
+        assert 0.4 <= gauge.ratio <= 2.5
+        assert 0 <= gauge.prompt(0) <= max(100_000, 2.5 * fixed + 2_000) + 1
+        if actual >= 0.4 * counted:
+            assert abs(gauge.prompt(counted) - actual) <= abs(before - actual) + 1, "usage is never ignored"
+
+
+def test_an_untold_system_prompt_cuts_nothing(session_of):
+    session, history = session_of(window_tokens=200_000), grown(2, 8_000)
+    session.prepare(history[:3])
+    session.observe({"usage": {"input_tokens": 15_000 + session.state.tokens}})
+    assert session.prepare(history)[-1] == history[-1]
+    assert session._state.gauge.ratio == 1.0
+
+
+# The request.
+
+
+def thinking_history(turns):
+    history = make_session(turns)
+    for number, message in enumerate(history[1::2]):
+        message["content"].insert(0, {"type": "thinking", "thinking": f"Let me see {number}.", "signature": "c2ln"})
+    return history
+
+
+def test_manual_thinking_stays_where_the_request_needs_it(session_of):
+    session, history = session_of(window_tokens=60_000), thinking_history(60)
+    session.set_request(model="claude-sonnet-4-5", thinking={"type": "enabled", "budget_tokens": 2_000})
+    done = session.compact(history)
+    assert done.applied
+    assert refused(done.messages, model="claude-sonnet-4-5", thinking_enabled=True) == []
+    assert done.messages[-2]["content"][0]["type"] == "thinking"
+
+
+def test_preserved_thinking_goes_unless_the_api_drops_it_itself(session_of):
+    for thinking, left in (({"type": "adaptive"}, False), (None, False)):
+        session = session_of(window_tokens=60_000)
+        session.set_request(model="claude-opus-5-5", thinking=thinking)
+        assert ("Let me see" in str(session.compact(thinking_history(60)).messages)) is left
+
+
+def test_the_view_names_only_tools_that_the_agent_has(session_of):
+    for tools, named in ((None, True), ([{"name": "Read", "input_schema": {}}], False)):
+        session, history = session_of(window_tokens=60_000, tools=tools), make_session(60)
+        done = session.compact(history)
+        assert done.applied
+        assert ("restore_context" in str(done.messages)) is named
+
+
+# Cache marks.
+
+
+def marked(history, at=-1):
+    listed = deepcopy(history)
+    listed[at]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    return listed
+
+
+def marks_of(message):
+    return str(message).count("cache_control")
+
+
+def test_the_newest_mark_survives_and_one_ends_the_compacted_part(session_of):
+    session, history = session_of(window_tokens=60_000), make_session(60)
+    sent = session.compact(marked(history)).messages
+    head = len(session._state.committed.frame.head)
+    assert marks_of(sent[-1]) == 1
+    assert marks_of(sent[head - 1]) == 1
+    assert marks_of(sent) == 2
+
+
+@pytest.mark.parametrize("taken", range(5))
+def test_a_request_never_has_more_than_four_marks(session_of, taken):
+    system = [{"type": "text", "text": f"part {n}", "cache_control": {"type": "ephemeral"}} for n in range(taken)]
+    session = session_of(window_tokens=60_000, system=system or None)
+    sent = session.compact(marked(make_session(60))).messages
+    assert taken + marks_of(sent) <= max(4, taken + 1)
+    assert marks_of(sent[-1]) == 1
+
+
+def test_a_caller_without_marks_gets_none(session_of):
+    assert marks_of(session_of(window_tokens=60_000).compact(make_session(60)).messages) == 0
+
+
+def test_a_mark_inside_a_result_that_is_cut_stays(session_of):
+    history = grown(2, 90_000)
+    text = history[-1]["content"][0]["content"]
+    history[-1]["content"][0]["content"] = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+    sent = session_of(window_tokens=8_000).prepare(history)
+    assert len(str(sent[-1])) < 20_000
+    assert marks_of(sent[-1]) == 1
+
+
+# Stores that cannot be had.
+
+
+class Raising:
+    """A store that fails in its own way."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __getattr__(self, name):
+        def fail(*args, **kwargs):
+            raise self.error
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "~nosuchuser/x.db",
+        "a\0b",
+        "postgresql://[broken",
+        Raising(ValueError("no")),
+        Raising(TypeError()),
+        Raising(IndexError()),
+    ],
+)
+def test_prepare_never_raises_whatever_the_store_does(clock, store):
+    session, history = Session("x", store=store, clock=clock, planner="rules", window_tokens=8_000), make_session(40)
+    agent = Agent(session).play(history)
+    assert refused(agent.sent[-1]) == []
+    assert "store_failed" in [event.kind for event in session.log()]
+    assert session.recover(history, "prompt is too long") is None
+    assert not session.undo()
+    with pytest.raises(StoreError):
+        session.restore("t1")
+
+
+def test_a_store_with_a_damaged_byte_is_no_way_out_of_prepare(tmp_path, clock):
+    path = tmp_path / "s.db"
+    with open_store(path) as store:
+        store.set_state("a", {"b": 1})
+    data = bytearray(path.read_bytes())
+    data[100:110] = b"\xff" * 10
+    path.write_bytes(bytes(data))
+    session = Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000)
+    assert refused(Agent(session).play(make_session(40)).sent[-1]) == []
+
+
+def test_no_home_and_no_name_is_no_way_out_either(monkeypatch, clock):
+    for name in ("HOME", "XDG_STATE_HOME", "COMPACTOR_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    session = Session("x", store="~/x.db\0", clock=clock, planner="rules", window_tokens=8_000)
+    assert session.prepare(make_session(40))
+
+
+# Hosts that edit, clocks that jump, processes that fork.
+
+
+@settings(max_examples=10)
+@given(st.data())
+def test_a_host_that_edits_old_messages_in_place_is_compacted_on(tmp_path_factory, data):
+    with open_store(tmp_path_factory.mktemp("edits") / "s.db") as store:
+        session = Session("x", store=store, clock=Clock(), planner="rules", window_tokens=8_000)
+        messages, over = [], 0
+        for message in make_session(70):
+            messages.append(message)
+            if message["role"] != "user":
+                continue
+            if len(messages) > 6 and data.draw(st.integers(0, 2)) == 0:
+                old = messages[2 * data.draw(st.integers(1, len(messages) // 2 - 2))]
+                old["content"][0]["content"] = "[image dropped]"
+            sent = session.prepare(messages)
+            over += session.state.tokens > session.state.limit_tokens
+            assert refused(sent) == []
+        assert over == 0
+        assert session.state.compactions >= 1
+        assert not [
+            event for event in session.log() if event.kind in ("tier_failed", "prepare_failed", "history_changed")
+        ]
+        assert store.verify() == []
+        key = session._state.tracker.history
+        assert list(store.load_history(store.save_history(key)).messages) == messages
+
+
+def test_an_edit_behind_the_compacted_part_is_sent(session_of):
+    session, history = session_of(window_tokens=60_000), make_session(40)
+    session.compact(history)
+    history[-1]["content"][0]["content"] = "edited"
+    more = [*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    session.prepare(more)
+    more[-2]["content"] = "edited, too"
+    sent = session.prepare([*more, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "and on"}])
+    assert sent[-4]["content"] == "edited, too"
+
+
+def test_an_image_that_is_cut_away_leaves_word_of_itself(session_of):
+    history = grown(5, 6_000)
+    history[2]["content"][0]["content"] = [{"type": "text", "text": "x" * 6_000}, image(640, 480)]
+    sent = session_of(preset="s06", window_tokens=200_000).prepare(history)
+    assert "with 1 image" in str(sent[2])
+
+
+def test_a_clock_that_goes_back_ends_every_wait(store, clock):
+    from tests.session.agent import FailingStore
+
+    failing = FailingStore(store)
+    failing.broken = True
+    session = Session("x", store=failing, clock=clock, planner="rules", window_tokens=8_000)
+    history = make_session(40)
+    session.prepare(history)
+    failing.broken = False
+    clock.pass_(-86_400)
+    session.prepare([*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}])
+    assert session.state.tokens <= session.state.limit_tokens
+    breaker = Breaker(opened_at=clock() + 86_400, failures=3)
+    assert breaker.state(clock()) == "half_open"
+    worker = Worker(5.0)
+    assert worker.start(lambda: None, now=clock() + 86_400)
+    worker.wait()
+    worker.take()
+    assert worker.start(lambda: None, now=clock())
+    worker.wait()
+
+
+def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of):
+    inside, go = threading.Event(), threading.Event()
+
+    def hold(event):
+        inside.set()
+        go.wait(30)
+
+    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
+    busy = threading.Thread(target=session.prepare, args=(history,))
+    busy.start()
+    assert inside.wait(30)
+    child = os.fork()
+    if child == 0:
+        go.set()
+        os._exit(0 if session.prepare(history[:3]) == history[:3] else 1)
+    go.set()
+    busy.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_close_does_not_wait_for_a_planner_that_hangs(session_of, monkeypatch):
+    monkeypatch.setattr("applier.session.session.CLOSE_SECONDS", 0.01)
+    inside, go = threading.Event(), threading.Event()
+
+    def hold(event):
+        inside.set()
+        go.wait(30)
+
+    session = session_of(hooks={"pre_compact": hold})
+    busy = threading.Thread(target=session.prepare, args=(make_session(60),))
+    busy.start()
+    assert inside.wait(30)
+    session.close()
+    go.set()
+    busy.join()
+
+
+# Read once.
+
+
+def test_a_compacting_call_digests_each_message_once_and_reads_only_new_turns(session_of, monkeypatch):
+    import applier.session.history_tracker as tracking
+    import planner.analysis as analysis
+
+    digested, read = [], []
+    digest, gather = tracking.message_digest, analysis.gather_evidence
+    monkeypatch.setattr(tracking, "message_digest", lambda message: digested.append(1) or digest(message))
+
+    def counting(history, counter, known=None):
+        read.append(sum(turn.digest not in (known or {}) for turn in history.turns))
+        return gather(history, counter, known) if known is not None else gather(history, counter)
+
+    monkeypatch.setattr(analysis, "gather_evidence", counting)
+    session, history = session_of(window_tokens=60_000), make_session(80)
+    assert session.compact(history[:121]).applied
+    assert (len(digested), read) == (121, [61])
+    assert session.compact(history).applied
+    assert len(digested) <= len(history) + 2, "and the compacted head, to tell it from the list"
+    assert read[1:] == [80 - 61], "only the turns that came"
