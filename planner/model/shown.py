@@ -102,10 +102,12 @@ class _Choice:
     results: set[str] = field(default_factory=set)
     """Texts of result lines that are shown somewhere."""
 
-    def take(self, turn_id: str, line: Line, limit: float) -> bool:
-        """Show `line` if it fits; True if it stands on a card now, be it another's."""
+    def take(self, turn_id: str, line: Line, limit: float, *, again: bool = False) -> bool:
+        """Show `line` if it fits; True if it stands on a card now, be it another's unless `again`."""
         shown = self.shown.setdefault(turn_id, set())
-        if line.number in shown or line.number in self.in_headers.get(turn_id, ()) or self.repeats(line):
+        if line.number in shown or line.number in self.in_headers.get(turn_id, ()):
+            return True
+        if not again and self.repeats(line):
             return True
         cost = self.counter.raw(line.text) + NUMBER_TOKENS
         if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
@@ -205,7 +207,7 @@ def _take_rounds(choice: _Choice, queue: _Queue, limit: float) -> None:
     while queue and choice.spent < limit:
         queue = [(turn, lines) for turn, lines in queue if place < len(lines)]
         for turn, lines in queue:
-            choice.take(turn.turn.id, lines[place], limit)
+            choice.take(turn.turn.id, lines[place], limit, again=lines[place].number in turn.obligations)
         place += 1
 
 
