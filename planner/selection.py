@@ -130,7 +130,9 @@ class _Selecting:
     def _frame_tokens(self, brief: str) -> float:
         evidence, counter = self.request.evidence, self.request.counter
         every_mark = "✗\n> \n| \n+ …"
-        guide = guide_text(every_mark, "t10000", evidence.root, self.request.settings.restore_tool)
+        guide = guide_text(
+            every_mark, "t10000", evidence.root, self.request.settings.restore_tool, "t10000-t10001, " * 6
+        )
         return counter.raw(note_text("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
 
     def _take_least(self) -> float:

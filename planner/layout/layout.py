@@ -29,6 +29,9 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = ["Kept", "Layout", "Note", "joined_messages", "lay_out"]
 
+MOST_SPANS = 6
+"""Of runs of kept turns the guide names at most so many."""
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -110,7 +113,11 @@ def lay_out(
         parts = [entries[turn.id] for turn in turns]
         if opening:
             text = "\n".join(["", brief, *entries.values()])
-            parts = [guide_text(text, turns[0].id, evidence.root, restore_tool), brief, *parts]
+            parts = [
+                guide_text(text, turns[0].id, evidence.root, restore_tool, _spans(history, decisions)),
+                brief,
+                *parts,
+            ]
         elif not any(parts):
             continue
         key = history_key(history) if opening else ""
@@ -126,6 +133,13 @@ def lay_out(
 def _stands(turn: Turn, decision: TurnDecision | None) -> bool:
     """True if the turn's messages stay in the view, whole or (in the live tail) with results demoted."""
     return decision is None or decision.strategy == "keep" or turn.live
+
+
+def _spans(history: History, decisions: Mapping[str, TurnDecision]) -> str:
+    """The turns that stay as messages, as runs: ``t1, t40-t52``; only so many runs as tell where one is."""
+    runs = [turns for kept, turns in _runs(history, decisions) if kept]
+    names = [turns[0].id if len(turns) == 1 else f"{turns[0].id}-{turns[-1].id}" for turns in runs]
+    return ", ".join(names if len(names) <= MOST_SPANS else [*names[: MOST_SPANS - 1], "…", names[-1]])
 
 
 def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> int | None:

@@ -58,10 +58,13 @@ _MARKS = {
 """What each mark means; said of those that a view has."""
 _RESTORING = '{}("{}") returns a turn whole.'
 _STORED = "Each id names a turn that is stored whole."
+_WHOLE = "Outside of these notes stand, as they were: {}."
 _ROOT = "Relative paths are in {}."
 
 _FRAME = re.compile(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
+_HEADING = re.compile(r"(?:old|new)_str(?:ing)?:")
+"""What opens the old or new text of an edit among its call's lines; there the marks say which is which."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -163,12 +166,13 @@ class _Entry:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
         for call in self.turn.calls:
             own = self.turn.lines_of(call.block)
-            named = [line for line in own if line.number in chosen]
+            sides = self.sides(call)
+            named = [line for line in own if line.number in chosen and not _HEADING.fullmatch(line.text)]
             result = [line for line in self.turn.lines_of(call.result_block) if line.number in chosen]
             if named or result or len(self.turn.calls) == 1:
                 whole = own[0] if own[:1] == tuple(named[:1]) and own else None
                 yield self.called_as(call, whole)
-                yield self.quoted(named[whole is not None :], self.sides(call))
+                yield self.quoted(named[whole is not None :], sides)
                 rest = [line for line in result if not self.is_users(line) and not self.is_outcome(line, call)]
                 yield self.quoted(rest, {})
                 yield self.user_words([line for line in result if self.is_users(line)])
@@ -243,11 +247,15 @@ def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restor
     return f"{text}\n{note}" if text.strip() else note
 
 
-def guide_text(entries: str, example: str, root: str, restore_tool: str) -> str:
-    """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns."""
+def guide_text(entries: str, example: str, root: str, restore_tool: str, whole: str = "") -> str:
+    """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns.
+
+    `whole` names the turns that stand as messages of their own, without an id at them.
+    """
     marks = ", ".join(meaning for mark, meaning in _MARKS.items() if mark in entries)
     restoring = _RESTORING.format(restore_tool, example) if restore_tool else _STORED
-    parts = _GUIDE, f"{marks}." if marks else "", restoring, _ROOT.format(root) if root else ""
+    standing = _WHOLE.format(whole) if whole else ""
+    parts = _GUIDE, f"{marks}." if marks else "", restoring, standing, _ROOT.format(root) if root else ""
     return " ".join(filter(None, parts))
 
 

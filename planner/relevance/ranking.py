@@ -120,7 +120,7 @@ def _candidates(ground: _Ground) -> Iterator[tuple[int, tuple[str, tuple[int, ..
         if turn_id in ground.whole:
             continue
         for line, worth in zip(turn.lines, ground.relevance.lines[turn_id], strict=True):
-            if not line.text.strip():
+            if not line.text.strip() or line.number in turn.boilerplate_lines:
                 continue
             groups: list[tuple[int, ...]] = [(line.number,)]
             groups += [
