@@ -40,7 +40,7 @@ ENTRIES_RATIO = 0.006
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 400, 300
 BRIEF_OUTPUT_SHARE = 0.6
 """Of the output limit."""
-TOKENS_A_WORD, TOKENS_A_LINE = 3, 75
+TOKENS_A_WORD, TOKENS_A_LINE = 3, 58
 """Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's)."""
 REFERENCE_TOKENS = 30
 """What one line of reference takes, with the call's outcome."""
