@@ -21,7 +21,7 @@ from planner.layout.thinking import thinking_policy
 from planner.plan import CompactionPlan
 from planner.reading.history import History
 
-__all__ = ["Preview", "apply", "preview"]
+__all__ = ["Preview", "apply", "laid_out", "preview"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,15 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None) -> P
         thinking=thinking_policy(guarded.target_model),
         plan=guarded,
     )
+
+
+def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
+    """The layout of `plan` over `messages`, the history it was made for; the one it holds if nothing changed since.
+
+    Raises:
+        StalePlan: the plan was made for another history.
+    """
+    return _guarded(plan, messages)[2]
 
 
 def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:

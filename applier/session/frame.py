@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from applier.session.history_tracker import HistoryTracker
-from applier.view import preview
+from applier.view import laid_out
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
 from planner.reading.messages import Block, Message, blocks, plain_message
@@ -160,14 +160,11 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
     )
 
 
-def _head_of(plan: CompactionPlan, tracker: HistoryTracker) -> tuple[list[Any], int]:
+def _head_of(plan: CompactionPlan, tracker: HistoryTracker) -> tuple[Sequence[Any], int]:
     """The messages that stand for the compacted region, and how many of the history they stand for."""
-    known = plan.history.messages
-    rendered = preview(plan, tracker.originals[:known]).messages
-    same = 0
-    while same < min(len(rendered), known) and rendered[-1 - same] is tracker.originals[known - 1 - same]:
-        same += 1
-    return rendered[: len(rendered) - same], known - same
+    layout = laid_out(plan, tracker.originals[: plan.history.messages])
+    stop = len(layout.messages) - layout.untouched
+    return layout.messages[:stop], plan.history.messages - layout.untouched
 
 
 def _live_start(tracker: HistoryTracker, known: int) -> int:

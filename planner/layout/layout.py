@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from planner.evidence import Evidence, TurnEvidence
@@ -66,11 +67,19 @@ class Layout:
     """What the notes say of each turn that they stand for, by turn id."""
     tokens: int
     """Of the whole view."""
+    originals: tuple[object, ...]
+    """The messages of the history, as the caller holds them."""
 
     @cached_property
     def messages(self) -> tuple[Any, ...]:
         """The view as a list for the Messages API; what did not change are the caller's own objects."""
         return tuple(joined_messages((), self._parts()))
+
+    @cached_property
+    def untouched(self) -> int:
+        """How many messages at the end of the view are the history's last ones, the very objects."""
+        pairs = zip(reversed(self.messages), reversed(self.originals), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
 
     def _parts(self) -> Iterator[object]:
         for segment in self.segments:
@@ -127,7 +136,7 @@ def lay_out(
         counter.block(segment.block) if isinstance(segment, Note) else counter.messages(segment.messages)
         for segment in segments
     )
-    return Layout(tuple(segments), first, entries, tokens)
+    return Layout(tuple(segments), first, entries, tokens, history.originals)
 
 
 def _stands(turn: Turn, decision: TurnDecision | None) -> bool:
