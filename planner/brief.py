@@ -98,7 +98,7 @@ def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]
     sound: list[Statement] = []
     findings: list[Finding] = []
     words = _users_words(evidence)
-    whole = NameIndex([turn.text for turn in evidence.turns.values()])
+    whole = NameIndex([turn.text for turn in evidence.turns.values()], parts=True)
     for statement in read_brief(text):
         checked, problem = _grounded(statement, evidence, whole)
         if checked is None:

@@ -38,6 +38,9 @@ _RANGE = re.compile(r"(\d{1,9})[-–](\d{1,9})")
 """``946-968``: a range of lines, whose ends are two numbers; not ``2026-11-21``."""
 _BLANK = re.compile(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
 """What a writer leaves open in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
+PART_CHARACTERS = 8
+"""A shorter part of an identifier says too little: ``HashLength`` of ``Test_HashLengthMismatch`` does, ``Hash`` does
+not."""
 PIECE_CHARACTERS = 4
 """Of a name with something left open, pieces this long and longer must be held."""
 _SPLIT = re.compile(r"[:=,#@&?]+")
@@ -71,9 +74,10 @@ part in -ed, -ing or -ly, is taken for a name: ``event-stream``."""
 class NameIndex:
     """The names that a source holds, read when first asked; asking is as cheap as the name's rarest part is rare."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        """Of `texts`, which make up the source."""
+    def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
+        """Of `texts`, which make up the source; with `parts` also what identifiers begin with or are joined of."""
         self._texts = texts
+        self.parts = parts
 
     @cached_property
     def _tokens(self) -> dict[str, list[str]]:
@@ -117,6 +121,18 @@ class NameIndex:
             token for key, listed in self._tokens.items() if key.startswith(first) or first in key for token in listed
         )
         return any(_in_order(pieces, token) for token in tokens)
+
+    def holds_part(self, name: str) -> bool:
+        """True if an identifier of the source has `name` between its underscores, or begins so there, hump by hump."""
+        if len(name) < PART_CHARACTERS or not name.isidentifier():
+            return False
+        after = re.compile(rf"(?:^|_){re.escape(name)}(?=$|_|[A-Z])", re.M)
+        return after.search(self._words) is not None
+
+    @cached_property
+    def _words(self) -> str:
+        """All components of the source, a line each."""
+        return "\n".join(sorted({word for text in self._texts for word in _COMPONENT.findall(text)}))
 
     def has_word(self, word: str) -> bool:
         """True if `word` stands in the source, in capitals or not."""
@@ -176,19 +192,22 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
     for match in _TOKEN.finditer(plain):
         before = plain[max(0, match.start() - 24) : match.start()]
         token = match.group() + "*" * (plain[match.end() : match.end() + 1] in ("…", "{", "<"))
+        token = "*" * (before[-1:] in ("…", "}", ">")) + token
         missing.update(dict.fromkeys(_missing(token, before, source)))
     return list(missing)
 
 
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     """What of one token the source does not hold: the whole, or of several names joined by marks those."""
-    name = token.rstrip(_TRAILING).lstrip("*=&+?")
+    name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
     if not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
         return
     if (ends := _RANGE.fullmatch(name)) is not None:
         yield from (end for end in ends.groups() if not source.holds(end))
         return
-    if _holds_open_name(token.rstrip(".,:;!?-"), source):
+    if _holds_open_name(token.rstrip(".,:;!?-"), source) or (source.parts and source.holds_part(name)):
+        return
+    if name[0] == "#" and name[1:].isdecimal() and source.holds(name[1:]):
         return
     parts = [part for part in _SPLIT.split(name) if part]
     if "://" in name or len(parts) < 2:
