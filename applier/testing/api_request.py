@@ -100,7 +100,7 @@ class Model:
 
     @property
     def cacheable_tokens(self) -> int:
-        """The shortest prefix that is cached."""
+        """The shortest prefix that is cached (Anthropic, prompt caching: 512 to 4,096, rounded to two steps here)."""
         return 4096 if "haiku" in self.name or (4, 5) <= self.version < (4, 8) else 1024
 
 

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -74,7 +74,7 @@ class MessagesServer:
 
     def __enter__(self) -> Self:
         """Listen."""
-        self._server = _Server(("127.0.0.1", self._port), _handler(self))
+        self._server = _Server(("127.0.0.1", self._port), self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         return self
@@ -125,7 +125,7 @@ class MessagesServer:
             output = request_tokens(Request({"messages": [{"role": "assistant", "content": content}]}, {}))
             if usage.prompt_tokens + output > self.window_tokens:
                 content, stop_reason, output = [say("…")], "model_context_window_exceeded", 1
-            usage = Usage(**{**usage.__dict__, "output_tokens": output})
+            usage = replace(usage, output_tokens=output)
             self._issued.remember(content)
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
             return self._message(request, content, stop_reason, usage), reply
@@ -190,93 +190,99 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 256
 
+    def __init__(self, address: tuple[str, int], api: MessagesServer) -> None:
+        self.api = api
+        super().__init__(address, _Handler)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that gives up is no error of the server's."""
 
 
-def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # an event goes out when it is written
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an event goes out when it is written
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Print nothing."""
+    @property
+    def api(self) -> MessagesServer:
+        """Whose requests these are."""
+        server = self.server
+        assert isinstance(server, _Server)
+        return server.api
 
-        def do_GET(self) -> None:
-            server.requests.append(("GET", self.path))
-            self._send(200, {"type": "list", "data": []})
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
 
-        do_HEAD = do_GET  # noqa: N815 - the name is http.server's
+    def do_GET(self) -> None:
+        self.api.requests.append(("GET", self.path))
+        self._send(200, {"type": "list", "data": []})
 
-        def do_POST(self) -> None:
-            server.requests.append(("POST", self.path))
-            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            path = self.path.split("?")[0]
-            failure = _misdirected(path, headers)
-            body = None if failure else _object(raw)
-            if failure or body is None:
-                problem = failure or Failure(400, "invalid_request_error", "The request body is not valid JSON")
-                self._send(problem.status, problem.as_json())
-            elif path.endswith("/count_tokens"):
-                self._send(*server.count(Request(body, headers, raw)))
-            else:
-                message, reply = server.reply(Request(body, headers, raw))
-                self._answer(message, reply, bool(body.get("stream")))
+    do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
-        def _answer(self, message: Block, reply: Answer | Failure, streamed: bool) -> None:
-            if isinstance(reply, Failure):
-                self._send(reply.status, message, reply.headers)
-            elif streamed:
-                self._stream(message, reply)
-            elif reply.fault:
-                self._send_bytes(200, b'{"id": "msg_', "application/json")
-            else:
-                self._send(200, message)
+    def do_POST(self) -> None:
+        self.api.requests.append(("POST", self.path))
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        path = self.path.split("?")[0]
+        failure = _misdirected(path, headers)
+        body = None if failure else _object(raw)
+        if failure or body is None:
+            problem = failure or Failure(400, "invalid_request_error", "The request body is not valid JSON")
+            self._send(problem.status, problem.as_json())
+        elif path.endswith("/count_tokens"):
+            self._send(*self.api.count(Request(body, headers, raw)))
+        else:
+            message, reply = self.api.reply(Request(body, headers, raw))
+            self._answer(message, reply, bool(body.get("stream")))
 
-        def _stream(self, message: Block, answer: Answer) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream; charset=utf-8")
-            self.send_header("connection", "close")
-            self.end_headers()
-            self.close_connection = True
-            lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message)]
-            middle = len(lines) // 2
-            self._write(lines[:middle])
-            if answer.hold is not None:
-                answer.hold()
-            if not answer.fault:
-                self._write(lines[middle:])
-            elif answer.fault == "half_an_event":
-                self._write([lines[middle][: len(lines[middle]) // 2]])
-            elif answer.fault == "garbage":
-                self._write(["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"])
+    def _answer(self, message: Block, reply: Answer | Failure, streamed: bool) -> None:
+        if isinstance(reply, Failure):
+            self._send(reply.status, message, reply.headers)
+        elif streamed:
+            self._stream(message, reply)
+        elif reply.fault:
+            self._send_bytes(200, b'{"id": "msg_', "application/json")
+        else:
+            self._send(200, message)
 
-        def _write(self, lines: list[str]) -> None:
-            for line in lines:
-                self.wfile.write(line.encode())
-                self.wfile.flush()
+    def _stream(self, message: Block, answer: Answer) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message)]
+        middle = len(lines) // 2
+        self._write(lines[:middle])
+        if answer.hold is not None:
+            answer.hold()
+        if not answer.fault:
+            self._write(lines[middle:])
+        elif answer.fault == "half_an_event":
+            self._write([lines[middle][: len(lines[middle]) // 2]])
+        elif answer.fault == "garbage":
+            self._write(["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"])
 
-        def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = ()) -> None:
-            self._send_bytes(status, json.dumps(data).encode(), "application/json", headers)
+    def _write(self, lines: list[str]) -> None:
+        for line in lines:
+            self.wfile.write(line.encode())
+            self.wfile.flush()
 
-        def _send_bytes(
-            self, status: int, data: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()
-        ) -> None:
-            self.send_response(status)
-            number = f"req_{len(server.requests):06}"
-            for name, value in (
-                ("content-type", content_type),
-                ("content-length", str(len(data))),
-                ("request-id", number),
-                *headers,
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
+    def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = ()) -> None:
+        self._send_bytes(status, json.dumps(data).encode(), "application/json", headers)
 
-    return Handler
+    def _send_bytes(self, status: int, data: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        self.send_response(status)
+        number = f"req_{len(self.api.requests):06}"
+        for name, value in (
+            ("content-type", content_type),
+            ("content-length", str(len(data))),
+            ("request-id", number),
+            *headers,
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
 
 def _misdirected(path: str, headers: Mapping[str, str]) -> Failure | None:

@@ -10,7 +10,7 @@ import anthropic
 import httpx
 import pytest
 
-from applier.adapters.proxy import ProxyServer, ProxySettings
+from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.testing import Answer, MessagesServer, overloaded, rate_limited, say
 from planner.errors import SettingsError
 from tests.server.agent import Script, Tools, one_call, work
@@ -93,6 +93,19 @@ def test_a_provider_that_is_not_there(proxied):
     answer = post(proxied(f"http://127.0.0.1:{port}"))
     assert (answer.status_code, answer.json()["type"]) == (502, "error")
     assert KEY["x-api-key"] not in answer.text
+
+
+def test_a_provider_that_does_not_answer(proxied):
+    gate = threading.Event()
+    with MessagesServer(lambda request: str(gate.wait())) as server:
+        answer = post(proxied(server, upstreams=Upstreams(server.url, server.url, read_seconds=0.2)))
+        gate.set()
+    assert (answer.status_code, answer.json()["error"]["type"]) == (504, "timeout_error")
+
+
+def test_a_port_that_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SettingsError, match="choose another"):
+        ProxyServer(ProxySettings(port=taken.getsockname()[1]))
 
 
 @pytest.mark.parametrize("fault", ["hangs_up", "half_an_event", "garbage"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -75,10 +76,16 @@ def test_wrong_use_is_one_line(arguments, code, words, tmp_path):
 class Proxy:
     """`compactor proxy` in a process of its own."""
 
-    def __init__(self, upstream, port, tmp_path):
+    def __init__(self, upstream, port, tmp_path, most_bytes=resource.RLIM_INFINITY):
         options = ["--port", str(port), "--upstream", upstream, "--window", "24000", "--planner", "rules"]
         env = environment(tmp_path, COMPACTOR_STORE=str(tmp_path / "store.db"))
-        self.process = subprocess.Popen([*COMPACTOR, "proxy", *options], env=env, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [*COMPACTOR, "proxy", *options],
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY)),
+        )
         self.url = self.process.stderr.readline().strip().removeprefix("ANTHROPIC_BASE_URL=")
 
     def end(self, how):
@@ -114,6 +121,19 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
     assert "compactor_requests_total" in compactions
     assert code in (0, -signal.SIGTERM)
     assert max(exchange.usage.prompt_tokens for exchange in server.exchanges) < 24_000
+
+
+def test_a_full_store_costs_no_request(tmp_path):
+    """Nothing can be stored, so nothing is removed; the provider's window is larger here."""
+    with MessagesServer(Script(one_call, rounds=30)) as server:
+        proxy = Proxy(server.url, 0, tmp_path, most_bytes=8_192)
+        with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
+            messages = work(
+                lambda **given: client.messages.create(model=MODEL, max_tokens=2048, **given), Tools(tmp_path), turns=1
+            )
+        proxy.end(signal.SIGTERM)
+    assert server.violations == []
+    assert len(server.exchanges[-1].request.messages) == len(messages) - 1
 
 
 @pytest.mark.skipif(shutil.which("claude") is None, reason="needs the client: npm install -g @anthropic-ai/claude-code")

@@ -59,7 +59,7 @@ def mcp_server(visible: Visible) -> MCPServer:
     return server
 
 
-def _told(run: Callable[P, T]) -> Callable[P, T]:
+def _answering_errors(run: Callable[P, T]) -> Callable[P, T]:
     """`run`, with an error of ours as what the model reads."""
 
     @wraps(run)
@@ -78,7 +78,7 @@ class _Tools:
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
 
-    @_told
+    @_answering_errors
     def search_context(
         self,
         text: Annotated[str, Field(min_length=1, description="what to look for, whatever its case")],
@@ -98,7 +98,7 @@ class _Tools:
         more = f"\n… {turns - len(hits)} more turns match" if turns > len(hits) else ""
         return _page("\n\n".join(f"{hit.reference}\n{hit.excerpt}" for hit in hits)) + more
 
-    @_told
+    @_answering_errors
     def restore_context(
         self,
         reference: Annotated[str, Field(min_length=1, description="id of the turn: h1a2b3c4d:t12, or t12")],
@@ -116,18 +116,18 @@ class _Tools:
         images = [image for block in restored.blocks if (image := _image(block)) is not None]
         return [f"{restored.reference}\n{restored.text}{more}", *images]
 
-    @_told
+    @_answering_errors
     def facts(self, type: Annotated[FactType | None, Field(description="only facts of this type")] = None) -> str:
         """What was found out, decided, asked for or forbidden, each with the turn it came from."""
         known = [fact for fact in self._visible.facts() if type is None or fact.type == type]
         return _page("\n".join(f"{fact.type} ({fact.source}): {fact.content}" for fact in known)) or "No facts yet."
 
-    @_told
+    @_answering_errors
     def brief(self) -> str:
         """The page that sums up the compacted part: request, state, failures, decisions, facts, what is left."""
         return self._brief(self._visible.current())
 
-    @_told
+    @_answering_errors
     def brief_of(self, session: str) -> str:
         """The brief of one session."""
         return self._brief(self._visible.named(session))
@@ -135,13 +135,13 @@ class _Tools:
     def _brief(self, conversation: Conversation) -> str:
         return self._visible.plan(conversation).brief or "No brief was written."
 
-    @_told
+    @_answering_errors
     def log(self, count: Annotated[int, Field(ge=1, le=200, description="the newest N events")] = 20) -> str:
         """What compaction did to this conversation, and when."""
         events = self._visible.events()[-count:]
         return "\n".join(map(_line, events)) or "Nothing happened yet."
 
-    @_told
+    @_answering_errors
     def preview_compaction(
         self,
         target_tokens: Annotated[int | None, Field(ge=1, description="how large the compacted part may be")] = None,

@@ -70,12 +70,12 @@ class Visible:
         if self._history:
             plans = self.store.plans(self._history)
             return [Conversation("", self._history, plans[-1] if plans else "")]
-        found = []
+        stored = []
         for name in self._names():
             saved = load_session(self.store, name)
             if saved is not None and saved.committed.key:
-                found.append(Conversation(name, saved.committed.key, saved.committed.plan_id))
-        return found
+                stored.append(Conversation(name, saved.committed.key, saved.committed.plan_id))
+        return stored
 
     def current(self) -> Conversation:
         """The one that was compacted last.

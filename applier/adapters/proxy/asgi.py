@@ -27,7 +27,7 @@ __all__ = ["MAX_BODY_BYTES", "Upstreams", "proxy_app"]
 MAX_BODY_BYTES = 64 * 2**20
 """Twice what the Messages API takes: a history that outgrew it may still come in to be compacted."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-_CONNECT_SECONDS, _READ_SECONDS = 10.0, 600.0
+_CONNECT_SECONDS = 10.0
 _OF_A_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
@@ -43,6 +43,8 @@ class Upstreams:
 
     anthropic: str = "https://api.anthropic.com"
     openai: str = "https://api.openai.com"
+    read_seconds: float = 600.0
+    """How long a provider may say nothing: a model may think for minutes."""
 
 
 class _Passing(Response):
@@ -80,7 +82,7 @@ class _Proxy:
 
     def __init__(self, gateway: Gateway, upstreams: Upstreams) -> None:
         self.gateway, self.upstreams = gateway, upstreams
-        timeout = httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
+        timeout = httpx.Timeout(upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
 
     async def messages(self, request: Request) -> Response:

@@ -47,9 +47,9 @@ def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
 class _Answer:
     """A place in a list behind an answer of the assistant's."""
 
-    said: str
+    whole: str
     """Digest of everything up to it."""
-    answered: str
+    alone: str
     """Digest of the answers alone, empty if nothing in them is unique: survives edits of older results."""
 
 
@@ -86,7 +86,7 @@ class Conversations:
             key = self._find(scope, answers) or self._add(scope, answers, model, name)
             conversation, newest = self._known[key], answers[-1]
             self._unlink(conversation)
-            conversation.places = tuple((scope, digest) for digest in (newest.said, newest.answered) if digest)
+            conversation.places = tuple((scope, digest) for digest in (newest.whole, newest.alone) if digest)
             self._by_newest.update(dict.fromkeys(conversation.places, key))
             self._known.move_to_end(key)
             while len(self._known) > self._limit:
@@ -106,8 +106,8 @@ class Conversations:
 
     def _find(self, scope: str, answers: list[_Answer]) -> str | None:
         """The conversation whose newest answer stands in the list."""
-        exact = (self._by_newest.get((scope, answer.said)) for answer in reversed(answers))
-        edited = (self._by_newest.get((scope, answer.answered)) for answer in reversed(answers) if answer.answered)
+        exact = (self._by_newest.get((scope, answer.whole)) for answer in reversed(answers))
+        edited = (self._by_newest.get((scope, answer.alone)) for answer in reversed(answers) if answer.alone)
         return next((key for key in (*exact, *edited) if key), None)
 
     def _add(self, scope: str, answers: list[_Answer], model: str, name: str) -> str:
@@ -115,7 +115,7 @@ class Conversations:
 
         One that goes another way from there (rewound, or another client's) is called by its newest answer.
         """
-        first, newest = (f"{name}.{_short(scope + answer.said)}" for answer in (answers[0], answers[-1]))
+        first, newest = (f"{name}.{_short(scope + answer.whole)}" for answer in (answers[0], answers[-1]))
         key = newest if first in self._known else first
         if key not in self._known:
             self._known[key] = _Conversation(self._open(key, model))
@@ -134,14 +134,14 @@ class Conversations:
 
 def _answers(messages: Sequence[Any]) -> Iterator[_Answer]:
     """The places behind each answer in `messages`."""
-    said, answered, is_unique = hashlib.sha256(), hashlib.sha256(), False
+    whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
         blocks, content = _visible(message)
-        said.update(content)
+        whole.update(content)
         if message.get("role") == "assistant":
-            answered.update(content)
+            alone.update(content)
             is_unique = is_unique or any(block.get("type") == "tool_use" for block in blocks)
-            yield _Answer(said.hexdigest(), answered.hexdigest() if is_unique else "")
+            yield _Answer(whole.hexdigest(), alone.hexdigest() if is_unique else "")
 
 
 def _visible(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bytes]:

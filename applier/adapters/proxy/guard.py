@@ -60,5 +60,5 @@ def _name(url: str) -> str | None:
         return None
 
 
-def _matches(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+def _matches(offered: str, token: str) -> bool:
+    return hmac.compare_digest(offered.encode(), token.encode())

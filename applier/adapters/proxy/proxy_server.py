@@ -29,6 +29,8 @@ __all__ = ["ProxyServer", "ProxySettings"]
 _STOP_SECONDS = 10
 """How long answers under way may still run after the proxy was told to stop."""
 
+_BACKLOG = 512
+
 
 @dataclass(frozen=True)
 class ProxySettings:
@@ -63,8 +65,8 @@ class ProxyServer:
         """Open the port; nothing is answered yet.
 
         Raises:
-            SettingsError: it would listen beyond loopback without a token, or a setting of a session is wrong.
-            OSError: the port is taken.
+            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
+                session is wrong.
         """
         if not settings.is_loopback and not settings.token:
             example = secrets.token_urlsafe(24)
@@ -74,7 +76,7 @@ class ProxyServer:
         self.settings, self.metrics = settings, Metrics()
         self._session_settings = load_settings(**settings.session)
         self.gateway = Gateway(Conversations(self._open_session), self.metrics)
-        self._socket = socket.create_server((settings.host, settings.port), family=_family(settings.host))
+        self._socket = _listening(settings.host, settings.port)
         app = proxy_app(self.gateway, settings.upstreams, token=settings.token, is_loopback=settings.is_loopback)
         config = uvicorn.Config(
             app,
@@ -118,5 +120,15 @@ class ProxyServer:
         return Session(settings=self._session_settings, model=model, store=self.settings.store, session_id=session_id)
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket that is known as TCP: asyncio sends what it is given at once on those only."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((host, port))
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise SettingsError(f"{host}:{port}: {error.strerror}; choose another host or port") from None
+    return opened
