@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import read_calls
+from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
 from planner.evidence.outcomes import Outcome
 from planner.evidence.roots import common_root, without_root
@@ -110,6 +110,10 @@ class TurnEvidence:
         at = next(at for at, own in enumerate(self.calls) if own is call)
         ends = self.statements_of(self.outcomes[at].lines)
         return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
+
+    def is_refused(self, call: Call) -> bool:
+        """True if the user did not let `call` happen."""
+        return any(is_refusal(line.text) for line in self.lines_of(call.result_block)[:2])
 
     @property
     def outcome_lines(self) -> tuple[int, ...]:

@@ -124,6 +124,7 @@ class NameIndex:
 
     def holds_part(self, name: str) -> bool:
         """True if an identifier of the source has `name` between its underscores, or begins so there, hump by hump."""
+        name = name.strip("_")
         if len(name) < PART_CHARACTERS or not name.isidentifier():
             return False
         after = re.compile(rf"(?:^|_){re.escape(name)}(?=$|_|[A-Z])", re.M)
@@ -187,11 +188,17 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
     Ids of turns are not meant.
     """
     source = source or _NOTHING
-    plain = _TURN_ID.sub(" ", _THOUSANDS.sub("", text))
+    text = _TURN_ID.sub(" ", text)
+    missing = _all_missing(text, source)
+    joined = _THOUSANDS.sub("", text)
+    return missing if not missing or joined == text else min(missing, _all_missing(joined, source), key=len)
+
+
+def _all_missing(text: str, source: NameIndex) -> list[str]:
     missing: dict[str, None] = {}
-    for match in _TOKEN.finditer(plain):
-        before = plain[max(0, match.start() - 24) : match.start()]
-        token = match.group() + "*" * (plain[match.end() : match.end() + 1] in ("…", "{", "<"))
+    for match in _TOKEN.finditer(text):
+        before = text[max(0, match.start() - 24) : match.start()]
+        token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
         token = "*" * (before[-1:] in ("…", "}", ">")) + token
         missing.update(dict.fromkeys(_missing(token, before, source)))
     return list(missing)
@@ -207,7 +214,9 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
         return
     if _holds_open_name(token.rstrip(".,:;!?-"), source) or (source.parts and source.holds_part(name)):
         return
-    if name[0] == "#" and name[1:].isdecimal() and source.holds(name[1:]):
+    if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]):
+        return
+    if source.parts and (qualified := name.split("."))[1:] and all(_is_member(part, source) for part in qualified):
         return
     parts = [part for part in _SPLIT.split(name) if part]
     if "://" in name or len(parts) < 2:
@@ -215,6 +224,11 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
         return
     for part in parts:
         yield from _missing(part, ":" if part.isdigit() else "", source)
+
+
+def _is_member(name: str, source: NameIndex) -> bool:
+    """True for a name of the source that may stand before or behind a dot: ``Session`` and ``refresh``, not ``py``."""
+    return len(name) >= PIECE_CHARACTERS and name.isidentifier() and source.holds(name)
 
 
 def _holds_open_name(name: str, source: NameIndex) -> bool:
@@ -250,9 +264,9 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """True for plain words of the source that prose joins: ``list/delete``; not ``bin/Sh``, ``a.py/b`` or ``/etc``."""
+    """True for plain words of the source that prose joins: ``list/delete``, ``Grep/Glob``; not ``a.py/b``, ``/etc``."""
     parts = name.split("/")
-    return all(part.isalpha() and part.islower() and source.has_word(part) for part in parts)
+    return all(part.isalpha() and part[1:].islower() and source.has_word(part) for part in parts)
 
 
 def _is_count(name: str) -> bool:

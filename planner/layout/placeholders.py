@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.failures import is_refusal
 from planner.evidence.gather import call_head
 from planner.plan import TurnDecision
 from planner.reading.history import History, Turn
@@ -141,7 +140,7 @@ class _Entry:
         head = call_head(call, self.evidence.root, failed=self.decision.failed_approach)
         head = self.ended([whole], self.evidence.shown(whole.text)) if whole is not None else head
         outcome = self.turn.outcome_of(call)
-        if is_refusal(outcome):
+        if self.turn.is_refused(call):
             outcome = REFUSED
         elif len(outcome) > OUTCOME_CHARACTERS:
             outcome = outcome[:OUTCOME_CHARACTERS] + "…"

@@ -154,7 +154,8 @@ def _clipped(subject: str, most: int) -> str:
 
 
 def _hints(turn: TurnEvidence) -> list[str]:
-    hints = ["hint: failed?"] if turn.failed else []
+    refused = any(map(turn.is_refused, turn.calls))
+    hints = ["hint: refused by the user"] if refused else ["hint: failed?"] if turn.failed else []
     if turn.superseded_by:
         hints.append(f"hint: done again at {turn.superseded_by}")
     elif turn.edited_later_at:
