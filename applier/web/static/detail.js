@@ -52,6 +52,7 @@ export class Detail {
     this.notes = element("ul", { class: "notes" });
     this.left = element("pre", { class: "left-text", tabindex: "0" });
     this.original = element("ol", { class: "lines" });
+    this.next = element("button", { class: "quiet next", "data-next": true });
     this.rest = element("button", { class: "quiet", "data-more": true, hidden: true });
     const hint = turn.live ? "not answered yet: it stays as it is" : "a line’s number lets it stay or go";
     this.panel.replaceChildren(
@@ -64,7 +65,7 @@ export class Detail {
         this.notes),
       element("div", { class: "sides" },
         element("section", {}, element("h3", {}, "What stays in the view"), this.left),
-        element("section", {}, element("h3", {}, "Original ", element("small", {}, hint)), this.original, this.rest)),
+        element("section", {}, element("h3", {}, "Original ", element("small", {}, hint), this.next), this.original, this.rest)),
     );
     this.panel.scrollTop = 0;
   }
@@ -92,8 +93,18 @@ export class Detail {
     const { target } = event;
     if (target.closest("[data-back]")) document.body.classList.remove("detail-open");
     else if (target.closest("[data-more]")) this.more();
+    else if (target.closest("[data-next]")) this.toNext();
     else if (target.closest("[data-line]")) this.toggle(Number(target.closest("[data-line]").dataset.line));
     else if (target.closest("[data-strategy]")) this.list.decide(target.closest("[data-strategy]").dataset.strategy);
+  }
+
+  /** Scrolls to the next run of lines that stay, or back to the first. */
+  toNext() {
+    const below = this.panel.getBoundingClientRect().top + this.panel.clientHeight / 2 + 1;
+    const items = this.lineItems.map(({ item }) => item);
+    const starts = items.filter((item, at) => item.dataset.stays === "true" && items[at - 1]?.dataset.stays !== "true");
+    const next = starts.find((item) => item.getBoundingClientRect().top > below) ?? starts[0];
+    next?.scrollIntoView({ block: "center" });
   }
 
   toggle(number) {
@@ -115,6 +126,8 @@ export class Detail {
 
   mark() {
     const standing = this.standing();
+    write(this.next, `${counted(standing.size)} of ${counted(this.turn.lines)} lines stay ↓`);
+    this.next.disabled = !standing.size;
     this.lineItems.forEach(({ item, number }, at) => {
       assign(item, "data-stays", String(standing.has(at + 1)));
       assign(number, "aria-pressed", String(standing.has(at + 1)));
@@ -126,7 +139,7 @@ export class Detail {
     const own = checked.turns[this.list.numbers.get(this.turn.id)];
     for (const button of this.choices) assign(button, "aria-pressed", String(button.dataset.strategy === own.strategy));
     write(this.sizes, `${counted(this.turn.before)} → ${counted(own.after)}`);
-    write(this.why, `${own.failed ? "✗ failed approach · " : ""}${own.why}`);
+    write(this.why, own.failed ? `✗ ${["failed approach", own.why].filter((why, at) => !at || why !== "failed approach").join(" · ")}` : own.why);
     const findings = checked.findings.filter((finding) => finding.turn_id === this.turn.id);
     this.notes.replaceChildren(
       ...findings.map((finding) => element("li", {}, `${finding.problem}${finding.repair ? `: ${finding.repair}` : ""}`)),

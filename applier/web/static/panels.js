@@ -37,6 +37,9 @@ export class Brief {
       );
     }
     byId("statements").replaceChildren(...items);
+    if (document.activeElement === this.text) {
+      byId("statements").querySelector("[data-state=struck], [data-state=mended]")?.scrollIntoView({ block: "nearest" });
+    }
     const count = (state) => statements.filter((statement) => statement.state === state).length;
     const parts = [`${count("holds")} hold`, count("mended") && `${count("mended")} mended`, count("struck") && `${count("struck")} struck`];
     write(byId("brief-verdict"), statements.length ? parts.filter(Boolean).join(", ") : "The brief is empty.");

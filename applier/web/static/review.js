@@ -91,7 +91,7 @@ class Page {
   answered(checked) {
     const known = new Set(this.known);
     this.update(checked);
-    const news = checked.findings.filter((finding) => finding.new && !known.has(JSON.stringify(finding)));
+    const news = checked.findings.filter((finding) => finding.new && !finding.code.includes("brief") && !known.has(JSON.stringify(finding)));
     if (news.length) {
       const [{ turn_id, problem, repair }] = news;
       const more = news.length > 1 ? ` (and ${news.length - 1} more findings)` : "";
@@ -114,7 +114,7 @@ class Page {
 
   totals({ before, after, target, first_changed_message: first, invalidated_tokens: anew, payback_calls: calls }) {
     write(byId("after"), counted(after));
-    write(byId("of-before"), `of ${counted(before)} tokens stay · ${before ? Math.round((100 * after) / before) : 0} %`);
+    write(byId("of-before"), `of ${counted(before)} tokens stay · ${before ? Math.round((100 * after) / before) : 0}%`);
     byId("gauge-after").style.width = `${Math.min(100, (100 * after) / Math.max(1, before))}%`;
     byId("gauge-target").style.left = `${Math.min(100, (100 * target) / Math.max(1, before))}%`;
     const off = after - target;

@@ -55,6 +55,7 @@ export class Revision {
     this.remember("brief");
     this.brief = brief;
     this.store();
+    document.body.setAttribute("aria-busy", "true");
     clearTimeout(this.typing);
     this.typing = setTimeout(() => this.ask(), TYPING_MS);
   }

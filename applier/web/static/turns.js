@@ -66,7 +66,7 @@ export class TurnList {
     const item = event.target.closest("li");
     if (!item) return;
     const at = Number(item.dataset.at);
-    const strategy = event.target.closest("[data-strategy]")?.dataset.strategy;
+    const strategy = event.target.closest("button[data-strategy]")?.dataset.strategy;
     this.select(at, { isShown: !strategy });
     if (strategy) this.decide(strategy);
   }
