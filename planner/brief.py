@@ -13,11 +13,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.evidence import Evidence
-from planner.evidence.grounding import NameIndex, invented
+from planner.evidence.grounding import invented
 from planner.plan import Finding
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["HEADINGS", "Heading", "Statement", "brief_text", "check_brief", "fit_brief", "read_brief"]
+__all__ = [
+    "HEADINGS",
+    "CheckedStatement",
+    "Heading",
+    "Statement",
+    "brief_text",
+    "check_brief",
+    "check_statements",
+    "fit_brief",
+    "read_brief",
+]
 
 Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
@@ -58,6 +68,16 @@ class Statement:
         return f"- {self.text} ({', '.join(self.turns)})" if self.turns else f"- {self.text}"
 
 
+@dataclass(frozen=True)
+class CheckedStatement:
+    """One statement and what holds of it."""
+
+    written: Statement
+    sound: Statement | None
+    """As it may stand; None if it is struck."""
+    findings: tuple[Finding, ...]
+
+
 def read_brief(text: str) -> list[Statement]:
     """The statements of a brief; lines above the first heading count as ``STATE``."""
     heading: Heading = "STATE"
@@ -93,27 +113,32 @@ def brief_text(statements: Iterable[Statement]) -> str:
 
 def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
     """The brief with what does not hold mended or struck, and what that was. Idempotent."""
-    if not text.strip():
-        return "", ()
-    sound: list[Statement] = []
+    checked = check_statements(text, evidence)
+    sound = brief_text(one.sound for one in checked if one.sound)
+    return sound, tuple(finding for one in checked for finding in one.findings)
+
+
+def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
+    """Each statement of the brief with what had to be mended or struck."""
+    words = _users_words(evidence) if text.strip() else ""
+    return [_checked(statement, evidence, words) for statement in read_brief(text)]
+
+
+def _checked(statement: Statement, evidence: Evidence, users_words: str) -> CheckedStatement:
     findings: list[Finding] = []
-    words = _users_words(evidence)
-    whole = NameIndex([turn.text for turn in evidence.turns.values()], parts=True)
-    for statement in read_brief(text):
-        checked, problem = _grounded(statement, evidence, whole)
-        if checked is None:
-            findings.append(Finding(code="invented_in_brief", problem=problem, repair="the statement is struck"))
-            continue
-        if problem:
-            findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
-        checked, problem = _quoted(checked, words)
-        if problem:
-            findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
-        sound.append(checked)
-    return brief_text(sound), tuple(findings)
+    sound, problem = _grounded(statement, evidence)
+    if sound is None:
+        struck = Finding(code="invented_in_brief", problem=problem, repair="the statement is struck")
+        return CheckedStatement(statement, None, (struck,))
+    if problem:
+        findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
+    sound, problem = _quoted(sound, users_words)
+    if problem:
+        findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
+    return CheckedStatement(statement, sound, tuple(findings))
 
 
-def _grounded(statement: Statement, evidence: Evidence, whole: NameIndex) -> tuple[Statement | None, str]:
+def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | None, str]:
     """`statement` citing turns that hold all it names; None if some name stands in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing: list[str] | None = None
@@ -131,7 +156,7 @@ def _grounded(statement: Statement, evidence: Evidence, whole: NameIndex) -> tup
         )
         if holder:
             added.append(holder)
-        elif invented(name, whole):
+        elif invented(name, evidence.names):
             return None, f"{name!r} stands in no turn: {_short(statement)}"
     turns = tuple(dict.fromkeys((*cited, *added)))[-MOST_CITED:]
     if turns == statement.turns:

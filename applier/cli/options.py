@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from applier.sheet import Edit
 from planner.plan import Strategy
 
 __all__ = [
     "MOST_TOKENS",
-    "Edit",
     "as_json",
     "brief",
     "edits",
@@ -24,6 +23,7 @@ __all__ = [
     "show_all",
     "store_option",
     "transcript",
+    "web",
 ]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -34,15 +34,6 @@ MOST_TOKENS = 10**9
 """No context has so many tokens; larger numbers are a slip."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A person's decision about turns ``t{first}`` to ``t{last}``."""
-
-    first: int
-    last: int
-    strategy: Strategy
 
 
 class _EditType(click.ParamType[Edit]):
@@ -81,6 +72,9 @@ as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print
 show_all: Decorator = click.option("--all", "show_all", is_flag=True, help="One row a turn; fold nothing.")
 store_option: Decorator = click.option(
     "--store", metavar="FILE|URL", help="Where originals live (default: $COMPACTOR_STORE, or your own)."
+)
+web: Decorator = click.option(
+    "--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply."
 )
 brief: Decorator = click.option(
     "--brief",

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
 import click
 
-from applier.adapters.transcripts import Transcript
+from applier.adapters.transcripts import Transcript, write_transcript
 from applier.settings import load_settings
+from applier.sheet import Sheet
+from applier.store.opening import open_store
 from applier.store.protocol import Store
 from applier.store.reference import history_key
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.plan import CompactionPlan
 
-__all__ = ["apply_and_record", "planned"]
+__all__ = ["applied_text", "apply_and_record", "planned"]
 
 
 def planned(
@@ -68,3 +71,16 @@ def apply_and_record(plan: CompactionPlan, messages: Sequence[object], store: St
     sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
     store.record_event({"time": time.time(), "kind": "apply", "history": key, "plan": plan_id, **sizes, **event})
     return view
+
+
+def applied_text(sheet: Sheet, read: Transcript, output: object, store: str | None) -> str:
+    """The new transcript in the format of `read`, which is to be written to `output`; originals are in `store` first.
+
+    Of a session log it is a log with a session id of its own.
+    """
+    view = read.messages
+    if sheet.changes:
+        with open_store(store) as opened:
+            place = f"{history_key(sheet.plan.history.digest)} to {output}"
+            view = apply_and_record(sheet.plan, read.messages, opened, message=place)
+    return write_transcript(view, read, session_id=str(uuid4()) if read.is_session_log else "")

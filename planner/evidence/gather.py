@@ -141,6 +141,11 @@ class Evidence:
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
     """What each turn holds by itself, by the turn's digest: what a longer history need not read again."""
 
+    @cached_property
+    def names(self) -> NameIndex:
+        """What the whole history names, parts of its identifiers included."""
+        return NameIndex([turn.text for turn in self.turns.values()], parts=True)
+
     def shown(self, text: str) -> str:
         """`text` as it stands in a note: paths below the root without it."""
         return without_root(text, self.root)

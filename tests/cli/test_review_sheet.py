@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from applier.cli.review.print_sheet import print_sheet
-from applier.cli.review.sheet import Failed, Sheet, StandIn, table_rows
+from applier.sheet import Failed, Sheet, StandIn, table_rows
 from applier.view import Preview
 from planner import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 

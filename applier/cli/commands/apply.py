@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import uuid4
 
 import click
 
-from applier.adapters.transcripts import Transcript, write_transcript
+from applier.adapters.transcripts import Transcript
 from applier.cli.files import read_file, read_plan, write_whole
-from applier.cli.options import Edit, as_json, edits, part, plan_file, store_option, transcript
+from applier.cli.options import as_json, edits, part, plan_file, store_option, transcript
 from applier.cli.review import Sheet, reviewed
 from applier.cli.screen import echo, print_json, working
-from applier.cli.work import apply_and_record
-from applier.store.opening import open_store
+from applier.cli.work import applied_text
+from applier.sheet import Edit
 from applier.store.reference import history_key
 
 __all__ = ["command"]
@@ -60,12 +59,7 @@ def command(
 
 
 def _write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None) -> None:
-    view = read.messages
-    if sheet.changes:
-        with open_store(store) as opened:
-            place = f"{history_key(sheet.plan.history.digest)} to {output}"
-            view = apply_and_record(sheet.plan, read.messages, opened, message=place)
-    text = write_transcript(view, read, session_id=str(uuid4()) if read.is_session_log else "")
+    text = applied_text(sheet, read, output, store)
     if str(output) == "-":
         click.echo(text, nl=False)
     else:

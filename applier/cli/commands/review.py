@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from applier.cli.files import read_file, read_plan, read_text, write_whole
-from applier.cli.options import Edit, as_json, brief, edits, part, plan_file, show_all
+from applier.cli.options import as_json, brief, edits, part, plan_file, show_all, store_option, web
 from applier.cli.review import print_sheet, review_sheet, reviewed
+from applier.cli.review.in_browser import review_in_browser
 from applier.cli.screen import print_json, screen, working
+from applier.sheet import Edit
 
 __all__ = ["command"]
 
@@ -24,6 +26,8 @@ __all__ = ["command"]
 @part
 @show_all
 @as_json
+@web
+@store_option
 def command(
     plan_file: Path,
     transcript: Path | None,
@@ -34,15 +38,18 @@ def command(
     part: int | None,
     show_all: bool,
     as_json: bool,
+    web: bool,
+    store: str | None,
 ) -> None:
     """Print the review of a plan, as changed by hand.
 
     Changes are made in the file, by --set, --brief or --edit. With TRANSCRIPT the guards check it again, and what
-    removed turns leave in their place is shown.
+    removed turns leave in their place is shown. With --web all of it is shown in a browser, where saving writes PLAN
+    (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
     """
     plan = read_plan(plan_file)
-    if transcript is None and (edits or output or brief_file or edit):
-        raise click.UsageError("--set, --brief, --edit and -o need TRANSCRIPT too: the guards check against it.")
+    if transcript is None and (edits or output or brief_file or edit or web):
+        raise click.UsageError("--set, --brief, --edit, --web and -o need TRANSCRIPT too: the guards check against it.")
     if transcript is None:
         sheet = review_sheet(plan, fold=not show_all)
     else:
@@ -52,6 +59,9 @@ def command(
         read = read_file(transcript, part)
         with working("checking…"):
             sheet = reviewed(plan, read.messages, edits, brief=text, fold=not show_all)
+        if web:
+            review_in_browser(sheet.plan, read, transcript, plan_file=output or plan_file, store=store)
+            return
     if output:
         write_whole(output, sheet.plan.to_json())
     if as_json:

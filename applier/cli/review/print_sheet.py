@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from applier.cli.review.sheet import Failed, Row, Sheet, StandIn
 from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
+from applier.sheet import Failed, Row, Sheet, StandIn
 from applier.view import Preview
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
 

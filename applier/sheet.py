@@ -1,7 +1,7 @@
 """What a person decides from, as data: a person's changes checked by the guards, rows, failures, what it costs.
 
 Pure: everything comes from the plan and, where the transcript is at hand, from what was read and laid out of it.
-Prints nothing, writes nothing.
+What the terminal prints and the browser shows. Prints nothing, writes nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +13,30 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from applier.cli.options import Edit
 from applier.view import Preview, preview
 from planner.errors import SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.gather import call_head
 from planner.plan import CompactionPlan, Strategy, TurnDecision
 
-__all__ = ["Failed", "Row", "Sheet", "StandIn", "review_sheet", "reviewed", "table_rows"]
+__all__ = ["Edit", "Failed", "Row", "Sheet", "StandIn", "review_sheet", "reviewed", "table_rows"]
 
 BY_HAND = "set by hand"
 FEWEST_FOLDED = 3
 """Shorter runs save no row worth the detail they hide."""
 HEAD_CHARACTERS = 200
 """Of what a turn says more is not shown in its row, however wide the table."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A person's decision about turns ``t{first}`` to ``t{last}``."""
+
+    first: int
+    last: int
+    strategy: Strategy
+    excerpts: tuple[tuple[int, int], ...] | None = None
+    """Of one turn to be summarized: the lines that are to stay; None: those that the plan has."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,9 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
         if f"t{edit.last}" not in decisions:
             raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
-            change = {"strategy": edit.strategy, "reason": BY_HAND}
+            change: dict[str, Any] = {"strategy": edit.strategy, "reason": BY_HAND}
+            if edit.excerpts is not None:
+                change["excerpts"] = edit.excerpts
             decisions[turn_id] = decisions[turn_id].model_copy(update=change)
     return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
 

@@ -1,0 +1,244 @@
+"""The review as a page shows it: a plan, a person's revision of it, and what the guards make of both, as JSON data.
+
+Every answer is made from the plan as it was opened and the whole revision, so nothing is kept between requests and
+undoing is asking for less. What was read of the transcript is read once.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from applier.sheet import Edit, Sheet, reviewed
+from applier.view import Preview
+from planner.analysis import Analysis
+from planner.brief import CheckedStatement, check_statements
+from planner.errors import SettingsError
+from planner.evidence import TurnEvidence
+from planner.layout.placeholders import excerpt_numbers, ranges_of
+from planner.plan import CompactionPlan, Finding, Strategy, TurnDecision
+
+__all__ = ["Outcome", "Review", "Revision"]
+
+MOST_BRIEF_CHARACTERS = 200_000
+MOST_WORD_LINES = 12
+"""Of one turn's words of the user; the rest is seen in the turn."""
+
+
+class _Untrusted(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TurnRevision(_Untrusted):
+    """What a person wants done with one turn."""
+
+    strategy: Strategy
+    lines: tuple[int, ...] | None = Field(default=None, max_length=1_000_000)
+    """Of a turn to be summarized: the numbers of the lines that are to stay; None: as planned."""
+
+
+class Revision(_Untrusted):
+    """All that a person changed since the plan was opened."""
+
+    turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
+    brief: str | None = Field(default=None, max_length=MOST_BRIEF_CHARACTERS)
+    open: str = ""
+    """The turn that is looked at: what it leaves is told."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, in words for a person."""
+
+    message: str
+    detail: str = ""
+
+
+class Review:
+    """A plan under review."""
+
+    def __init__(
+        self,
+        plan: CompactionPlan,
+        messages: Sequence[object],
+        *,
+        plan_name: str,
+        view_name: str,
+        save: Callable[[CompactionPlan], Outcome],
+        apply: Callable[[Sheet], Outcome],
+    ) -> None:
+        """Read `messages` and check `plan`; `save` and `apply` write a guarded plan, and are called one at a time.
+
+        Raises:
+            StalePlan: the plan was made for other messages.
+        """
+        self._messages = messages
+        self._plan = reviewed(plan, messages, fold=False).plan
+        analysis = self._plan.bound_analysis
+        assert analysis is not None
+        self._analysis: Analysis = analysis
+        self._names = {"plan": plan_name, "view": view_name}
+        self._save, self._apply = save, apply
+        self._writing = threading.Lock()
+
+    def page(self) -> dict[str, Any]:
+        """What does not change while the page is open, and the plan as it was opened."""
+        plan, sheet = self._plan, self._sheet(Revision())
+        return {
+            "task": plan.task,
+            "files": self._names,
+            "planner": " ".join(part for part in (plan.provenance.planner, plan.provenance.model) if part),
+            "notes": list(plan.provenance.notes),
+            "brief": plan.brief,
+            "turns": [
+                self._turn(decision, row.what) for decision, row in zip(sheet.plan.turns, sheet.rows, strict=True)
+            ],
+            "words": list(self._words()),
+            "facts": [fact.model_dump(mode="json", exclude={"timestamp"}) for fact in plan.extracted_facts],
+            "checked": self._checked(sheet, Revision()),
+        }
+
+    def checked(self, revision: Revision) -> dict[str, Any]:
+        """What the guards make of `revision`: sizes, decisions, findings, the brief's statements.
+
+        Raises:
+            SettingsError: it names a turn that is not there.
+        """
+        return self._checked(self._sheet(revision), revision)
+
+    def lines(self, turn_id: str) -> dict[str, Any] | None:
+        """One turn as it was, line by line; None if there is no such turn."""
+        turn = self._analysis.evidence.turns.get(turn_id)
+        if turn is None:
+            return None
+        failing, binding = set(turn.failure_lines), set(turn.constraint_lines)
+        return {
+            "messages": [turn.turn.start, turn.turn.stop - 1],
+            "lines": [
+                {
+                    "number": line.number,
+                    "part": line.part,
+                    "text": line.text,
+                    "continues": line.continues,
+                    "mark": "failure" if line.number in failing else "user" if line.number in binding else "",
+                }
+                for line in turn.lines
+            ],
+        }
+
+    def save(self, revision: Revision) -> Outcome:
+        """Write the plan as revised and guarded."""
+        with self._writing:
+            return self._save(self._sheet(revision).plan)
+
+    def apply(self, revision: Revision) -> Outcome:
+        """Write the view of the plan as revised and guarded."""
+        with self._writing:
+            return self._apply(self._sheet(revision))
+
+    def _sheet(self, revision: Revision) -> Sheet:
+        return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief, fold=False)
+
+    def _edits(self, revision: Revision) -> Iterator[Edit]:
+        for turn_id, own in revision.turns.items():
+            turn = self._analysis.evidence.turns.get(turn_id)
+            if turn is None:
+                raise SettingsError(f"{turn_id[:20]!r} is no turn of this plan")
+            lines = None if own.lines is None else {number for number in own.lines if 0 < number <= len(turn.lines)}
+            excerpts = None if lines is None else ranges_of(lines)
+            yield Edit(turn.turn.number, turn.turn.number, own.strategy, excerpts)
+
+    def _turn(self, decision: TurnDecision, what: str) -> dict[str, Any]:
+        turn = self._analysis.evidence.turns[decision.turn_id]
+        return {
+            "id": decision.turn_id,
+            "kind": turn.turn.kind,
+            "live": turn.turn.live,
+            "what": " ".join(what.split()),
+            "before": turn.tokens,
+            "score": decision.relevance_score,
+            "lines": len(turn.lines),
+        }
+
+    def _words(self) -> Iterator[dict[str, Any]]:
+        """The user's words, turn by turn: what binds, else how they begin."""
+        for turn_id, turn in self._analysis.evidence.turns.items():
+            binding = set(turn.constraint_lines)
+            lines = [turn.lines[number - 1] for number in sorted(binding)] or list(turn.user_lines[:1])
+            if lines:
+                shown = [{"text": line.text, "binding": line.number in binding} for line in lines[:MOST_WORD_LINES]]
+                yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
+
+    def _checked(self, sheet: Sheet, revision: Revision) -> dict[str, Any]:
+        assert sheet.preview is not None
+        plan = sheet.plan
+        brief = self._plan.brief if revision.brief is None else revision.brief
+        return {
+            "totals": _totals(plan, sheet.preview),
+            "turns": [
+                {"strategy": row.strategy, "after": row.tokens_after, "failed": row.failed, "why": row.why}
+                for row in sheet.rows
+            ],
+            "failed": [{"turn": own.turn_id, "what": own.what, "how": own.how} for own in sheet.failed],
+            "findings": self._findings(plan),
+            "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
+            "open": self._open(plan, revision.open),
+        }
+
+    def _findings(self, plan: CompactionPlan) -> list[dict[str, Any]]:
+        """What the changes brought up first."""
+        before = set(self._plan.findings)
+        findings = sorted(plan.findings, key=lambda finding: finding in before)
+        return [_finding(finding, is_new=finding not in before) for finding in findings]
+
+    def _open(self, plan: CompactionPlan, turn_id: str) -> dict[str, Any] | None:
+        """What the open turn leaves, and which of its lines stand."""
+        turn, bound = self._analysis.evidence.turns.get(turn_id), plan.bound
+        if turn is None or bound is None:
+            return None
+        decision = plan.decisions[turn_id]
+        return {
+            "turn": turn_id,
+            "left": bound.layout.entries.get(turn_id, ""),
+            "standing": ranges_of(_standing(turn, decision)),
+            "summary": decision.summary,
+        }
+
+
+def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
+    if decision.strategy == "keep":
+        return {line.number for line in turn.lines}
+    return excerpt_numbers(decision, len(turn.lines))
+
+
+def _totals(plan: CompactionPlan, shown: Preview) -> dict[str, Any]:
+    calls = shown.payback_calls
+    return {
+        "before": shown.tokens_before,
+        "after": shown.tokens_after,
+        "target": plan.target_tokens,
+        "first_changed_message": shown.first_changed_message,
+        "invalidated_tokens": shown.invalidated_tokens,
+        "payback_calls": calls if calls is None or math.isfinite(calls) else "never",
+        "thinking": shown.thinking,
+    }
+
+
+def _finding(finding: Finding, *, is_new: bool) -> dict[str, Any]:
+    return {**finding.model_dump(mode="json"), "new": is_new}
+
+
+def _statement(checked: CheckedStatement) -> dict[str, Any]:
+    written, sound = checked.written, checked.sound
+    return {
+        "heading": written.heading,
+        "text": (sound or written).text,
+        "turns": list((sound or written).turns),
+        "state": "struck" if sound is None else "mended" if checked.findings else "holds",
+        "problems": [f"{finding.problem}; {finding.repair}" for finding in checked.findings],
+    }

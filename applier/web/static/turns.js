@@ -1,0 +1,135 @@
+// The list of turns: a row each, its decision as four buttons. A thousand rows stay cheap because the browser lays out
+// only those in sight (content-visibility), and after an answer only what differs is touched.
+
+import { assign, byId, counted, element, write } from "./dom.js";
+
+export const STRATEGIES = ["keep", "summarize", "reference", "drop"];
+const LETTERS = { keep: "K", summarize: "S", reference: "R", drop: "D" };
+const FILTERS = {
+  all: ["All turns", () => true],
+  keep: ["Kept", (turn, own) => own.strategy === "keep"],
+  summarize: ["Summarized", (turn, own) => own.strategy === "summarize"],
+  reference: ["Referenced", (turn, own) => own.strategy === "reference"],
+  drop: ["Dropped", (turn, own) => own.strategy === "drop"],
+  failed: ["Failed approaches", (turn, own) => own.failed],
+  user: ["The user’s", (turn) => turn.kind === "user"],
+  changed: ["Changed by hand", (turn, own, revision) => turn.id in revision.turns],
+};
+
+export class TurnList {
+  constructor(turns, revision, select) {
+    this.turns = turns;
+    this.revision = revision;
+    this.select = select;
+    this.current = -1;
+    this.largest = Math.max(1, ...turns.map((turn) => turn.before));
+    this.numbers = new Map(turns.map((turn, at) => [turn.id, at]));
+    this.rows = turns.map((turn, at) => this.row(turn, at));
+    this.list = byId("turn-list");
+    this.list.replaceChildren(...this.rows.map((row) => row.item));
+    this.list.addEventListener("click", (event) => this.clicked(event));
+    byId("filter").replaceChildren(
+      ...Object.entries(FILTERS).map(([name, [label]]) => element("option", { value: name }, label)),
+    );
+    byId("filter").addEventListener("change", () => this.filter());
+    byId("search").addEventListener("input", () => this.filter());
+    byId("search").form.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  row(turn, at) {
+    const bar = element("span", { class: "bar", "aria-hidden": "true" });
+    const [before, after] = [element("i", { class: "before" }), element("i", { class: "after" })];
+    before.style.width = `${this.share(turn.before)}%`;
+    bar.append(before, after);
+    const tokens = element("span", { class: "tokens" });
+    const what = element("span", { class: "what" }, turn.what);
+    const main = element("button", { class: "main", tabindex: "-1" }, element("span", { class: "id" }, turn.id), bar, tokens, what);
+    const choices = STRATEGIES.map((strategy) =>
+      element(
+        "button",
+        { "data-strategy": strategy, tabindex: "-1", "aria-pressed": "false", title: strategy,
+          "aria-label": `${strategy} ${turn.id}`, disabled: turn.live },
+        LETTERS[strategy],
+      ),
+    );
+    const group = element("span", { class: "choices", role: "group", "aria-label": `Decision for ${turn.id}` }, ...choices);
+    const item = element("li", { "data-at": at }, main, group);
+    return { item, main, tokens, after, choices };
+  }
+
+  /** Small turns stay visible beside large ones: the share grows with the square root. */
+  share(tokens) {
+    return Math.round(1000 * Math.sqrt(tokens / this.largest)) / 10;
+  }
+
+  clicked(event) {
+    const item = event.target.closest("li");
+    if (!item) return;
+    const at = Number(item.dataset.at);
+    const strategy = event.target.closest("button[data-strategy]")?.dataset.strategy;
+    this.select(at, { isShown: !strategy });
+    if (strategy) this.decide(strategy);
+  }
+
+  decide(strategy) {
+    const turn = this.turns[this.current];
+    if (!turn || turn.live) return;
+    this.press(this.rows[this.current], strategy);
+    this.revision.decide(turn.id, strategy);
+  }
+
+  press(row, strategy) {
+    for (const button of row.choices) assign(button, "aria-pressed", String(button.dataset.strategy === strategy));
+    assign(row.item, "data-strategy", strategy);
+  }
+
+  update(checked) {
+    checked.turns.forEach((own, at) => {
+      const row = this.rows[at];
+      const turn = this.turns[at];
+      this.press(row, own.strategy);
+      assign(row.item, "data-failed", String(own.failed));
+      assign(row.item, "data-changed", String(turn.id in this.revision.turns));
+      write(row.tokens, `${counted(turn.before)} → ${counted(own.after)}`);
+      const width = `${this.share(own.after)}%`;
+      if (row.after.style.width !== width) row.after.style.width = width;
+      assign(row.main, "aria-label", `${turn.id}, ${own.strategy}${own.failed ? ", failed approach" : ""}: ${turn.what}`);
+    });
+    for (const option of byId("filter").options) {
+      const [label, test] = FILTERS[option.value];
+      const count = this.turns.filter((turn, at) => test(turn, checked.turns[at], this.revision)).length;
+      write(option, `${label} (${counted(count)})`);
+    }
+  }
+
+  filter() {
+    const [, test] = FILTERS[byId("filter").value];
+    const words = byId("search").value.toLowerCase().trim();
+    this.turns.forEach((turn, at) => {
+      const isShown = test(turn, this.revision.checked.turns[at], this.revision)
+        && (turn.id === words || turn.what.toLowerCase().includes(words));
+      this.rows[at].item.hidden = !isShown;
+    });
+  }
+
+  show(at) {
+    const last = this.rows[this.current];
+    if (last) {
+      last.main.removeAttribute("aria-current");
+      for (const button of [last.main, ...last.choices]) button.tabIndex = -1;
+    }
+    this.current = at;
+    const row = this.rows[at];
+    row.main.setAttribute("aria-current", "true");
+    for (const button of [row.main, ...row.choices]) button.tabIndex = 0;
+    row.item.scrollIntoView({ block: "nearest" });
+  }
+
+  /** The next turn in this direction that the filter shows. */
+  next(step) {
+    for (let at = this.current + step; at >= 0 && at < this.rows.length; at += step) {
+      if (!this.rows[at].item.hidden) return at;
+    }
+    return this.current;
+  }
+}

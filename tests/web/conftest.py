@@ -1,0 +1,70 @@
+"""A plan of the packaged run's beginning, its page on a port, and the page's requests without a browser."""
+
+import json
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+import httpx
+import pytest
+
+from applier.web import Outcome, PageServer, Review
+from planner import CompactionPlan, plan_compaction
+
+MESSAGES = 67
+"""How much of the run: 34 turns, failures and the user's constraints among them."""
+
+
+@dataclass
+class Written:
+    """What the page had written."""
+
+    plans: list[CompactionPlan] = field(default_factory=list)
+    sheets: list = field(default_factory=list)
+
+    def save(self, plan):
+        self.plans.append(plan)
+        return Outcome("The plan is in plan.json")
+
+    def apply(self, sheet):
+        self.sheets.append(sheet)
+        return Outcome("The view is in view.json", "Originals: compactor restore h1:t1")
+
+
+def review_of(plan, messages, written=None) -> Review:
+    written = written or Written()
+    return Review(plan, messages, plan_name="plan.json", view_name="view.json", save=written.save, apply=written.apply)
+
+
+@pytest.fixture(scope="session")
+def whole_run():
+    return json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="session")
+def messages(whole_run):
+    return whole_run["messages"][:MESSAGES]
+
+
+@pytest.fixture(scope="session")
+def plan(messages) -> CompactionPlan:
+    return plan_compaction(messages, "Make the parser read every line.", planner="rules", target_ratio=0.2, now=0)
+
+
+@pytest.fixture
+def written() -> Written:
+    return Written()
+
+
+@pytest.fixture
+def server(plan, messages, written):
+    with PageServer(review_of(plan, messages, written)) as server:
+        yield server
+
+
+@pytest.fixture
+def page(server):
+    """The page's own requests, with its key."""
+    with httpx.Client(base_url=server.link.split("/#")[0]) as client:
+        key = client.post("/api/open", json={"token": server.link.split("#")[1]}).json()["key"]
+        client.headers["x-compactor-key"] = key
+        yield client

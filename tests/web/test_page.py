@@ -1,0 +1,264 @@
+"""The page without a browser: who may talk to it, what the guards answer, what is written."""
+
+import json
+import re
+import stat
+import subprocess
+import sys
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from planner import CompactionPlan
+from planner.errors import StalePlan
+from tests.web.conftest import review_of
+
+
+def base(server) -> str:
+    return server.link.split("/#")[0]
+
+
+def token(server) -> str:
+    return server.link.split("#")[1]
+
+
+def opened(server, text):
+    return httpx.post(f"{base(server)}/api/open", json={"token": text})
+
+
+def test_link_opens_once(server):
+    assert opened(server, token(server)).status_code == 200
+    again = opened(server, token(server))
+    assert again.status_code == 401
+    assert "used before" in again.json()["problem"]
+
+
+@pytest.mark.parametrize("text", ["", "x", "ä" * 32, "\ud83d", None, 7, ["a"]])
+def test_wrong_token_opens_nothing_and_does_not_use_up_the_link(server, text):
+    body = json.dumps({"token": text})
+    wrong = httpx.post(f"{base(server)}/api/open", content=body, headers={"content-type": "application/json"})
+    assert wrong.status_code == 401
+    assert "key" not in wrong.json()
+    assert opened(server, token(server)).status_code == 200
+
+
+@pytest.mark.parametrize("body", ["", "{", "[" * 100_000, "17", "null"])
+def test_garbage_is_a_clear_answer(page, body):
+    headers = {"content-type": "application/json"}
+    for path in ("/api/open", "/api/check", "/api/save", "/api/apply"):
+        answer = page.post(path, content=body, headers=headers)
+        assert answer.status_code in (400, 401)
+        assert answer.json()["problem"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/review", "/api/turns/t1", "/api/check", "/api/save", "/api/apply", "/api/finish"]
+)
+@pytest.mark.parametrize("key", [None, "", "wrong"])
+def test_nothing_without_the_key(server, written, path, key):
+    headers = {} if key is None else {"x-compactor-key": key}
+    assert httpx.get(base(server) + path, headers=headers).status_code == 401
+    assert httpx.post(base(server) + path, headers=headers, json={}).status_code == 401
+    assert (written.plans, written.sheets) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "127.0.0.1"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_other_hosts_and_other_sites_pages_are_refused(page, headers):
+    assert page.get("/api/review").status_code == 200
+    for path in ("/", "/static/review.js", "/api/review"):
+        assert page.get(path, headers=headers).status_code == 403
+    assert page.post("/api/save", headers=headers, json={}).status_code == 403
+
+
+def test_bodies_that_a_form_could_send_are_refused(page, written):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        assert page.post("/api/save", content="{}", headers={"content-type": kind}).status_code == 415
+    assert page.post("/api/save", json={"brief": "x" * 9_000_000}).status_code == 413
+    assert written.plans == []
+
+
+def test_every_answer_carries_the_policy(server, page):
+    for answer in (page.get("/"), page.get("/static/review.js"), page.get("/nowhere"), page.get("/api/review"),
+                   httpx.get(f"{base(server)}/api/review")):  # fmt: skip
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_page_fetches_nothing_from_outside_and_parses_no_text_as_markup():
+    for file in files("applier.web").joinpath("static").iterdir():
+        text = file.read_text("utf-8")
+        assert not re.search(r"https?://|@import|url\(", text), file
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|style=|\son\w+=", text
+        ), file
+
+
+def test_server_listens_on_loopback_only(server):
+    assert urlsplit(server.link).hostname == "127.0.0.1"
+
+
+def revised(page, **revision):
+    answer = page.post("/api/check", json=revision)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_page_is_the_plan(page, plan, messages):
+    shown = page.get("/api/review").json()
+    assert [turn["id"] for turn in shown["turns"]] == [own.turn_id for own in plan.turns]
+    assert shown["checked"]["totals"]["after"] == plan.estimated_tokens
+    assert shown["brief"] == plan.brief
+    assert {fact["content"] for fact in shown["facts"]} == {fact.content for fact in plan.extracted_facts}
+    assert {own["turn"] for own in shown["checked"]["failed"]} == {
+        own.turn_id for own in plan.turns if own.failed_approach
+    }
+    assert "Build a small Python package" in shown["words"][0]["lines"][0]["text"]
+
+
+def test_flipping_a_decision_changes_the_tokens(page, plan):
+    before = revised(page)["totals"]["after"]
+    dropped = next(own.turn_id for own in plan.turns if own.strategy == "drop")
+    kept = revised(page, turns={dropped: {"strategy": "keep"}})
+    at = list(plan.decisions).index(dropped)
+    assert kept["turns"][at]["strategy"] == "keep"
+    assert kept["totals"]["after"] > before
+    assert revised(page)["totals"]["after"] == before
+
+
+def test_keeping_everything_changes_nothing_and_costs_nothing(page, plan):
+    totals = revised(page, turns={own.turn_id: {"strategy": "keep"} for own in plan.turns}, brief="")["totals"]
+    assert totals["after"] == totals["before"]
+    assert (totals["first_changed_message"], totals["payback_calls"]) == (None, None)
+
+
+def test_drop_of_a_failed_approach_is_repaired_and_said(page, plan):
+    at, failed = next((at, own.turn_id) for at, own in enumerate(plan.turns) if own.failed_approach)
+    answer = revised(page, turns={failed: {"strategy": "drop"}}, open=failed)
+    assert answer["turns"][at]["strategy"] == "summarize"
+    new = [finding for finding in answer["findings"] if finding["new"]]
+    assert [(one["code"], one["turn_id"]) for one in new] == [("failed_approach", failed)]
+    assert answer["findings"][0] == new[0]
+    assert answer["open"]["left"].startswith(f"{failed} ✗")
+
+
+def test_lines_can_be_let_stay(page, plan):
+    turn_id = next(own.turn_id for own in plan.turns if own.strategy == "drop")
+    lines = page.get(f"/api/turns/{turn_id}").json()["lines"]
+    number = next(line["number"] for line in lines if line["text"].strip() and line["number"] > 1)
+    wanted = {"strategy": "summarize", "lines": [number, 10**9]}
+    opened = revised(page, turns={turn_id: wanted}, open=turn_id)["open"]
+    assert opened["standing"] == [[number, number]]
+    assert lines[number - 1]["text"].strip() in opened["left"]
+
+
+def test_brief_is_checked_statement_by_statement(page, plan):
+    brief = "STATE\n- The parser is in logsift/parser.py (t6)\n- It caches in /opt/nowhere/cache.bin (t6)\n"
+    answer = revised(page, brief=brief)
+    assert [one["state"] for one in answer["statements"]] == ["holds", "struck"]
+    assert "/opt/nowhere/cache.bin" in answer["statements"][1]["problems"][0]
+    assert "invented_in_brief" in {finding["code"] for finding in answer["findings"] if finding["new"]}
+
+
+@pytest.mark.parametrize(
+    ("revision", "status"),
+    [
+        ({"turns": {"t999": {"strategy": "keep"}}}, 409),
+        ({"turns": {"<script>": {"strategy": "keep"}}}, 409),
+        ({"turns": {"t1": {"strategy": "forget"}}}, 400),
+        ({"turns": {"t1": {"strategy": "keep", "summary": "x"}}}, 400),
+        ({"brief": 7}, 400),
+        ({"plan": "../../etc/passwd"}, 400),
+    ],
+)
+def test_revision_that_makes_no_sense_is_refused(page, written, revision, status):
+    for path in ("/api/check", "/api/save", "/api/apply"):
+        assert page.post(path, json=revision).status_code == status
+    assert (written.plans, written.sheets) == ([], [])
+
+
+def test_what_is_saved_is_what_the_guards_left(page, plan, written):
+    failed = next(own.turn_id for own in plan.turns if own.failed_approach)
+    revision = {"turns": {failed: {"strategy": "drop"}}, "brief": "STATE\n- Lives in /opt/nowhere/x.bin (t1)"}
+    assert page.post("/api/save", json=revision).json()["message"] == "The plan is in plan.json"
+    (saved,) = written.plans
+    assert saved.decisions[failed].strategy == "summarize"
+    assert saved.decisions[failed].reason == "set by hand"
+    assert saved.brief == ""
+
+
+def test_unknown_turn_and_unknown_file_are_404(page):
+    assert page.get("/api/turns/t999").status_code == 404
+    assert page.get("/static/..%2freview.py").status_code == 404
+    assert page.get("/static/review.py").status_code == 404
+
+
+def test_halves_of_characters_come_through():
+    from planner import plan_compaction
+
+    messages = [{"role": "user", "content": "\ud83d alone"}, {"role": "assistant", "content": "x " * 900}]
+    messages += [{"role": "user", "content": "go on"}]
+    review = review_of(plan_compaction(messages, "go on", planner="rules", target_tokens=50), messages)
+    assert review.lines("t1")["lines"][0]["text"] == "\ud83d alone"
+
+
+def test_plan_of_other_messages_is_not_opened(plan, messages):
+    with pytest.raises(StalePlan):
+        review_of(plan, messages[:-4])
+
+
+@pytest.fixture
+def command(tmp_path, plan, messages, monkeypatch):
+    """`compactor review --web` in a process of its own, with the page's requests."""
+    monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "store.db"))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    (tmp_path / "plan.json").chmod(0o600)
+    (tmp_path / "run.json").write_text(json.dumps(messages))
+    line = [sys.executable, "-m", "applier.cli", "review", "plan.json", "run.json", "--web"]
+    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            link = process.stderr.readline().split()[-1]
+            address, _, secret = link.partition("/#")
+            with httpx.Client(base_url=address, timeout=60) as client:
+                client.headers["x-compactor-key"] = client.post("/api/open", json={"token": secret}).json()["key"]
+                yield process, client, tmp_path
+        finally:
+            process.kill()
+
+
+def test_save_and_apply_write_and_finish_ends_the_command(command, plan, messages):
+    process, page, folder = command
+    dropped = next(own.turn_id for own in plan.turns if own.strategy == "drop")
+    revision = {"turns": {dropped: {"strategy": "keep"}}}
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "run.json"]
+    assert page.post("/api/save", json=revision).status_code == 200
+    saved = CompactionPlan.from_json((folder / "plan.json").read_bytes())
+    assert saved.decisions[dropped].strategy == "keep"
+    applied = page.post("/api/apply", json=revision).json()
+    assert "compactor restore h" in applied["detail"]
+    view = json.loads((folder / "run.view.json").read_text())
+    assert len(view) < len(messages)
+    for name in ("plan.json", "run.view.json", "store.db"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert json.loads((folder / "run.json").read_text()) == messages
+    page.post("/api/finish", json={})
+    assert process.wait(60) == 0
+    assert "applied: " in process.stderr.read()
