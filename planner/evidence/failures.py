@@ -58,6 +58,12 @@ _REPORT = re.compile(
     r"|\bassert(?:ion)? ?(?:failed|error)\b|ELIFECYCLE|[1-9]\d* (?:failed|fail\b|errors?\b)",
     re.I | re.M,
 )
+_REPORT_WORDS = (
+    *("error", "exception", "fail", "panic", "fatal", "abort", "✗", "✖", "✘", "✕", "×", "❌", "not ok", "npm err!"),
+    *("e   ", "not found", "no such file", "denied", "t find", "segmentation", "timed out", "traceback", "conflict"),
+    *("not recognized", "not exist", "unknown", "refused", "elifecycle"),
+)
+"""Every match of `_REPORT` holds one of these, in lower case."""
 _TRACE_END = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
 _REJECTED = re.compile(
     r"\s*(?:The user (?:doesn'?t|does not|did not|didn'?t) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user|"
@@ -86,6 +92,11 @@ _HTTP_ERROR = re.compile(
 )
 """A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``.
 """
+_HTTP_WORDS = (
+    *("http", "status", "curl: (", "internal server error", "bad request", "not found", "unauthorized", "forbidden"),
+    *("bad gateway", "service unavailable", "gateway timeout", "too many requests", "conflict", "unprocessable"),
+)
+"""Every match of `_HTTP_ERROR` holds one of these, in lower case."""
 _ADMITTED = re.compile(
     r"\b(?:did(?:n['’]t| not)|could(?:n['’]t| not)) (?:seem to |really |actually |quite |cleanly )?"
     r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed|take effect)\b"
@@ -279,18 +290,33 @@ def _rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
     if _NO_FAILURE.search(text) or _PASSING.match(text) or _BARE.fullmatch(text):
         return None
+    folded = text.casefold()
     for rank, patterns in enumerate(_RANKS):
-        if any(pattern.search(text) for pattern in patterns):
+        if any(_holds_any(folded, words) and pattern.search(text) for pattern, words in patterns):
             return rank
     return None
 
 
-_RANKS = (
-    (_TRACE_END, _RAISED, _LOCATED, _TOOL_SAYS, _EXPECTED, _REJECTED, _REFUSED_BY_TOOL, _HTTP_ERROR),
-    (_NAMED_TEST,),
-    (_WANTED, _REPORT),
-    (_EXIT,),
+def _holds_any(folded: str, words: tuple[str, ...]) -> bool:
+    return not words or any(word in folded for word in words)
+
+
+_RANKS: tuple[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...], ...] = (
+    (
+        (_TRACE_END, ()),
+        (_RAISED, ()),
+        (_LOCATED, ()),
+        (_TOOL_SAYS, ()),
+        (_EXPECTED, ("expected", "received", "actual", "got")),
+        (_REJECTED, ("user", "rejected")),
+        (_REFUSED_BY_TOOL, ()),
+        (_HTTP_ERROR, _HTTP_WORDS),
+    ),
+    ((_NAMED_TEST, ()),),
+    ((_WANTED, ()), (_REPORT, _REPORT_WORDS)),
+    ((_EXIT, ("exit", "return")),),
 )
+"""Patterns by rank, each with words of which every match holds one, for those that are slow to find nothing."""
 
 
 def _telling(text: str) -> bool:
