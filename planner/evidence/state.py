@@ -15,6 +15,7 @@ from typing import Any, Literal
 from planner.evidence.answers import Choice, answer_pairs
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
+from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.failures import is_refusal
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
@@ -41,6 +42,8 @@ REQUEST_CHARACTERS = 1_200
 """Of the latest request so much is told."""
 LINE_CHARACTERS = 300
 """Of one line so much."""
+MOST_NAMES = 8
+"""Of the names in one file so many of a kind, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +101,21 @@ def _answers(turn: TurnEvidence) -> Iterator[Said]:
 
 
 def changed_files(evidence: Evidence) -> list[Said]:
-    """The files that were written, each with how often and how its last change ended."""
-    changes: dict[str, list[tuple[str, Outcome, Call]]] = {}
-    for turn, call, outcome in _calls(evidence):
-        for path in _written(call):
-            changes.setdefault(path, []).append((turn.turn.id, outcome, call))
-    return [_change(evidence.shown(path), made) for path, made in changes.items()]
+    """The files that were written: how the last change ended, and what was edited, defined and named in each."""
+    return [_change(evidence, change) for change in file_changes(evidence)]
 
 
-def _change(path: str, made: Sequence[tuple[str, Outcome, Call]]) -> Said:
-    done = [change for change in made if change[1].status != "failed"]
-    ids = tuple(dict.fromkeys(turn_id for turn_id, _, _ in done or made))
-    if not done:
-        return Said(f"{path}: change failed", ids)
-    whole = bool({"content", "file_text"} & done[-1][2].input.keys())
-    state = "written" if whole else "edited" if len(done) == 1 else f"edited, last at {ids[-1]}"
-    return Said(f"{path}: {state}" + (", last change failed" if made[-1][1].status == "failed" else ""), ids)
-
-
-_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
-"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
-
-
-def _written(call: Call) -> Sequence[str]:
-    if call.kind != "write":
-        return ()
-    if call.path and "\n" not in call.path:
-        return (call.path,)
-    return _PATCHED.findall(next((value for value in call.input.values() if isinstance(value, str)), ""))
+def _change(evidence: Evidence, change: FileChange) -> Said:
+    path, ids = evidence.shown(change.path), tuple(dict.fromkeys(change.turns))
+    if not ids:
+        return Said(f"{path}: change failed", (change.failed_turn,))
+    state = "written" if change.written else "edited"
+    names = [
+        f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
+        for what, listed in (("in", change.edits), ("defines", change.defines), ("new there:", change.adds))
+        if listed
+    ]
+    return Said("; ".join([f"{path}: {state}", *names, *["last change failed"] * change.failed_last]), ids)
 
 
 _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
@@ -308,7 +298,10 @@ _CLOSED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
 
 
 def open_items(evidence: Evidence) -> list[Said]:
-    """The items that the agent's last list of tasks leaves open, with their state."""
+    """The items that the agent's last list of tasks leaves open, with their state; of tasks that are made one by one
+    those that no later call closed."""
+    if tasks := _open_tasks(evidence):
+        return tasks
     for turn, call, outcome in reversed(list(_calls(evidence))):
         items = _items(call)
         if items and outcome.status != "failed":
@@ -318,6 +311,28 @@ def open_items(evidence: Evidence) -> list[Said]:
                 if status not in _CLOSED
             ]
     return []
+
+
+_MADE_TASK = re.compile(r"task_?create|create_?task", re.I)
+_TASK_ID = re.compile(r"#(\d{1,5})\b")
+"""How tools name a task that they made: ``Task #5 created``."""
+
+
+def _open_tasks(evidence: Evidence) -> list[Said]:
+    """Tasks that were made by a call each, with the state that the last call gave them."""
+    tasks: dict[str, tuple[str, str, str]] = {}
+    for turn, call, outcome in _calls(evidence):
+        made = _TASK_ID.search(call.text[:LINE_CHARACTERS]) if _MADE_TASK.search(call.name) else None
+        task_id = str(call.input.get("taskId") or call.input.get("task_id") or "")
+        if made and outcome.status != "failed":
+            tasks[made[1]] = (_first(call.input), str(call.input.get("status") or "pending"), turn.turn.id)
+        elif task_id in tasks and (status := call.input.get("status")):
+            tasks[task_id] = (tasks[task_id][0], str(status), turn.turn.id)
+    return [
+        Said(f"Task #{task_id}: {_cut(text)} ({status})", (turn_id,))
+        for task_id, (text, status, turn_id) in tasks.items()
+        if status not in _CLOSED
+    ]
 
 
 def _items(call: Call) -> list[tuple[str, str]]:
