@@ -16,6 +16,7 @@ from planner.evidence.state import (
     changed_files,
     check_outcomes,
     choices,
+    commands,
     commits,
     failures_with_remedies,
     latest_request,
@@ -120,7 +121,7 @@ def rules_brief(evidence: Evidence) -> str:
         "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
         "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
         "FAILED": [said for said in reversed(failures_with_remedies(evidence)) if len(said.turn_ids) > 1],
-        "FACTS": [*reversed(branches(evidence)), *reversed(commits(evidence)), *_pages(evidence)],
+        "FACTS": [*reversed(branches(evidence)), *reversed(commits(evidence)), *_pages(evidence), *reversed(commands(evidence))],
         "NEXT": open_items(evidence),
     }
     return brief_text(

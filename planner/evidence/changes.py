@@ -105,7 +105,8 @@ def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
     if old:
         had = specifics_of(old)
         added = [name for name, kind in specifics_of(new).items() if name not in had and kind == "identifier"]
-        _put_first(change.adds, [name for name in added if name not in own])
+        called = [f"{name}()" if f"{name}(" in new else name for name in added if "-" not in name and name not in own]
+        _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
 
 
 def _put_first(names: list[str], newer: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "changed_files",
     "check_outcomes",
     "choices",
+    "commands",
     "commits",
     "constraints",
     "failures_with_remedies",
@@ -38,10 +39,12 @@ __all__ = [
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
-REQUEST_CHARACTERS = 1_200
+REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
 LINE_CHARACTERS = 300
 """Of one line so much."""
+COMMAND_CHARACTERS = 100
+"""Of a command, and of how it ended, so much."""
 MOST_NAMES = 8
 """Of the names in one file so many of a kind, the last ones."""
 
@@ -112,7 +115,7 @@ def _change(evidence: Evidence, change: FileChange) -> Said:
     state = "written" if change.written else "edited"
     names = [
         f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
-        for what, listed in (("in", change.edits), ("defines", change.defines), ("new there:", change.adds))
+        for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
         if listed
     ]
     return Said("; ".join([f"{path}: {state}", *names, *["last change failed"] * change.failed_last]), ids)
@@ -236,6 +239,26 @@ def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
     return None
 
 
+_MOVE = re.compile(r"^\s*cd [^;&|\n]{1,200}(?:&&|;)\s*")
+"""``cd src && make``: where a command ran, not what it did."""
+_NO_DEED = re.compile(r"\s*(?:sleep|echo|true|pwd|cd|printf)\b")
+
+
+def commands(evidence: Evidence) -> list[Said]:
+    """What was run with success, each command's last run with how it ended; looking and checks left out."""
+    runs: dict[str, Said] = {}
+    for turn, call, outcome in _calls(evidence):
+        if call.kind == "run" and call.command and outcome.status in ("passed", "done") and check_kind(call) is None:
+            command = _MOVE.sub("", call.command.split("<<", 1)[0])
+            if not _NO_DEED.match(command):
+                key = _retry_key(call)
+                runs.pop(key, None)
+                ended = _cut(evidence.shown(turn.outcome_of(call)), COMMAND_CHARACTERS)
+                text = f"ran `{_cut(evidence.shown(command), COMMAND_CHARACTERS)}`"
+                runs[key] = Said(f"{text} → {ended}" if ended else text, (turn.turn.id,))
+    return list(runs.values())
+
+
 _URL = re.compile(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _REVIEW = re.compile(r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}")
 """A pull request or an issue: ``https://host/a/b/pull/7``."""
@@ -281,13 +304,20 @@ _ON_BRANCH = re.compile(
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 
 
+_ASKS_BRANCH = re.compile(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
+_BRANCH_ALONE = re.compile(r"^([\w/-][\w./-]{0,119})$", re.M)
+"""What such a command prints: the name of the branch, alone in its line."""
+
+
 def branches(evidence: Evidence) -> list[Said]:
     """The branches that the work was on, the last one last."""
     seen: dict[str, list[str]] = {}
     for turn, call, _ in _calls(evidence):
         if call.command and "git" in call.command:
-            for match in _ON_BRANCH.finditer(call.text):
-                branch = next(group for group in match.groups() if group)
+            named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
+            if _ASKS_BRANCH.search(call.command):
+                named += _BRANCH_ALONE.findall(call.text)[:1]
+            for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
     return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
 
