@@ -16,6 +16,7 @@ from planner.evidence.state import (
     changed_files,
     check_outcomes,
     choices,
+    commands,
     commits,
     failures_with_remedies,
     latest_request,
@@ -31,8 +32,8 @@ CONCLUSION_CHARACTERS = 600
 """So much of what the agent said last opens the state of the work."""
 CITED_TURNS = 3
 """A statement cites at most the last so many of its turns."""
-MOST_DEFINED, MOST_PAGES = 8, 8
-"""At most so many names of one file, and pages in all."""
+MOST_PAGES = 8
+"""At most so many pages in all."""
 FACT_CHARACTERS = 200
 """Facts that rules extract are single lines; longer ones are left where they stand."""
 
@@ -44,17 +45,6 @@ _INSTALL = re.compile(
     r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
     r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
 )
-
-_NEW_TEXT = ("content", "file_text", "new_string", "new_str", "new_source")
-"""Where calls that write keep what they write."""
-_DEFINES = re.compile(
-    r"^[ \t]{0,8}(?:export |pub |async |static |public |private |abstract |default ){0,4}"
-    r"(?:func|def|class|function|type|interface|struct|enum|fn|trait|const|module)\s{1,4}(?:\([^()\n]{0,60}\)\s{0,2})?"
-    r"([A-Za-z_]\w{2,60})",
-    re.M,
-)
-"""What a line of code defines: ``func (s *Store) Save(``, ``export class Foo``; not ``return type``."""
-
 
 class RulesPlanner:
     """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
@@ -129,9 +119,9 @@ def rules_brief(evidence: Evidence) -> str:
     request = latest_request(evidence)
     sections: dict[Heading, list[Said]] = {
         "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
-        "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(_changes(evidence))],
+        "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
         "FAILED": [said for said in reversed(failures_with_remedies(evidence)) if len(said.turn_ids) > 1],
-        "FACTS": [*reversed(branches(evidence)), *reversed(commits(evidence)), *_pages(evidence)],
+        "FACTS": [*reversed(branches(evidence)), *reversed(commits(evidence)), *_pages(evidence), *reversed(commands(evidence))],
         "NEXT": open_items(evidence),
     }
     return brief_text(
@@ -149,22 +139,6 @@ def _conclusion(evidence: Evidence) -> list[Said]:
             cut = "…" * (len(words) > CONCLUSION_CHARACTERS)
             return [Said(words[:CONCLUSION_CHARACTERS] + cut, (turn.turn.id,))]
     return []
-
-
-def _changes(evidence: Evidence) -> list[Said]:
-    """The files that were written, each with the names that were defined in it."""
-    defined: dict[str, list[str]] = {}
-    for turn in evidence.turns.values():
-        for call in turn.calls:
-            if call.kind == "write" and call.path and not call.is_error:
-                new = "\n".join(str(value) for key, value in call.input.items() if key in _NEW_TEXT)
-                defined.setdefault(evidence.shown(call.path), []).extend(_DEFINES.findall(new))
-    said = changed_files(evidence)
-    names = [list(dict.fromkeys(defined.get(one.text.partition(": ")[0], ())))[:MOST_DEFINED] for one in said]
-    return [
-        Said(f"{one.text}; defines {', '.join(own)}" if own else one.text, one.turn_ids)
-        for one, own in zip(said, names, strict=True)
-    ]
 
 
 def _pages(evidence: Evidence) -> list[Said]:

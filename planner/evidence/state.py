@@ -15,6 +15,7 @@ from typing import Any, Literal
 from planner.evidence.answers import Choice, answer_pairs
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
+from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.failures import is_refusal
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
@@ -27,6 +28,7 @@ __all__ = [
     "changed_files",
     "check_outcomes",
     "choices",
+    "commands",
     "commits",
     "constraints",
     "failures_with_remedies",
@@ -37,10 +39,14 @@ __all__ = [
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
-REQUEST_CHARACTERS = 1_200
+REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
 LINE_CHARACTERS = 300
 """Of one line so much."""
+COMMAND_CHARACTERS = 100
+"""Of a command, and of how it ended, so much."""
+MOST_NAMES = 8
+"""Of the names in one file so many of a kind, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +104,21 @@ def _answers(turn: TurnEvidence) -> Iterator[Said]:
 
 
 def changed_files(evidence: Evidence) -> list[Said]:
-    """The files that were written, each with how often and how its last change ended."""
-    changes: dict[str, list[tuple[str, Outcome, Call]]] = {}
-    for turn, call, outcome in _calls(evidence):
-        for path in _written(call):
-            changes.setdefault(path, []).append((turn.turn.id, outcome, call))
-    return [_change(evidence.shown(path), made) for path, made in changes.items()]
+    """The files that were written: how the last change ended, and what was edited, defined and named in each."""
+    return [_change(evidence, change) for change in file_changes(evidence)]
 
 
-def _change(path: str, made: Sequence[tuple[str, Outcome, Call]]) -> Said:
-    done = [change for change in made if change[1].status != "failed"]
-    ids = tuple(dict.fromkeys(turn_id for turn_id, _, _ in done or made))
-    if not done:
-        return Said(f"{path}: change failed", ids)
-    whole = bool({"content", "file_text"} & done[-1][2].input.keys())
-    state = "written" if whole else "edited" if len(done) == 1 else f"edited, last at {ids[-1]}"
-    return Said(f"{path}: {state}" + (", last change failed" if made[-1][1].status == "failed" else ""), ids)
-
-
-_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
-"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
-
-
-def _written(call: Call) -> Sequence[str]:
-    if call.kind != "write":
-        return ()
-    if call.path and "\n" not in call.path:
-        return (call.path,)
-    return _PATCHED.findall(next((value for value in call.input.values() if isinstance(value, str)), ""))
+def _change(evidence: Evidence, change: FileChange) -> Said:
+    path, ids = evidence.shown(change.path), tuple(dict.fromkeys(change.turns))
+    if not ids:
+        return Said(f"{path}: change failed", (change.failed_turn,))
+    state = "written" if change.written else "edited"
+    names = [
+        f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
+        for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
+        if listed
+    ]
+    return Said("; ".join([f"{path}: {state}", *names, *["last change failed"] * change.failed_last]), ids)
 
 
 _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
@@ -246,6 +239,26 @@ def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
     return None
 
 
+_MOVE = re.compile(r"^\s*cd [^;&|\n]{1,200}(?:&&|;)\s*")
+"""``cd src && make``: where a command ran, not what it did."""
+_NO_DEED = re.compile(r"\s*(?:sleep|echo|true|pwd|cd|printf)\b")
+
+
+def commands(evidence: Evidence) -> list[Said]:
+    """What was run with success, each command's last run with how it ended; looking and checks left out."""
+    runs: dict[str, Said] = {}
+    for turn, call, outcome in _calls(evidence):
+        if call.kind == "run" and call.command and outcome.status in ("passed", "done") and check_kind(call) is None:
+            command = _MOVE.sub("", call.command.split("<<", 1)[0])
+            if not _NO_DEED.match(command):
+                key = _retry_key(call)
+                runs.pop(key, None)
+                ended = _cut(evidence.shown(turn.outcome_of(call)), COMMAND_CHARACTERS)
+                text = f"ran `{_cut(evidence.shown(command), COMMAND_CHARACTERS)}`"
+                runs[key] = Said(f"{text} → {ended}" if ended else text, (turn.turn.id,))
+    return list(runs.values())
+
+
 _URL = re.compile(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _REVIEW = re.compile(r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}")
 """A pull request or an issue: ``https://host/a/b/pull/7``."""
@@ -291,13 +304,20 @@ _ON_BRANCH = re.compile(
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 
 
+_ASKS_BRANCH = re.compile(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
+_BRANCH_ALONE = re.compile(r"^([\w/-][\w./-]{0,119})$", re.M)
+"""What such a command prints: the name of the branch, alone in its line."""
+
+
 def branches(evidence: Evidence) -> list[Said]:
     """The branches that the work was on, the last one last."""
     seen: dict[str, list[str]] = {}
     for turn, call, _ in _calls(evidence):
         if call.command and "git" in call.command:
-            for match in _ON_BRANCH.finditer(call.text):
-                branch = next(group for group in match.groups() if group)
+            named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
+            if _ASKS_BRANCH.search(call.command):
+                named += _BRANCH_ALONE.findall(call.text)[:1]
+            for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
     return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
 
@@ -308,7 +328,10 @@ _CLOSED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
 
 
 def open_items(evidence: Evidence) -> list[Said]:
-    """The items that the agent's last list of tasks leaves open, with their state."""
+    """The items that the agent's last list of tasks leaves open, with their state; of tasks that are made one by one
+    those that no later call closed."""
+    if tasks := _open_tasks(evidence):
+        return tasks
     for turn, call, outcome in reversed(list(_calls(evidence))):
         items = _items(call)
         if items and outcome.status != "failed":
@@ -318,6 +341,28 @@ def open_items(evidence: Evidence) -> list[Said]:
                 if status not in _CLOSED
             ]
     return []
+
+
+_MADE_TASK = re.compile(r"task_?create|create_?task", re.I)
+_TASK_ID = re.compile(r"#(\d{1,5})\b")
+"""How tools name a task that they made: ``Task #5 created``."""
+
+
+def _open_tasks(evidence: Evidence) -> list[Said]:
+    """Tasks that were made by a call each, with the state that the last call gave them."""
+    tasks: dict[str, tuple[str, str, str]] = {}
+    for turn, call, outcome in _calls(evidence):
+        made = _TASK_ID.search(call.text[:LINE_CHARACTERS]) if _MADE_TASK.search(call.name) else None
+        task_id = str(call.input.get("taskId") or call.input.get("task_id") or "")
+        if made and outcome.status != "failed":
+            tasks[made[1]] = (_first(call.input), str(call.input.get("status") or "pending"), turn.turn.id)
+        elif task_id in tasks and (status := call.input.get("status")):
+            tasks[task_id] = (tasks[task_id][0], str(status), turn.turn.id)
+    return [
+        Said(f"Task #{task_id}: {_cut(text)} ({status})", (turn_id,))
+        for task_id, (text, status, turn_id) in tasks.items()
+        if status not in _CLOSED
+    ]
 
 
 def _items(call: Call) -> list[tuple[str, str]]:

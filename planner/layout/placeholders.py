@@ -40,6 +40,8 @@ OUTCOME_CHARACTERS = 120
 """How much of a call's outcome stands beside it."""
 REFUSED = "refused by the user"
 """How a call ended that the user did not let happen, in place of the host's sentences."""
+DONE = "done"
+"""How a change ended that its tool reports with a sentence about the file."""
 WORDS_CHARACTERS = 100
 """How much of what was said stands in a reference."""
 
@@ -64,6 +66,12 @@ _FRAME = re.compile(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
 _HEADING = re.compile(r"(?:old|new)_str(?:ing)?:")
 """What opens the old or new text of an edit among its call's lines; there the marks say which is which."""
+_CHANGED = re.compile(
+    r"(?:The )?[Ff]ile .{0,300}(?:has been |was )?(?:updated|created|written|edited|saved)(?: successfully)?\b"
+    r"|(?:Updated|Created|Wrote|Edited|Successfully (?:wrote|edited|updated|created)) \S{0,300}|Success\. Updated"
+)
+"""What tools say of a change that was made: ``The file a.py has been updated successfully.``; not ``File not found``.
+"""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -142,6 +150,8 @@ class _Entry:
         outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED
+        elif call.kind == "write" and _CHANGED.match(outcome):
+            outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
             outcome = outcome[:OUTCOME_CHARACTERS] + "…"
         return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
@@ -168,13 +178,18 @@ class _Entry:
             sides = self.sides(call)
             named = [line for line in own if line.number in chosen and not _HEADING.fullmatch(line.text)]
             result = [line for line in self.turn.lines_of(call.result_block) if line.number in chosen]
-            if named or result or len(self.turn.calls) == 1:
+            if named or result or self.stands_alone(chosen):
                 whole = own[0] if own[:1] == tuple(named[:1]) and own else None
                 yield self.called_as(call, whole)
                 yield self.quoted(named[whole is not None :], sides)
                 rest = [line for line in result if not self.is_users(line) and not self.is_outcome(line, call)]
                 yield self.quoted(rest, {})
                 yield self.user_words([line for line in result if self.is_users(line)])
+
+    def stands_alone(self, chosen: set[int]) -> bool:
+        """True if the only call says what the turn is about: what the agent said says it as well, but for a failure."""
+        spoken = any(self.turn.lines[number - 1].part == "assistant" for number in chosen)
+        return len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
 
     def sides(self, call: Call) -> Mapping[int, str]:
         """``-`` or ``+`` for each line of an edit's old or new text, by line number."""

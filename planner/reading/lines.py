@@ -30,6 +30,7 @@ __all__ = [
     "numbers_of",
     "statements",
     "turn_lines",
+    "without_numbers",
 ]
 
 Part = Literal["user", "assistant", "call", "result"]
@@ -145,6 +146,11 @@ def dense(texts: Sequence[str]) -> list[str]:
     bare = textwrap.dedent("\n".join(text.rstrip() for text in bare)).split("\n") if bare else []
     bare[:1] = [text.lstrip() for text in bare[:1]]
     return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
+
+
+def without_numbers(text: str) -> str:
+    """`text` of a file as a viewer shows it, without the numbers in front of its lines."""
+    return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
 def _source(role: str, kind: str) -> Source:

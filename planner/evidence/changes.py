@@ -1,0 +1,128 @@
+"""What a history changed: the files that were written, and in each the functions that were edited or defined.
+
+Reads calls and their results alone; of a function that an edit does not show, the file as it was last seen tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from planner.evidence.calls import Call
+from planner.evidence.gather import Evidence
+from planner.evidence.names import specifics_of
+from planner.reading.lines import without_numbers
+
+__all__ = ["FileChange", "file_changes"]
+
+NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
+"""Where calls that write keep what they write, and what they replace."""
+SEEN_CHARACTERS = 200_000
+"""Of a file so much of what was seen is remembered."""
+
+_DEFINES = re.compile(
+    r"^(?P<indent>[ \t]{0,8})(?:export |pub |async |static |public |private |abstract |default ){0,4}"
+    r"(?:func|def|class|function|type|interface|struct|enum|fn|trait|const|module)\s{1,4}(?:\([^()\n]{0,60}\)\s{0,2})?"
+    r"(?P<name>[A-Za-z_]\w{2,60})",
+    re.M,
+)
+"""What a line of code defines: ``func (s *Store) Save(``, ``export class Foo``; not ``return type``."""
+_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
+"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
+_HUNK = re.compile(r"^@@ (.*)$", re.M)
+"""Where a hunk of a patch is: ``@@ def load(self):``; not ``@@``."""
+
+
+@dataclass
+class FileChange:
+    """What was done to one file."""
+
+    path: str
+    turns: list[str] = field(default_factory=list)
+    """Those that changed it."""
+    failed_turn: str = ""
+    """Where the last attempt to change it failed."""
+    failed_last: bool = False
+    written: bool = False
+    """True if its whole text was written."""
+    defines: list[str] = field(default_factory=list)
+    edits: list[str] = field(default_factory=list)
+    """Functions and types that edits were in."""
+    adds: list[str] = field(default_factory=list)
+    """Other names that new text holds and the text it replaced did not, the last first."""
+
+
+def file_changes(evidence: Evidence) -> list[FileChange]:
+    """The files that were written, in the order of their first change."""
+    changes: dict[str, FileChange] = {}
+    seen: dict[str, str] = {}
+    for turn in evidence.turns.values():
+        for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+            if call.kind in ("read", "search") and call.path and not call.is_error:
+                shown = without_numbers(call.text)
+                seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
+            for path, old, new in _written(call):
+                change = changes.setdefault(path, FileChange(path))
+                change.failed_last = outcome.status == "failed"
+                if change.failed_last:
+                    change.failed_turn = turn.turn.id
+                else:
+                    change.turns.append(turn.turn.id)
+                    change.written = not old and bool({"content", "file_text"} & call.input.keys())
+                    _note_names(change, old, new, seen.get(path, ""))
+                    seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
+    return list(changes.values())
+
+
+def _written(call: Call) -> Iterator[tuple[str, str, str]]:
+    """Path, old and new text of what a call changes."""
+    if call.kind != "write":
+        return
+    if call.path and "\n" not in call.path:
+        old, new = _values(call, OLD_TEXT), _values(call, NEW_TEXT)
+        yield call.path, old, new
+        return
+    patch = next((value for value in call.input.values() if isinstance(value, str)), "")
+    starts = list(_PATCHED.finditer(patch))
+    for at, start in enumerate(starts):
+        body = patch[start.end() : starts[at + 1].start() if at + 1 < len(starts) else len(patch)]
+        lines = _HUNK.sub(r" \1", body).split("\n")
+        old = "\n".join(line[1:] for line in lines if line[:1] in ("-", " "))
+        yield start[1], old, "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
+
+
+def _values(call: Call, keys: Sequence[str]) -> str:
+    return "\n".join(value for key in keys if isinstance(value := call.input.get(key), str))
+
+
+def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
+    before = {match["name"] for match in _DEFINES.finditer(old)}
+    own = [match["name"] for match in _DEFINES.finditer(new)]
+    _put_first(change.defines, [name for name in own if name not in before])
+    around = [name for name in own if name in before] or list(_enclosing(old, seen))
+    _put_first(change.edits, [name for name in around if name not in change.defines])
+    if old:
+        had = specifics_of(old)
+        added = [name for name, kind in specifics_of(new).items() if name not in had and kind == "identifier"]
+        called = [f"{name}()" if f"{name}(" in new else name for name in added if "-" not in name and name not in own]
+        _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
+
+
+def _put_first(names: list[str], newer: Sequence[str]) -> None:
+    fresh = list(dict.fromkeys(newer))
+    names[:] = [*fresh, *(name for name in names if name not in fresh)]
+
+
+def _enclosing(old: str, seen: str) -> Iterator[str]:
+    """The last definition above `old` in what was seen of the file, at most as far indented."""
+    at = seen.rfind(old.rstrip("\n")) if old.strip() else -1
+    if at < 0:
+        return
+    first = next(line for line in old.split("\n") if line.strip())
+    depth = len(first) - len(first.lstrip())
+    above = seen[:at].rpartition("\0")[2]
+    for match in reversed(list(_DEFINES.finditer(above))):
+        if len(match["indent"]) < max(1, depth):
+            yield match["name"]
+            return
