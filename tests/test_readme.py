@@ -8,28 +8,39 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
 import anthropic
+import click
 import pytest
 
+from applier.cli.app import COMMANDS, compactor
 from applier.settings import SessionSettings
 from planner import PlanSettings
 from tests.loopback import KEY, Loopback
+from tests.transcripts.session_logs import ClaudeCodeLog
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 TEXT = README.read_text("utf-8")
 REWRITE = os.environ.get("REWRITE_README")
 LONG = ("compactor watch", "compactor eval")
 """Commands of over ten seconds: run when README is rewritten, and by CI."""
 CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
+COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
+EXTRAS = {"anthropic", "langchain", "pydantic_ai", "openai", "starlette"}
+"""Packages of extras that README's Python imports."""
+MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\.)")
+"""A path or an address of one machine; not ``/workspace``, the demo's own."""
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", TEXT, re.S)
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.S)
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -38,22 +49,52 @@ def commands(block: str) -> list[tuple[str, str]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
+def demo() -> dict:
+    return json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+
+
+@pytest.mark.skipif(not all(map(importlib.util.find_spec, EXTRAS)), reason="needs the extras it shows")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # frameworks leave their clients to the interpreter
 def test_python_runs(tmp_path, monkeypatch):
-    whole = json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
-    names = {"messages": whole["messages"][:41], "task": whole["task"]}
+    whole = demo()
+    names = {"messages": whole["messages"][:41], "task": whole["task"], "__name__": "readme"}
+    for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
     with Loopback(["Done."]) as server:
-        monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "store.db"))
-        for block in python_blocks():
+        for block in blocks("python"):
             if "anthropic.Anthropic(" in block:
                 monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
                 monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-            exec(compile(block, "README.md", "exec"), names)
+                monkeypatch.setenv("OPENAI_API_KEY", KEY)
+            exec(compile(block.replace("https://api.openai.com", server.url), "README.md", "exec"), names)
     assert names["plan"].estimated_tokens < names["plan"].history.tokens
     assert names["messages"][-1]["content"][0].text == "Done."
-    assert names["result"]["type"] == "tool_result"
-    names["session"].close()
+    assert [request.path.split("?")[0] for request in server.requests] == [
+        *["/v1/messages"] * 4,
+        "/v1/chat/completions",
+    ]
+    assert not names["done"].applied
+    for session in names["sessions"].values():
+        session.close()
     for client in [value for value in names.values() if isinstance(value, anthropic.Anthropic)]:
         client.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What README's commands find where they are run: a client's session, and the tests of a clone."""
+    folder = tmp_path_factory.mktemp("readme")
+    log = ClaudeCodeLog()
+    for number, message in enumerate(demo()["messages"]):
+        if message["role"] == "user":
+            log.user(message["content"])
+        for block in message["content"] if message["role"] == "assistant" else ():
+            log.assistant(f"msg_{number}", block)
+    (folder / "session.jsonl").write_text(log.text(), "utf-8")
+    (folder / "tests").symlink_to(ROOT / "tests")
+    return folder
 
 
 def run(command: str, folder: Path) -> str:
@@ -71,16 +112,16 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("bpe_openai") is None, reason="needs the extra `offline`")
-def test_commands_print_what_is_shown(tmp_path):
+def test_commands_print_what_is_shown(folder):
     printed: dict[str, str] = {}
     for block in CONSOLES.findall(TEXT):
         for command, shown in commands(block):
             if command.startswith(LONG) and not (os.environ.get("CI") or REWRITE):
                 continue
-            printed[command] = run(command, tmp_path)
-            said = {line for line in shown.splitlines() if line and not re.search(r"\d|…", line)}
+            printed[command] = run(command, folder)
+            words = {line for line in shown.splitlines() if line and not re.search(r"\d|…", line)}
             if not REWRITE:
-                assert said <= set(printed[command].splitlines()), command
+                assert words <= set(printed[command].splitlines()), command
     if REWRITE:
         README.write_text(CONSOLES.sub(lambda block: _rewritten(block[1], printed), TEXT), "utf-8")
 
@@ -90,6 +131,48 @@ def _rewritten(block: str, printed: dict[str, str]) -> str:
     return f"```console\n{lines}```"
 
 
+@pytest.mark.parametrize("line", sorted({found[0] for found in COMMAND_LINE.finditer("".join(blocks("sh")))}))
+def test_commands_that_need_a_client_have_the_options_they_show(line):
+    words = shlex.split(line, comments=True)[1:]
+    command: click.Command = compactor
+    context = click.Context(command)
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(context, words.pop(0))
+        assert found is not None, line
+        command = found
+    known = {name for parameter in command.params for name in parameter.opts}
+    own = words[: words.index("claude")] if "claude" in words else words
+    assert {word for word in own if word.startswith("-")} <= known
+
+
 @pytest.mark.parametrize("model", [SessionSettings, PlanSettings])
-def test_every_setting_is_described(model):
-    assert not [name for name in model.model_fields if f"`{name}`" not in TEXT]
+def test_every_setting_is_described_with_its_default(model):
+    rows = [line for line in TEXT.splitlines() if line.startswith("| `")]
+    for name, field in model.model_fields.items():
+        mine = [row for row in rows if f"`{name}`" in row.split(" | ")[0]]
+        assert mine, name
+        if isinstance(field.default, int | float) and not isinstance(field.default, bool):
+            numbers = [f"{field.default:,}", f"{field.default:g}"]
+            assert any(number in row.split(" | ")[1] for row in mine for number in numbers), name
+
+
+def test_every_command_and_dependency_is_described():
+    assert not [name for name in COMMANDS if f"`{name}`" not in TEXT]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [re.split(r"[><=\[]", requirement)[0] for requirement in project["dependencies"]]
+    assert not [name for name in needed if f"`{name}`" not in TEXT]
+    shown = re.findall(r"extra `([\w-]+)`", TEXT)
+    assert set(shown) <= set(project["optional-dependencies"])
+
+
+def test_links_lead_somewhere():
+    headings = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", TEXT, re.M)}
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        if target.startswith("#"):
+            assert target[1:] in headings
+        elif "://" not in target:
+            assert (ROOT / target).exists(), target
+
+
+def test_nothing_of_one_machine_is_shown():
+    assert not MACHINE.findall(TEXT)
