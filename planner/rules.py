@@ -46,6 +46,7 @@ _INSTALL = re.compile(
     r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
 )
 
+
 class RulesPlanner:
     """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
 
@@ -121,7 +122,12 @@ def rules_brief(evidence: Evidence) -> str:
         "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
         "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
         "FAILED": [said for said in reversed(failures_with_remedies(evidence)) if len(said.turn_ids) > 1],
-        "FACTS": [*reversed(branches(evidence)), *reversed(commits(evidence)), *_pages(evidence), *reversed(commands(evidence))],
+        "FACTS": [
+            *reversed(branches(evidence)),
+            *reversed(commits(evidence)),
+            *_pages(evidence),
+            *reversed(commands(evidence)),
+        ],
         "NEXT": open_items(evidence),
     }
     return brief_text(

@@ -32,6 +32,8 @@ HEAD_CHARACTERS = 40
 """How much of a call's subject stands in its one-line head."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
+_TAG = re.compile(r"</?[\w-]{1,40}>")
+"""A tag alone, which says nothing of how a call ended: ``</output>``."""
 _VALUE = re.compile(
     r"[$€£¥]\s?\d[\d.,]*[kKmM]?\b|\b\d{4}-\d\d-\d\d\b"
     r"|\b\d+(?:[.,]\d+)*\s?(?:%|(?:ms|s|sec|seconds?|min|minutes?|h|hours?|days?|[KMG]i?B|tokens?|USD|EUR)\b)"

@@ -218,13 +218,14 @@ class _Entry:
         return "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in _runs(lines))
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str]) -> str:
-        """Lines of a tool: the first of a run behind ``|`` (of an edit ``-`` or ``+``), those that follow indented."""
+        """Lines of a tool: the first of a run behind ``|``, those that follow indented; of an edit each behind its side."""
         parts: list[str] = []
         for run in _runs(lines, sides):
             texts = dense(self.shown(join_lines(run)).split("\n"))
             texts[-1] = self.ended(run, texts[-1])
             first = "…" * run[0].continues + texts[0]
-            parts.append("\n  ".join([f"{sides.get(run[0].number, '|')} {first}", *texts[1:]]))
+            side = sides.get(run[0].number, "")
+            parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first}", *texts[1:]]))
         return "\n".join(parts)
 
     def ended(self, run: Sequence[Line], text: str) -> str:
