@@ -218,7 +218,7 @@ class _Entry:
         return "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in _runs(lines))
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str]) -> str:
-        """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit each behind its side."""
+        """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side."""
         parts: list[str] = []
         for run in _runs(lines, sides):
             texts = dense(self.shown(join_lines(run)).split("\n"))
