@@ -25,7 +25,7 @@ from planner.plan import (
 )
 from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
 from planner.reading.history import History, Turn, read_history
-from planner.reading.tokens import TokenCounter, count_tokens_exactly
+from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
     "TurnProposal",
     "Usage",
     "check_plan",
-    "count_tokens_exactly",
     "plan_compaction",
     "plan_compaction_async",
     "read_history",

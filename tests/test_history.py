@@ -149,10 +149,6 @@ def test_lone_surrogates_are_read():
     assert history.digest == read_history([user(text("cut \ud83d"))]).digest
 
 
-def test_text_of_joins_the_words_of_a_role():
-    assert read_history([HI, OK, HI]).text_of("user") == "hi\nhi"
-
-
 def test_a_long_run_of_calls_is_as_many_turns():
     history = read_history(make_session(2_500))
     assert len(history.turns) == 2_500

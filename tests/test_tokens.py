@@ -14,10 +14,10 @@ from hypothesis import given
 
 from planner.reading.estimate import estimate_tokens
 from planner.reading.media import image_size, visible_pages
-from planner.reading.tokens import TokenCounter, count_tokens_exactly, family_scale, load_vocabulary
+from planner.reading.tokens import TokenCounter, family_scale, load_vocabulary
 from planner.reading.vocabulary import O200K_URL
 from tests.conftest import NetworkTouched
-from tests.strategies import LONG, POOL, histories, image, make_session, text, texts
+from tests.strategies import LONG, POOL, histories, image, text, texts
 
 CACHED_NAME = hashlib.sha1(O200K_URL.encode(), usedforsecurity=False).hexdigest()
 HELLO = {"role": "user", "content": "hello"}
@@ -68,7 +68,7 @@ RANKS = bundled_ranks()
 
 def test_without_any_vocabulary_counting_goes_on_by_shape(no_extra):
     counter = TokenCounter.for_model("claude-opus-5-5")
-    assert counter.is_estimate
+    assert counter.vocabulary is None
     assert counter.message(HELLO) > 0
 
 
@@ -174,7 +174,6 @@ def test_each_text_is_counted_once():
     counter = letters()
     for _ in range(3):
         counter.messages([HELLO, {"role": "assistant", "content": [text("hello"), text("ok")]}])
-    counter.calibrated(10, 20).message(HELLO)
     assert counter.vocabulary.asked == ["hello", "ok"]
 
 
@@ -255,43 +254,3 @@ def test_megabytes_of_anything_count(unit):
     counted = TokenCounter(1.0).raw(words)
     assert 0 < counted <= len(words)
     assert TokenCounter(1.0, vocabulary=None).raw(words) >= 0.8 * counted
-
-
-# Calibration by what a provider counted.
-
-
-def test_calibration_meets_the_providers_count():
-    messages = make_session(8)
-    counter = letters()
-    counted = counter.messages(messages)
-    true = counter.calibrated(counted, round(counted * 1.4))
-    assert true.scale == pytest.approx(1.4, rel=1e-3)
-    assert true.messages(messages) == pytest.approx(counted * 1.4, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("counted", "actual", "scale"), [(0, 10, 1.6), (10, 0, 1.6), (10, 10, 1.6), (10, 10**6, 2.5), (10**6, 10, 1.0)]
-)
-def test_a_stray_count_cannot_ruin_the_scale(counted, actual, scale):
-    assert letters(1.6).calibrated(counted, actual).scale == scale
-
-
-@dataclass
-class Counting:
-    """A client that answers ``count_tokens`` and keeps what it was asked."""
-
-    asked: dict = field(default_factory=dict)
-
-    @property
-    def messages(self):
-        return self
-
-    def count_tokens(self, **request):
-        self.asked = request
-        return type("Counted", (), {"input_tokens": 7})()
-
-
-def test_exact_count_asks_the_provider_for_all_that_is_sent():
-    client = Counting()
-    assert count_tokens_exactly(client, "claude-opus-5-5", [HELLO], system="be brief") == 7
-    assert client.asked == {"model": "claude-opus-5-5", "messages": [HELLO], "system": "be brief"}

@@ -2,7 +2,8 @@
 
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.messages import blocks, plain_message, readable_text
-from planner.validity import check_edit, check_messages
+from planner.validity import check_messages
+from tests.edit_rules import check_edit
 
 MODELS = ("", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
 

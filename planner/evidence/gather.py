@@ -118,11 +118,6 @@ class TurnEvidence:
         return any(is_refusal(line.text) for line in self.lines_of(call.result_block)[:2])
 
     @property
-    def outcome_lines(self) -> tuple[int, ...]:
-        """Numbers of the lines that say how the calls ended, ascending."""
-        return tuple(sorted({number for outcome in self.outcomes for number in outcome.lines}))
-
-    @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)

@@ -75,16 +75,6 @@ class History:
             for block in blocks(message):
                 yield message["role"], block
 
-    def text_of(self, *roles: str) -> str:
-        """All text blocks of messages with one of `roles`, joined by line."""
-        return "\n".join(
-            block["text"]
-            for message in self.messages
-            if message["role"] in roles
-            for block in blocks(message)
-            if block["type"] == "text" and isinstance(block.get("text"), str)
-        )
-
 
 def read_history(messages: Sequence[object]) -> History:
     """`messages` (dicts or SDK objects) as a history with its turns. The list itself is not kept.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.reading.estimate import estimate_tokens
@@ -21,7 +21,7 @@ from planner.reading.vocabulary import load_vocabulary
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["TokenCounter", "count_tokens_exactly", "estimate_tokens", "family_scale", "load_vocabulary"]
+__all__ = ["TokenCounter", "estimate_tokens", "family_scale", "load_vocabulary"]
 
 MESSAGE_OVERHEAD = 3
 """Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
@@ -66,11 +66,6 @@ class TokenCounter:
         """A counter that does not under-count for `model`."""
         older = model_family(model).version < (4, 7)
         return cls(family_scale(model), image_tokens=OLDER_IMAGE_TOKENS if older else IMAGE_TOKENS)
-
-    @property
-    def is_estimate(self) -> bool:
-        """True without a vocabulary: counts come from the shape of the text alone."""
-        return self.vocabulary is None
 
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
@@ -156,27 +151,3 @@ class TokenCounter:
         """Tokens of a whole request: messages, system prompt and tool definitions."""
         fixed = self.text(system) if isinstance(system, str) else sum(map(self.block, system or ()))
         return fixed + sum(self.text(to_json(tool)) for tool in tools or ()) + self.messages(messages)
-
-    def calibrated(self, counted_tokens: int, actual_tokens: int) -> TokenCounter:
-        """This counter scaled so that what it counted as `counted_tokens` is the provider's `actual_tokens`.
-
-        `actual_tokens` is a response's ``usage``: input + cache read + cache creation tokens. The scale stays
-        between 1 and 2.5; what was counted before is not counted again.
-        """
-        if counted_tokens <= 0 or actual_tokens <= 0:
-            return self
-        scale = self.scale * actual_tokens / counted_tokens
-        return replace(self, scale=min(MAX_SCALE, max(MIN_SCALE, scale)))
-
-
-def count_tokens_exactly(
-    client: Any,
-    model: str,
-    messages: Sequence[Message],
-    system: str | Sequence[Block] | None = None,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-) -> int:
-    """The provider's own count of a request, by its free ``count_tokens`` endpoint (one network call)."""
-    extra = {name: value for name, value in (("system", system), ("tools", tools)) if value}
-    counted = client.messages.count_tokens(model=model, messages=list(messages), **extra)
-    return int(counted.input_tokens)

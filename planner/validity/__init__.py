@@ -1,7 +1,6 @@
 """Whether the Messages API would take a list: the rules of the API, apart from the code that builds lists."""
 
 from planner.validity.check import check_messages
-from planner.validity.edit import check_edit
 from planner.validity.violation import Violation
 
-__all__ = ["Violation", "check_edit", "check_messages"]
+__all__ = ["Violation", "check_messages"]

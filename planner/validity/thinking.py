@@ -45,7 +45,7 @@ def thinking_is_in_order(request: Request) -> Iterator[Violation]:
 
 
 def thinking_is_signed(request: Request) -> Iterator[Violation]:
-    """Rule 11: a thinking block has a signature; whether it matches, only the API and ``check_edit`` can say."""
+    """Rule 11: a thinking block has a signature; whether it matches, only the API can say."""
     for at, index, block in request.blocks("assistant"):
         if block["type"] == "thinking" and not (isinstance(block.get("signature"), str) and block["signature"]):
             cure = "send the block back as it came, or remove it"
