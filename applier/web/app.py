@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio.to_thread
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from applier.web.guard import Guard, Keys, refusal
+from applier.web.report import Report
 from applier.web.review import Outcome, Review, Revision
 from planner.errors import CompactorError
 
@@ -25,22 +26,10 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class _Endpoints:
-    """What a page can ask for; work on the plan is done in a thread."""
+    """What the page of a review can ask for; work on the plan is done in a thread."""
 
-    def __init__(self, review: Review, keys: Keys, stop: Callable[[], None]) -> None:
-        self._review, self._keys, self._stop = review, keys, stop
-
-    async def open(self, request: Request) -> Response:
-        """The key, for the token of the printed link."""
-        try:
-            body = json.loads(await request.body())
-        except (ValueError, RecursionError):
-            return refusal(400, "expected JSON")
-        token = body.get("token") if isinstance(body, dict) else None
-        key = self._keys.exchange(token) if isinstance(token, str) else ""
-        if not key:
-            return refusal(401, "this link was used before, or is another command's: run the command again")
-        return _answer({"key": key})
+    def __init__(self, review: Review) -> None:
+        self._review = review
 
     async def page(self, _request: Request) -> Response:
         """Everything to begin with."""
@@ -62,11 +51,6 @@ class _Endpoints:
     async def apply(self, request: Request) -> Response:
         """Write the view, originals first."""
         return await self._with_revision(request, lambda revision: _told(self._review.apply(revision)))
-
-    async def finish(self, _request: Request) -> Response:
-        """End the command."""
-        self._stop()
-        return _answer({})
 
     async def _with_revision(self, request: Request, work: Callable[[Revision], dict[str, Any]]) -> Response:
         try:
@@ -90,29 +74,58 @@ def _answer(value: dict[str, Any]) -> Response:
     return Response(json.dumps(value, allow_nan=False), media_type="application/json")
 
 
-def page_app(review: Review, keys: Keys, port: int, stop: Callable[[], None]) -> Starlette:
-    """The application for one review at `port`; `stop` ends the command."""
-    pages = _Endpoints(review, keys, stop)
+def page_app(content: Review | Report, keys: Keys, port: int, stop: Callable[[], None]) -> Starlette:
+    """The application for one page at `port`; `stop` ends the command."""
     folder = importlib.resources.files("applier.web").joinpath("static")
     files = {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in _TYPES}
+    first = "review.html" if isinstance(content, Review) else "session.html"
 
     async def file(request: Request) -> Response:
-        name = request.path_params.get("name", "review.html")
+        name = request.path_params.get("name", first)
         if name not in files:
             return refusal(404, "no such page")
         return Response(files[name], media_type=_TYPES[name.rpartition(".")[2]])
+
+    async def open_page(request: Request) -> Response:
+        """The key, for the token of the printed link."""
+        try:
+            body = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            return refusal(400, "expected JSON")
+        token = body.get("token") if isinstance(body, dict) else None
+        key = keys.exchange(token) if isinstance(token, str) else ""
+        if not key:
+            return refusal(401, "this link was used before, or is another command's: run the command again")
+        return _answer({"key": key})
+
+    async def finish(_request: Request) -> Response:
+        """End the command."""
+        stop()
+        return _answer({})
 
     return Starlette(
         routes=[
             Route("/", file),
             Route("/static/{name}", file),
-            Route("/api/open", pages.open, methods=["POST"]),
-            Route("/api/review", pages.page),
-            Route("/api/turns/{turn_id}", pages.turn),
-            Route("/api/check", pages.check, methods=["POST"]),
-            Route("/api/save", pages.save, methods=["POST"]),
-            Route("/api/apply", pages.apply, methods=["POST"]),
-            Route("/api/finish", pages.finish, methods=["POST"]),
+            Route("/api/open", open_page, methods=["POST"]),
+            Route("/api/finish", finish, methods=["POST"]),
+            *(_review_routes(content) if isinstance(content, Review) else _report_routes(content)),
         ],
         middleware=[Middleware(Guard, keys=keys, port=port)],
     )
+
+
+def _review_routes(review: Review) -> Iterator[Route]:
+    pages = _Endpoints(review)
+    yield Route("/api/review", pages.page)
+    yield Route("/api/turns/{turn_id}", pages.turn)
+    yield Route("/api/check", pages.check, methods=["POST"])
+    yield Route("/api/save", pages.save, methods=["POST"])
+    yield Route("/api/apply", pages.apply, methods=["POST"])
+
+
+def _report_routes(report: Report) -> Iterator[Route]:
+    async def page(_request: Request) -> Response:
+        return _answer(report.page())
+
+    yield Route("/api/report", page)

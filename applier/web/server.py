@@ -15,6 +15,7 @@ import uvicorn
 
 from applier.web.app import page_app
 from applier.web.guard import Keys
+from applier.web.report import Report
 from applier.web.review import Review
 
 __all__ = ["PageServer"]
@@ -25,9 +26,9 @@ _STOP_SECONDS = 2
 
 
 class PageServer:
-    """The page of one review; a context manager that answers until it is left."""
+    """One page; a context manager that answers until it is left."""
 
-    def __init__(self, review: Review, port: int = 0) -> None:
+    def __init__(self, content: Review | Report, port: int = 0) -> None:
         """Open `port` (0: any that is free); nothing is answered yet.
 
         Raises:
@@ -37,7 +38,7 @@ class PageServer:
         self._keys = Keys()
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
-            page_app(review, self._keys, self.port, self.stop),
+            page_app(content, self._keys, self.port, self.stop),
             log_config=None,
             access_log=False,
             server_header=False,

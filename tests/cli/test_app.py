@@ -56,6 +56,7 @@ def test_version(compactor):
         (["plan", "transcript.json", "--target-tokens", "9" * 5_000], "--target-tokens"),
         (["review", "plan.json", "--brief", "brief.txt"], "'brief.txt' does not exist"),
         (["review", "plan.json", "--brief", "plan.json"], "need TRANSCRIPT"),
+        (["review", "plan.json", "--web"], "need TRANSCRIPT"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):

@@ -5,7 +5,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from applier.web import PageServer
+from applier.web import PageServer, Report
+from applier.web.report import Bill, Happening, SessionRun
 from planner import plan_compaction
 from tests.web.browser import chromium, click, opened, settled, show_as, text, wait
 from tests.web.conftest import review_of
@@ -49,7 +50,7 @@ def current(browser) -> str:
 
 
 def strategy(browser, turn_id) -> str:
-    script = "return document.querySelector(`#turn-list li:nth-child(${arguments[0]})`).dataset.strategy"
+    script = "return document.querySelector(`#turn-list li:nth-child(${arguments[0]})`)?.dataset.strategy"
     return browser.execute_script(script, int(turn_id[1:]))
 
 
@@ -237,6 +238,29 @@ def test_text_of_a_transcript_never_runs(browser):
         with pytest.raises(Exception, match="TrustedHTML"):
             browser.execute_script("document.body.insertAdjacentHTML('beforeend', '<b>x</b>')")
     browser.get_log("browser")
+
+
+def test_page_of_a_session_shows_curve_happenings_and_bill(browser):
+    happening = Happening(3, "post_compact", "growth", "plan", 300, 80, 250, f"2 drop {HOSTILE}")
+    recalled = Happening(4, "recalled", "", "", 90, 110, 0, "t2 came back")
+    bills = [Bill(0.1, 400, 1_000), Bill(0.05, 300, 900)]
+    sizes = [100, 200, 80, 110], [100, 200, 300, 330]
+    run = SessionRun("relevance", 250, *sizes, [happening, recalled], bills, ["the prompt of call 2 is too long"])
+    other = SessionRun("off", 250, sizes[1], sizes[1], [], bills, [])
+    with PageServer(Report(f"Task {HOSTILE}", [run, other])) as server:
+        for width in (1440, 360):
+            show_as(browser, width)
+            browser.refresh() if width == 360 else opened(browser, server.link)
+            wait(browser, lambda: text(browser, "#saved") == "47%")
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert text(browser, "#summary") == "490 sent in 4 calls, 930 without"
+        assert (text(browser, "#compactions"), text(browser, "#recalled")) == ("1", "1")
+        assert "60%" in text(browser, "#bill tbody tr")
+        assert "t2 came back" in text(browser, "#happenings")
+        assert "too long" in text(browser, "#problems")
+        browser.execute_script("run.value = 1; run.dispatchEvent(new Event('change'))")
+        assert text(browser, "#saved") == "0%"
+        assert browser.execute_script("return window.hacked") is None
 
 
 def many_turns():

@@ -2,16 +2,19 @@
 
 import json
 import re
+import signal
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.resources import files
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from planner import CompactionPlan
+from applier.web import PageServer, Report
+from planner import CompactionPlan, plan_compaction
 from planner.errors import StalePlan
 from tests.web.conftest import review_of
 
@@ -212,8 +215,6 @@ def test_unknown_turn_and_unknown_file_are_404(page):
 
 
 def test_halves_of_characters_come_through():
-    from planner import plan_compaction
-
     messages = [{"role": "user", "content": "\ud83d alone"}, {"role": "assistant", "content": "x " * 900}]
     messages += [{"role": "user", "content": "go on"}]
     review = review_of(plan_compaction(messages, "go on", planner="rules", target_tokens=50), messages)
@@ -225,27 +226,39 @@ def test_plan_of_other_messages_is_not_opened(plan, messages):
         review_of(plan, messages[:-4])
 
 
+def test_page_of_a_session_needs_the_key_and_has_nothing_of_a_review():
+    with PageServer(Report("task", [])) as server:
+        assert httpx.get(f"{base(server)}/api/report").status_code == 401
+        headers = {"x-compactor-key": opened(server, token(server)).json()["key"]}
+        assert httpx.get(f"{base(server)}/api/report", headers=headers).json() == {"task": "task", "runs": []}
+        assert httpx.get(f"{base(server)}/api/review", headers=headers).status_code == 404
+        assert "session.js" in httpx.get(base(server)).text
+
+
 @pytest.fixture
 def command(tmp_path, plan, messages, monkeypatch):
-    """`compactor review --web` in a process of its own, with the page's requests."""
+    """Runs a command with ``--web`` in a process of its own, with the page's requests."""
     monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "store.db"))
     (tmp_path / "plan.json").write_text(plan.to_json())
     (tmp_path / "plan.json").chmod(0o600)
     (tmp_path / "run.json").write_text(json.dumps(messages))
-    line = [sys.executable, "-m", "applier.cli", "review", "plan.json", "run.json", "--web"]
-    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            link = process.stderr.readline().split()[-1]
-            address, _, secret = link.partition("/#")
-            with httpx.Client(base_url=address, timeout=60) as client:
-                client.headers["x-compactor-key"] = client.post("/api/open", json={"token": secret}).json()["key"]
-                yield process, client, tmp_path
-        finally:
-            process.kill()
+    with ExitStack() as running:
+
+        def run(*arguments):
+            line = [sys.executable, "-m", "applier.cli", *arguments, "--web"]
+            process = running.enter_context(subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
+            running.callback(process.kill)
+            address, _, secret = process.stderr.readline().split()[-1].partition("/#")
+            client = running.enter_context(httpx.Client(base_url=address, timeout=60))
+            client.headers["x-compactor-key"] = client.post("/api/open", json={"token": secret}).json()["key"]
+            return process, client
+
+        yield run
 
 
-def test_save_and_apply_write_and_finish_ends_the_command(command, plan, messages):
-    process, page, folder = command
+def test_save_and_apply_write_and_finish_ends_the_command(command, plan, messages, tmp_path):
+    process, page = command("review", "plan.json", "run.json")
+    folder = tmp_path
     dropped = next(own.turn_id for own in plan.turns if own.strategy == "drop")
     revision = {"turns": {dropped: {"strategy": "keep"}}}
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "run.json"]
@@ -262,3 +275,23 @@ def test_save_and_apply_write_and_finish_ends_the_command(command, plan, message
     page.post("/api/finish", json={})
     assert process.wait(60) == 0
     assert "applied: " in process.stderr.read()
+
+
+def test_plan_opens_the_review_and_names_where_the_plan_will_be(command, tmp_path):
+    process, page = command("plan", "run.json", "--planner", "rules")
+    assert page.get("/api/review").json()["files"] == {"plan": "run.plan.json", "view": "run.view.json"}
+    page.post("/api/save", json={})
+    assert stat.S_IMODE((tmp_path / "run.plan.json").stat().st_mode) == 0o600
+    page.post("/api/finish", json={})
+    assert process.wait(60) == 0
+
+
+def test_watch_opens_the_page_of_the_session_until_ctrl_c(command):
+    process, page = command("watch", "run.json", "--window", "8000")
+    (run,) = page.get("/api/report").json()["runs"]
+    assert len(run["sent_tokens"]) == len(run["history_tokens"]) > 10
+    assert run["happenings"]
+    assert [bill["read_price"] for bill in run["bills"]] == [0.1, 0.05, 0.025]
+    assert max(run["sent_tokens"]) <= run["limit_tokens"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0

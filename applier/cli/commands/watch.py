@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,15 @@ from rich.table import Table
 
 from applier.adapters.transcripts import Transcript
 from applier.bench.replay import Replay, ReplayedCall, replay
+from applier.cli.browser import show_page, web_pages
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
-from applier.cli.options import as_json, part, transcript
+from applier.cli.options import as_json, part, transcript, web
 from applier.cli.screen import clean, plain_table, print_json, progress, screen
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import SessionSettings, load_settings
 from applier.store.opening import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES
+from planner.layout.cache_cost import CACHE_READ_PRICES, WRITE_5_MINUTES
 
 __all__ = ["command"]
 
@@ -48,6 +51,7 @@ HEIGHT = 8
 @click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
 @part
 @as_json
+@web
 def command(
     transcript: Path,
     presets: tuple[str, ...],
@@ -57,6 +61,7 @@ def command(
     planner: Any,
     part: int | None,
     as_json: bool,
+    web: bool,
 ) -> None:
     """Replay a transcript through a session, call by call.
 
@@ -71,7 +76,9 @@ def command(
         for name in names:
             runs.append(_run(read, name, settings, task=task or read.task, model=model, planner=planner))
             done()
-    if as_json:
+    if web:
+        show_page(web_pages().Report(task or read.task, [_session(run) for run in runs]))
+    elif as_json:
         print_json([_json(run) for run in runs])
     elif len(runs) == 1:
         _print_one(screen(), runs[0])
@@ -156,3 +163,39 @@ def _call(call: ReplayedCall) -> dict[str, Any]:
         "cached_tokens": call.cached_tokens,
         "level": call.level,
     }
+
+
+def _session(run: Replay) -> Any:
+    """`run` as the page of a session shows it."""
+    pages = importlib.import_module("applier.web.report")
+    history = [call.history_tokens for call in run.calls]
+    happenings = [
+        pages.Happening(
+            number,
+            event.kind,
+            event.trigger,
+            event.tier,
+            event.tokens_before,
+            event.tokens_after,
+            event.invalidated_tokens,
+            event.message,
+        )
+        for number, call in enumerate(run.calls, 1)
+        for event in call.events
+        if event in run.compactions or event.kind == "recalled"
+    ]
+    return pages.SessionRun(
+        run.preset,
+        run.calls[-1].limit_tokens if run.calls else run.window_tokens,
+        [call.sent_tokens for call in run.calls],
+        history,
+        happenings,
+        [pages.Bill(price, run.cost(price), _cost_without(history, price)) for price in CACHE_READ_PRICES],
+        [*run.violations, *run.unrestorable],
+    )
+
+
+def _cost_without(history_tokens: Sequence[int], read_price: float) -> float:
+    """Input cost of sending the growing history each time: what the call before had is read, what is new is written."""
+    pairs = pairwise([0, *history_tokens])
+    return sum(read_price * before + WRITE_5_MINUTES * max(0, now - before) for before, now in pairs)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
-import click
-
 from applier.adapters.transcripts import Transcript
+from applier.cli.browser import show_page, web_pages
 from applier.cli.files import write_whole
 from applier.cli.screen import echo, working
 from applier.cli.work import applied_text
@@ -30,10 +28,7 @@ def review_in_browser(
         ClickException: the extra is not installed.
         StalePlan: the plan was made for other messages.
     """
-    try:
-        web = importlib.import_module("applier.web")
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is missing: pip install 'relevance-compactor[web]'") from None
+    web = web_pages()
     plan_file = plan_file or transcript.with_name(f"{transcript.stem}.plan.json")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
@@ -55,7 +50,4 @@ def review_in_browser(
     with working("checking…"):
         names = {"plan_name": plan_file.name, "view_name": view_file.name}
         review = web.Review(plan, read.messages, **names, save=save, apply=apply)
-        server = web.PageServer(review)
-    echo(f"Open once, in a browser on this machine: {server.link}", err=True)
-    echo("Finish there, or here by Ctrl-C.", err=True)
-    server.run()
+    show_page(review)

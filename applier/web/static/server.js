@@ -33,6 +33,7 @@ export async function openServer() {
   }
   return {
     review: () => request("/api/review", undefined, key),
+    report: () => request("/api/report", undefined, key),
     turn: (turnId) => request(`/api/turns/${encodeURIComponent(turnId)}`, undefined, key),
     check: (revision) => request("/api/check", revision, key),
     save: (revision) => request("/api/save", revision, key),
