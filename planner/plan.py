@@ -54,7 +54,7 @@ Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class TurnDecision(_Model):
@@ -158,7 +158,7 @@ class Bound:
 class CompactionPlan(BaseModel):
     """Decisions for every turn, facts, findings and where they came from; applying it calls no model."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     version: Literal[1] = PLAN_VERSION
     task: Text

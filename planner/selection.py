@@ -244,9 +244,12 @@ class _Selecting:
         """How many of `picks` surely fit into what is left, and their lines by turn id."""
         evidence, counter = self.request.evidence, self.request.counter
         lines: dict[str, set[int]] = {}
+        standing: dict[str, set[int]] = {}
         for at, pick in enumerate(picks):
             turn, decision = evidence.turns[pick.turn_id], self.chosen[pick.turn_id]
-            there = lines.get(pick.turn_id, set()) | excerpt_numbers(decision, len(turn.lines))
+            there = standing.get(pick.turn_id)
+            if there is None:
+                there = standing[pick.turn_id] = excerpt_numbers(decision, len(turn.lines))
             new = {number for number in pick.numbers if number not in there}
             cost: float = sum(line_tokens(counter, turn.lines[number - 1]) for number in new)
             if new and decision.strategy == "drop" and pick.turn_id not in lines:
@@ -256,6 +259,7 @@ class _Selecting:
             left -= cost
             if new:
                 lines.setdefault(pick.turn_id, set()).update(new)
+                there |= new
         return len(picks), lines
 
     def _head_tokens(self, turn: TurnEvidence) -> float:

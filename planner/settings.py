@@ -10,7 +10,7 @@ __all__ = ["PlanSettings"]
 class PlanSettings(BaseModel):
     """Settings of one planning call."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     target_ratio: float = Field(default=0.25, gt=0, le=1)
     """The share of the history's tokens the view may have when no target is given."""

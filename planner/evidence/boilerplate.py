@@ -45,6 +45,13 @@ _SENTENCES = re.compile(
     r"|Note: The user's next message may contain a correction or preference\..*"
 )
 """Whole sentences that known hosts write, to the letter; what stands beside them in a line stays."""
+_SENTENCE_WORDS = (
+    *("answers in mind", "answered your questions", "want to proceed with", "how to proceed, the user said:"),
+    *("STOP what you are doing", "[Request interrupted", "Todos have been modified", "You can now start coding"),
+    *("You can refer back to it", "the result of running `cat -n`", "Please review the changes"),
+    *("Edit the file again", "Note: The user's next message"),
+)
+"""Every match of `_SENTENCES` holds one of these: most lines need not be searched further."""
 _WRAPPER = re.compile(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
 """A line that a host prints above a command's output: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
 _LONGEST = 400
@@ -55,7 +62,10 @@ def without_boilerplate(text: str) -> str:
     """One line or statement without the sentences that a host always writes; empty if nothing else is in it."""
     if _WRAPPER.match(text):
         return ""
-    return _SENTENCES.sub("", text).strip() if len(text) <= _LONGEST and text.strip() else text
+    bare = text.strip()
+    if len(text) > _LONGEST or not bare:
+        return text
+    return _SENTENCES.sub("", text).strip() if any(words in bare for words in _SENTENCE_WORDS) else bare
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["Specific", "SpecificKind", "find_specifics", "is_identifier", "parts_of", "specifics_of"]
 
@@ -29,8 +28,13 @@ _FILE = r"\b\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """``package.json``, ``a.test.ts``; not ``3.14``."""
 _WORD = r"[A-Za-z_$@#][\w$]*(?:(?:[.:-]|::)\w+)*|\d[\w]*(?:[.:-]\w+)*"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
-_RUN = re.compile(rf"(?P<url>{_URL})|[\w.@+%$#/\\:~*-]{{1,{NAME_CHARACTERS}}}")
-"""Characters that names are made of, as far as they go."""
+_NAME_CHARACTER = r"[\w.@+%$#/\\:~*-]"
+_PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++)[.:]?+|[0-9]{{1,2}}+|[.:@+%#*-]++)(?!{_NAME_CHARACTER})"
+"""``Timeout``, ``row:``, ``12``, ``->``: a word that a dictionary holds, or a mark; not ``to_json``, ``e.g``, ``404``."""
+_RUN = re.compile(
+    rf"(?:[^\w.@+%$#/\\:~*-]++|{_PLAIN})*+(?:(?P<url>{_URL})|(?P<run>{_NAME_CHARACTER}{{1,{NAME_CHARACTERS}}})|\Z)"
+)
+"""Characters that names are made of, as far as they go, behind what is none; at the end of the text nothing."""
 _TOKEN = re.compile(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
@@ -41,8 +45,7 @@ MOST_COMPONENTS = 24
 _TRAILING = ".,:;!?-"
 
 
-@dataclass(frozen=True, slots=True)
-class Specific:
+class Specific(NamedTuple):
     """One specific where it stands in a text."""
 
     kind: SpecificKind
@@ -58,14 +61,19 @@ class Specific:
 def find_specifics(text: str) -> Iterator[Specific]:
     """Every specific of `text`, in order."""
     for run in _RUN.finditer(text):
-        if run.lastgroup:
-            yield Specific("url", run.group().rstrip(_TRAILING), run.start())
-            continue
-        for match in _TOKEN.finditer(text, run.start(), run.end()):
-            name = match.group().rstrip(_TRAILING)
-            kind = _kind(match.lastgroup or "", name)
-            if kind is not None:
-                yield Specific(kind, name, match.start())
+        if run.lastgroup == "run":
+            name, start = run["run"], run.start("run")
+            if name.isidentifier() and name.isascii():  # one word whatever else it may be
+                if is_identifier(name):
+                    yield Specific("identifier", name, start)
+                continue
+            for match in _TOKEN.finditer(text, start, run.end()):
+                name = match.group().rstrip(_TRAILING)
+                kind = _kind(match.lastgroup or "", name)
+                if kind is not None:
+                    yield Specific(kind, name, match.start())
+        elif run.lastgroup:
+            yield Specific("url", run["url"].rstrip(_TRAILING), run.start("url"))
 
 
 def specifics_of(text: str) -> dict[str, SpecificKind]:
@@ -79,6 +87,8 @@ def specifics_of(text: str) -> dict[str, SpecificKind]:
 @lru_cache(maxsize=2**16)
 def parts_of(name: str) -> tuple[str, ...]:
     """`name`, and what stands as a whole word wherever it stands: runs of its components, four characters or more."""
+    if not _SEPARATORS.search(name):
+        return (name,)
     breaks = [match.span() for match in _SEPARATORS.finditer(name)][:MOST_COMPONENTS]
     starts, stops = [0, *(stop for _, stop in breaks)], [*(start for start, _ in breaks), len(name)]
     runs = (name[start:stop] for at, start in enumerate(starts) for stop in stops[at:])

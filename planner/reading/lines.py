@@ -108,6 +108,8 @@ def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
 
 def join_lines(lines: Sequence[Line]) -> str:
     """Neighbouring `lines` as the exact text they came from."""
+    if len(lines) == 1:
+        return lines[0].text
     parts: list[str] = []
     for line in lines:
         if parts and not line.continues:
@@ -120,7 +122,7 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
     """`lines` in order, pieces of one physical line together."""
     held: list[Line] = []
     for line in lines:
-        goes_on = bool(held) and line.continues and line.number == held[-1].number + 1
+        goes_on = line.continues and bool(held) and line.number == held[-1].number + 1
         if held and not (goes_on and sum(len(h.text) for h in held) + len(line.text) <= STATEMENT_CHARACTERS):
             yield Statement(tuple(held), join_lines(held))
             held = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from planner.evidence import Evidence
 from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import LineRelevance, NameUse, Relevance
+from planner.relevance.relevance import Relevance
 
 __all__ = ["HEAD_TOKENS", "Pick", "line_tokens", "rank_lines"]
 
@@ -52,13 +52,13 @@ class _Ground:
     pinned: Mapping[str, frozenset[int]]
     whole: Collection[str]
     state: _State
-    costs: dict[Line, int] = field(default_factory=dict)
-    """Of the lines that were asked for."""
+    costs: dict[str, int] = field(default_factory=dict)
+    """Of the lines that were asked for, by their text."""
 
     def cost_of(self, line: Line) -> int:
-        cost = self.costs.get(line)
+        cost = self.costs.get(line.text)
         if cost is None:
-            cost = self.costs[line] = line_tokens(self.counter, line)
+            cost = self.costs[line.text] = line_tokens(self.counter, line)
         return cost
 
 
@@ -142,36 +142,40 @@ def _cost(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
     """Raw tokens that a pick adds; 0 if all of it stands."""
     standing = ground.state.standing.get(turn_id)
     lines = ground.evidence.turns[turn_id].lines
-    new = [number for number in numbers if standing is None or number not in standing]
-    if not new:
-        return 0.0
-    head = HEAD_TOKENS if standing is None else 0
-    return head + sum(ground.cost_of(lines[number - 1]) for number in new)
+    if standing is None:
+        return HEAD_TOKENS + sum([ground.cost_of(lines[number - 1]) for number in numbers])
+    return sum([ground.cost_of(lines[number - 1]) for number in numbers if number not in standing])
 
 
 def _gain(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
     state, relevance = ground.state, ground.relevance
-    standing = state.standing.get(turn_id, set())
+    named, understood, weights = state.named, state.understood, relevance.weights
+    standing: Collection[int] = state.standing.get(turn_id, ())
     lines = relevance.lines[turn_id]
-    there = standing.union(numbers)
     counted: set[int] = set()
     gain = 0.0
     for number in numbers:
-        line: LineRelevance = lines[number - 1]
-        gain += 0.0 if number in standing else line.base
-        for use in line.uses:
-            if use.name not in counted:
-                share = 0.0 if state.named[use.name] else PLAIN_SHARE
-                if not state.understood[use.name] and _explained(use, number, there):
-                    counted.add(use.name)
+        uses, base = lines[number - 1]
+        if number not in standing:
+            gain += base
+        for name, neighbours in uses:
+            if name not in counted:
+                share = 0.0 if named[name] else PLAIN_SHARE
+                if not understood[name] and _explained(neighbours, number, standing, numbers):
+                    counted.add(name)
                     share += CONTEXT_SHARE
-                gain += share * relevance.weights[use.name]
+                gain += share * weights[name]
     return gain * relevance.turn_weights.get(turn_id, 1.0)
 
 
-def _explained(use: NameUse, number: int, standing: Collection[int]) -> bool:
-    """True if the words around a name stand with it."""
-    return all(number + step in standing for step in use.neighbours)
+def _explained(
+    neighbours: tuple[int, ...], number: int, standing: Collection[int], with_it: Collection[int] = ()
+) -> bool:
+    """True if the words around a name of line `number` stand, or stand `with_it`."""
+    for step in neighbours:
+        if number + step not in standing and number + step not in with_it:
+            return False
+    return True
 
 
 def _stand(ground: _Ground, turn_id: str, number: int) -> None:
@@ -182,7 +186,7 @@ def _stand(ground: _Ground, turn_id: str, number: int) -> None:
     lines = ground.relevance.lines[turn_id]
     for at in range(number - 2, number + 3):
         if at in standing:
-            for use in lines[at - 1].uses:
-                state.named[use.name] = 1
-                if _explained(use, at, standing):
-                    state.understood[use.name] = 1
+            for name, neighbours in lines[at - 1].uses:
+                state.named[name] = 1
+                if _explained(neighbours, at, standing):
+                    state.understood[name] = 1

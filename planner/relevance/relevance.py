@@ -10,20 +10,18 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import Specific, SpecificKind, find_specifics, parts_of, specifics_of
-from planner.reading.lines import Line
+from planner.reading.lines import Part
+from planner.relevance.context import Surroundings
 
 __all__ = ["LineRelevance", "NameUse", "Relevance", "line_relevance"]
 
-CONTEXT_CHARACTERS = 60
-"""A name is understood by the words within this distance on either side."""
 READ_LINES = 5_000
 """Of one longer block the names of so many lines are weighed, half of them at either end: over a million characters,
 more than a window takes. What is said between counts by its length alone."""
-LEAST_CHARACTERS = 8
-"""Less than this of a neighbouring line is no context."""
 SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
@@ -33,12 +31,8 @@ PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result":
 
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
-_REACHES: tuple[tuple[int, ...], ...] = ((), (1,), (-1,), (-1, 1), (1, 2), (-2, -1), (-1, 1, 2), (-2, -1, 1))
-"""Neighbours that may be needed to understand a name, fewest first."""
 
-
-@dataclass(frozen=True, slots=True)
-class NameUse:
+class NameUse(NamedTuple):
     """One name in one line."""
 
     name: int
@@ -46,8 +40,7 @@ class NameUse:
     """Steps to the lines (-1, 1) that must stand too, so that half of the words around the name do."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineRelevance:
+class LineRelevance(NamedTuple):
     """What a line holds: its names, and a relevance of its own for what is said in it."""
 
     uses: tuple[NameUse, ...]
@@ -73,8 +66,7 @@ class Relevance:
         return own * self.turn_weights.get(turn_id, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mention:
+class _Mention(NamedTuple):
     """A name where it stands, before names have numbers."""
 
     text: str
@@ -104,26 +96,23 @@ def line_relevance(evidence: Evidence, focus: str = "", known: Relevance | None 
     }
     kinds = {one.text: one.kind for lines in mentions.values() for line in lines for one in line}
     numbers = {name: number for number, name in enumerate(kinds)}
-    holds = {name: tuple(numbers[part] for part in parts_of(name) if part in numbers) for name in kinds}
+    holds = {name: [numbers[part] for part in parts_of(name) if part in numbers] for name in kinds}
     sightings = [_Sightings(name, kind) for name, kind in kinds.items()]
-    uses: dict[str, list[tuple[NameUse, ...]]] = {}
+    total = len(evidence.turns)
+    lines: dict[str, tuple[LineRelevance, ...]] = {}
     offset = 0
     for turn_id, turn in evidence.turns.items():
-        uses[turn_id] = []
+        number = turn.turn.number
+        recency = 0.5 + 1 / (1 + math.log1p(total - number))
+        own: list[LineRelevance] = []
         for line, named in zip(turn.lines, mentions[turn_id], strict=True):
             offset += len(line.text)
-            own = tuple(NameUse(number, one.neighbours) for one in named for number in holds[one.text])
-            uses[turn_id].append(own)
-            for use in own:
-                _record(sightings[use.name], turn.turn.number, line, offset)
-    total = len(evidence.turns)
-    weights = tuple(_likelihood(seen, total, offset) for seen in sightings)
-    lines = {
-        turn_id: tuple(
-            LineRelevance(own, _base(turn, line, total)) for own, line in zip(uses[turn_id], turn.lines, strict=True)
-        )
-        for turn_id, turn in evidence.turns.items()
-    }
+            uses = tuple([NameUse(name, one.neighbours) for one in named for name in holds[one.text]])
+            for use in uses:
+                _record(sightings[use.name], number, line.part, offset)
+            own.append(LineRelevance(uses, PART_RELEVANCE[line.part] * (min(len(line.text), 160) / 4) * recency))
+        lines[turn_id] = tuple(own)
+    weights = tuple([_likelihood(seen, total, offset) for seen in sightings])
     by_digest = {turn.turn.digest: mentions[turn_id] for turn_id, turn in evidence.turns.items()}
     return Relevance(weights, lines, dict(_turn_weights(evidence, focus)), by_digest)
 
@@ -140,9 +129,10 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
 def _mentions(turn: TurnEvidence) -> Iterator[tuple[_Mention, ...]]:
     """What each line of `turn` names."""
     unread = _unread(turn)
-    for line in turn.lines:
+    steps = Surroundings(turn.lines).steps
+    for at, line in enumerate(turn.lines):
         named: Iterable[Specific] = () if line.number in unread else find_specifics(line.text)
-        yield tuple(_Mention(one.text, one.kind, _context(turn, line, one.start, one.stop)) for one in named)
+        yield tuple([_Mention(one.text, one.kind, steps(at, one.start, one.stop)) for one in named])
 
 
 def _unread(turn: TurnEvidence) -> set[int]:
@@ -156,15 +146,21 @@ def _unread(turn: TurnEvidence) -> set[int]:
     return {number for numbers in blocks.values() for number in numbers[half : max(half, len(numbers) - half)]}
 
 
-def _record(seen: _Sightings, turn: int, line: Line, offset: int) -> None:
+def _record(seen: _Sightings, turn: int, part: Part, offset: int) -> None:
     seen.count += 1
-    seen.turns += seen.last_turn != turn
+    if seen.last_turn != turn:
+        seen.turns += 1
     seen.last_turn, seen.last_offset = turn, offset
-    if line.part in ("assistant", "call"):
-        seen.last_written = turn
-    seen.spoken = seen.spoken or line.part == "assistant"
-    seen.called = seen.called or line.part == "call"
-    seen.asked = seen.asked or line.part == "user"
+    if part == "result":
+        return
+    if part == "user":
+        seen.asked = True
+        return
+    seen.last_written = turn
+    if part == "call":
+        seen.called = True
+    else:
+        seen.spoken = True
 
 
 def _likelihood(seen: _Sightings, turns: int, characters: int) -> float:
@@ -181,40 +177,3 @@ def _likelihood(seen: _Sightings, turns: int, characters: int) -> float:
     score += 0.73 * seen.spoken + 1.39 * seen.called - 1.16 * seen.asked - 1.28 * (age == 0)
     score += 0.88 * seen.name.startswith("/") + 0.53 * (seen.kind == "url") - 1.91 * (seen.kind == "number")
     return 1 / (1 + math.exp(-score))
-
-
-def _context(turn: TurnEvidence, line: Line, start: int, stop: int) -> tuple[int, ...]:
-    """Which neighbours hold the words around characters `start` to `stop` of `line`, as steps."""
-    before, after = line.text[max(0, start - CONTEXT_CHARACTERS) : start], line.text[stop : stop + CONTEXT_CHARACTERS]
-    words = {0: len(_WORDS.findall(before)) + len(_WORDS.findall(after))}
-    if not _is_head(turn, line):
-        words |= _words_beside(turn, line, -1, CONTEXT_CHARACTERS - len(before))
-        words |= _words_beside(turn, line, 1, CONTEXT_CHARACTERS - len(after))
-    around = sum(words.values())
-    for steps in _REACHES:
-        if 2 * sum(words.get(step, 0) for step in (0, *steps)) >= around and all(step in words for step in steps):
-            return steps
-    return tuple(step for step in words if step)
-
-
-def _is_head(turn: TurnEvidence, line: Line) -> bool:
-    """True for the line of a call that holds its short arguments: each is a text of its own."""
-    return line.part == "call" and (line.number == 1 or turn.lines[line.number - 2].block != line.block)
-
-
-def _words_beside(turn: TurnEvidence, line: Line, step: int, characters: int) -> dict[int, int]:
-    """How many words each neighbour on one side has within so many characters."""
-    words: dict[int, int] = {}
-    at = line.number - 1 + step
-    while characters > LEAST_CHARACTERS and 0 <= at < len(turn.lines) and turn.lines[at].block == line.block:
-        text = turn.lines[at].text
-        words[at + 1 - line.number] = len(_WORDS.findall(text[:characters] if step > 0 else text[-characters:]))
-        characters -= len(text) + 1
-        at += step
-    return words
-
-
-def _base(turn: TurnEvidence, line: Line, turns: int) -> float:
-    length = min(len(line.text), 160) / 4
-    recency = 1 / (1 + math.log1p(turns - turn.turn.number))
-    return PART_RELEVANCE[line.part] * length * (0.5 + recency)
