@@ -35,12 +35,15 @@ __all__ = [
     "latest_request",
     "open_items",
     "urls",
+    "user_messages",
 ]
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
 REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
+MESSAGE_CHARACTERS = 200
+"""Of an earlier message of the user so much."""
 LINE_CHARACTERS = 300
 """Of one line so much."""
 COMMAND_CHARACTERS = 100
@@ -85,6 +88,17 @@ def constraints(evidence: Evidence) -> list[Said]:
         asked += [Said(_quoted(_cut(one.text)), (turn.turn.id,)) for one in turn.statements_of(numbers)]
         asked += _answers(turn)
     return asked
+
+
+def user_messages(evidence: Evidence) -> list[Said]:
+    """What the user wrote, message by message, but for what is pinned and stands anyway; in quotes, cut."""
+    said: list[Said] = []
+    for turn in evidence.turns.values():
+        pinned = set(turn.pinned_lines)
+        own = [line for line in turn.user_lines if line.number not in pinned and turn.choice is None]
+        if words := _plain_lines(one.text for one in statements(own)):
+            said.append(Said(_quoted(_cut(words, MESSAGE_CHARACTERS)), (turn.turn.id,)))
+    return said
 
 
 def choices(evidence: Evidence) -> list[Said]:
