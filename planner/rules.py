@@ -22,9 +22,9 @@ from planner.evidence.state import (
     choices,
     commands,
     commits,
-    failures_with_remedies,
     latest_request,
     open_items,
+    remedies,
     urls,
     user_messages,
 )
@@ -129,7 +129,7 @@ def rules_brief(request: PlanRequest) -> str:
     sections: dict[Heading, list[Said]] = {
         "REQUEST": [*([wanted] if wanted else []), *reversed(choices(evidence))],
         "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
-        "FAILED": [said for said in reversed(failures_with_remedies(evidence)) if len(said.turn_ids) > 1],
+        "FAILED": list(reversed(remedies(evidence))),
         "FACTS": [
             *reversed(branches(evidence)),
             *reversed(commits(evidence)),
@@ -192,5 +192,5 @@ def _conclusion(evidence: Evidence) -> list[Said]:
 def _pages(evidence: Evidence) -> list[Said]:
     """Pull requests and issues, then other pages; none that only programs read."""
     reviews = urls(evidence, reviews_only=True)
-    others = [said for said in urls(evidence) if "//api." not in said.text and "#" not in said.text]
-    return [*reversed(reviews), *reversed(others)][:MOST_PAGES]
+    pages = [*reversed(reviews), *reversed(urls(evidence))]
+    return [said for said in pages if "//api." not in said.text and "#" not in said.text][:MOST_PAGES]
