@@ -122,7 +122,7 @@ class _Selecting:
         left = budget - self._frame_tokens(brief) - least
         left = self._take_asked(left)
         before = left
-        left = self._fill(left, budget)
+        left = self._fill(left, budget, " ".join(brief.split()))
         self._keep_ends()
         filled = max(0, int((before - left) * request.counter.scale))
         return Selection(self.chosen, brief, filled, tuple(self.findings))
@@ -221,13 +221,17 @@ class _Selecting:
         """The highest score first; of equals the newest."""
         return -self.asked(turn).score, -turn.turn.number
 
-    def _fill(self, left: float, budget: float) -> float:
+    def _fill(self, left: float, budget: float, brief: str) -> float:
         """Put the next best lines where there is space; what is left then.
 
         What lines come to is estimated from above, so after each pass what was saved is measured and spent on the
         next picks of the same order.
         """
-        picks = [pick for pick in self._in_order(budget) if self.chosen[pick.turn_id].strategy != "keep"]
+        picks = [
+            pick
+            for pick in self._in_order(budget)
+            if self.chosen[pick.turn_id].strategy != "keep" and not self._stands_in(brief, pick)
+        ]
         while picks:
             taken, lines = self._pass(picks, left)
             for turn_id, numbers in lines.items():
@@ -239,6 +243,11 @@ class _Selecting:
                 break
             picks = picks[taken:]
         return left
+
+    def _stands_in(self, brief: str, pick: Pick) -> bool:
+        """True if the brief says word for word what the lines of a pick say."""
+        lines = self.request.evidence.turns[pick.turn_id].lines
+        return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
     def _pass(self, picks: Sequence[Pick], left: float) -> tuple[int, dict[str, set[int]]]:
         """How many of `picks` surely fit into what is left, and their lines by turn id."""

@@ -34,13 +34,19 @@ __all__ = [
     "failures_with_remedies",
     "latest_request",
     "open_items",
+    "remedies",
     "urls",
+    "user_messages",
 ]
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
 REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
+OUTCOME_CHARACTERS = 160
+"""Of how a check ended so much."""
+MESSAGE_CHARACTERS = 200
+"""Of an earlier message of the user so much."""
 LINE_CHARACTERS = 300
 """Of one line so much."""
 COMMAND_CHARACTERS = 100
@@ -85,6 +91,17 @@ def constraints(evidence: Evidence) -> list[Said]:
         asked += [Said(_quoted(_cut(one.text)), (turn.turn.id,)) for one in turn.statements_of(numbers)]
         asked += _answers(turn)
     return asked
+
+
+def user_messages(evidence: Evidence) -> list[Said]:
+    """What the user wrote, message by message, but for what is pinned and stands anyway; in quotes, cut."""
+    said: list[Said] = []
+    for turn in evidence.turns.values():
+        pinned = set(turn.pinned_lines)
+        own = [line for line in turn.user_lines if line.number not in pinned and turn.choice is None]
+        if words := _plain_lines(one.text for one in statements(own)):
+            said.append(Said(_quoted(_cut(words, MESSAGE_CHARACTERS)), (turn.turn.id,)))
+    return said
 
 
 def choices(evidence: Evidence) -> list[Said]:
@@ -160,7 +177,7 @@ def check_outcomes(evidence: Evidence) -> list[Said]:
 def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
     word = {"passed": "passed", "failed": "failed", "done": "ended", "unanswered": "unanswered"}[outcome.status]
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
-    return f"{word}: {_cut(' · '.join(lines[:3]))}" if lines else word
+    return f"{word}: {_cut(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
 
 
 _REMEDY = re.compile(
@@ -182,20 +199,46 @@ def failures_with_remedies(evidence: Evidence) -> list[Said]:
 
 
 def _failure(evidence: Evidence, turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> Said:
-    turn, ids = turns[at], [turns[at].turn.id]
-    failed = [call for call, outcome in zip(turn.calls, turn.outcomes, strict=True) if outcome.status == "failed"]
-    tried = "; ".join(call_head(call, evidence.root, failed=True) for call in failed[:2])
+    turn = turns[at]
+    tried = "; ".join(call_head(call, evidence.root, failed=True) for call in _failed_calls(turn)[:2])
     lines = _decisive(evidence, turn)
-    text = f"{tried}: {lines}" if tried else lines
+    remedy, ids = _remedy(turns, at, passed)
+    return Said((f"{tried}: {lines}" if tried else lines) + remedy, tuple(dict.fromkeys((turn.turn.id, *ids))))
+
+
+def remedies(evidence: Evidence) -> list[Said]:
+    """Of failures for which the record shows a cause or a later success: which call, and that; what failed stands as
+    an entry of its own."""
+    turns = list(evidence.turns.values())
+    passed = _successes(turns)
+    return [
+        Said(f"{_tried(evidence, turn)} failed{remedy}", tuple(dict.fromkeys((turn.turn.id, *ids))))
+        for at, turn in enumerate(turns)
+        if turn.decisive_lines
+        for remedy, ids in (_remedy(turns, at, passed),)
+        if remedy
+    ]
+
+
+def _tried(evidence: Evidence, turn: TurnEvidence) -> str:
+    return "; ".join(call_head(call, evidence.root) for call in _failed_calls(turn)[:1]) or turn.turn.id
+
+
+def _failed_calls(turn: TurnEvidence) -> list[Call]:
+    return [call for call, outcome in zip(turn.calls, turn.outcomes, strict=True) if outcome.status == "failed"]
+
+
+def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> tuple[str, tuple[str, ...]]:
+    """The cause that the agent gives and where the same call succeeded later, with their turns."""
+    text, ids = "", ()
     cause = _cause(turns, at)
     if cause is not None:
-        text += f"; cause as the agent said: {_cut(cause.text)}"
-        ids += cause.turn_ids
-    later = next((then for call in failed for then in passed.get(_retry_key(call), ()) if then > at), None)
+        text, ids = f"; cause as the agent said: {_cut(cause.text)}", cause.turn_ids
+    keys = [_retry_key(call) for call in _failed_calls(turns[at])]
+    later = next((then for key in keys for then in passed.get(key, ()) if then > at), None)
     if later is not None:
-        text += f"; later succeeded at {turns[later].turn.id}"
-        ids.append(turns[later].turn.id)
-    return Said(text, tuple(dict.fromkeys(ids)))
+        text, ids = f"{text}; later succeeded at {turns[later].turn.id}", (*ids, turns[later].turn.id)
+    return text, ids
 
 
 def _decisive(evidence: Evidence, turn: TurnEvidence) -> str:
@@ -241,7 +284,13 @@ def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
 
 _MOVE = re.compile(r"^\s*cd [^;&|\n]{1,200}(?:&&|;)\s*")
 """``cd src && make``: where a command ran, not what it did."""
-_NO_DEED = re.compile(r"\s*(?:sleep|echo|true|pwd|cd|printf)\b")
+_NO_DEED = re.compile(r"\s*(?:sleep|echo|true|pwd|cd|printf)\b|.*\bgit (?:-C \S+ )?commit\b", re.S)
+"""Commands that do nothing by themselves, and commits, which are listed with their hashes."""
+_NUMBER = re.compile(r"\d+")
+COMMAND_KEY_CHARACTERS = 40
+"""Commands that begin alike but for numbers do the same to another thing."""
+_DATA = re.compile(r"\"\w+\": ?[\"\d\[{]")
+"""A piece of JSON: ``"id": 7``; it says little without the rest."""
 
 
 def commands(evidence: Evidence) -> list[Said]:
@@ -251,9 +300,10 @@ def commands(evidence: Evidence) -> list[Said]:
         if call.kind == "run" and call.command and outcome.status in ("passed", "done") and check_kind(call) is None:
             command = _MOVE.sub("", call.command.split("<<", 1)[0])
             if not _NO_DEED.match(command):
-                key = _retry_key(call)
+                key = _NUMBER.sub("0", command[:COMMAND_KEY_CHARACTERS])
                 runs.pop(key, None)
-                ended = _cut(evidence.shown(turn.outcome_of(call)), COMMAND_CHARACTERS)
+                outcome_line = turn.outcome_of(call)
+                ended = "" if _DATA.search(outcome_line) else _cut(evidence.shown(outcome_line), COMMAND_CHARACTERS)
                 text = f"ran `{_cut(evidence.shown(command), COMMAND_CHARACTERS)}`"
                 runs[key] = Said(f"{text} → {ended}" if ended else text, (turn.turn.id,))
     return list(runs.values())
@@ -319,7 +369,7 @@ def branches(evidence: Evidence) -> list[Said]:
                 named += _BRANCH_ALONE.findall(call.text)[:1]
             for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
-    return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
+    return [Said(f"branch {branch}", tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
 
 
 _LIST_KEYS = ("todos", "plan", "items", "tasks")

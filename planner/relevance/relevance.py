@@ -60,6 +60,13 @@ class Relevance:
     mentions: Mapping[str, tuple[tuple[_Mention, ...], ...]]
     """By digest of a turn, what each of its lines names: kept for the next, longer history."""
 
+    numbers: Mapping[str, int]
+    """Of each name its place in `weights`."""
+
+    def weight_of(self, name: str) -> float:
+        """The weight of one name; 0 if the history does not hold it."""
+        return self.weights[self.numbers[name]] if name in self.numbers else 0.0
+
     def of_turn(self, turn_id: str) -> float:
         """The relevance of a turn: of all its lines together, each name counted where it stands."""
         own = sum(line.base + sum(self.weights[use.name] for use in line.uses) for line in self.lines[turn_id])
@@ -114,7 +121,7 @@ def line_relevance(evidence: Evidence, focus: str = "", known: Relevance | None 
         lines[turn_id] = tuple(own)
     weights = tuple([_likelihood(seen, total, offset) for seen in sightings])
     by_digest = {turn.turn.digest: mentions[turn_id] for turn_id, turn in evidence.turns.items()}
-    return Relevance(weights, lines, dict(_turn_weights(evidence, focus)), by_digest)
+    return Relevance(weights, lines, dict(_turn_weights(evidence, focus)), by_digest, numbers)
 
 
 def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]:
