@@ -54,11 +54,14 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     brief, brief_findings = check_brief(plan.brief, evidence)
     findings = (*findings, *fact_findings, *brief_findings)
     layout = _laid_out(plan, analysis, decisions, brief)
-    if layout.first_changed is not None and layout.tokens >= evidence.tokens:
+    if _grows(layout, evidence):
         problem = "the view would be no smaller"
         findings = (*findings, Finding(code="would_grow", problem=problem, repair="all kept"))
-        decisions = {turn_id: _keep(decision) for turn_id, decision in decisions.items()}
+        kept = {turn_id: _keep(decision) for turn_id, decision in decisions.items()}
+        decisions, _ = _guard_decisions(context, kept.values())
         layout = _laid_out(plan, analysis, decisions, brief)
+        if _grows(layout, evidence):
+            decisions, layout = kept, _laid_out(plan, analysis, kept, brief)
     known = set(plan.findings)
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
@@ -68,6 +71,10 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
         "findings": (*plan.findings, *(finding for finding in findings if finding not in known)),
     }
     return plan.model_copy(update=update).bind(analysis, layout)
+
+
+def _grows(layout: Layout, evidence: Evidence) -> bool:
+    return layout.first_changed is not None and layout.tokens >= evidence.tokens
 
 
 def _laid_out(plan: CompactionPlan, analysis: Analysis, decisions: dict[str, TurnDecision], brief: str) -> Layout:
@@ -125,10 +132,10 @@ def _guard_decisions(
 def _guarded(
     context: _Context, turn: TurnEvidence, decision: TurnDecision | None
 ) -> tuple[TurnDecision, list[Finding]]:
-    if decision is None:
-        kept = TurnDecision(turn_id=turn.turn.id, strategy="keep", relevance_score=1.0, reason="no decision")
-        return kept, [_finding("missing_decision", turn, "the plan says nothing of it", "kept")]
     findings: list[Finding] = []
+    if decision is None:
+        decision = TurnDecision(turn_id=turn.turn.id, strategy="keep", relevance_score=1.0, reason="no decision")
+        findings.append(_finding("missing_decision", turn, "the plan says nothing of it", "kept"))
     decision = _meant(decision)
     for guard in _guards(context):
         repaired = guard(turn, decision)

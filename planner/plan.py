@@ -29,6 +29,7 @@ __all__ = [
     "Strategy",
     "TurnDecision",
     "Usage",
+    "whole_characters",
 ]
 
 PLAN_VERSION: Literal[1] = 1
@@ -44,12 +45,12 @@ MOST_TOKENS = 10**12
 """No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
 
 
-def _whole_characters(value: Any) -> Any:
+def whole_characters(value: Any) -> Any:
     """Text of a history may hold half a character; a plan's own text may not."""
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
-Text = Annotated[str, BeforeValidator(_whole_characters)]
+Text = Annotated[str, BeforeValidator(whole_characters)]
 Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 
 

@@ -13,7 +13,7 @@ from typing import get_args
 
 from planner.errors import PlanRejected
 from planner.evidence import Evidence, TurnEvidence
-from planner.plan import ExtractedFact, Finding, Provenance, Strategy
+from planner.plan import ExtractedFact, Finding, Provenance, Strategy, whole_characters
 from planner.proposal import Proposal, TurnProposal
 
 __all__ = ["sound_proposal"]
@@ -84,7 +84,7 @@ def _number(value: object, otherwise: float, most: float) -> float:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return str(whole_characters(value)) if isinstance(value, str) else ""
 
 
 def _ranges(excerpts: object, last: int) -> Iterator[tuple[int, int]]:
