@@ -15,7 +15,6 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
-import anthropic
 import click
 import pytest
 
@@ -53,33 +52,33 @@ def demo() -> dict:
     return json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
 
 
+LOADED = """
+import json, os
+from importlib.resources import files
+whole = json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+messages, task = whole["messages"][:41], whole["task"]
+"""
+CHECKED = """
+assert plan.estimated_tokens < plan.history.tokens
+assert messages[-1]["content"][0].text == "Done."
+assert not done.applied and done.tokens_before
+"""
+
+
 @pytest.mark.skipif(not all(map(importlib.util.find_spec, EXTRAS)), reason="needs the extras it shows")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # frameworks leave their clients to the interpreter
-def test_python_runs(tmp_path, monkeypatch):
-    whole = demo()
-    names = {"messages": whole["messages"][:41], "task": whole["task"], "__name__": "readme"}
-    for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
+def test_python_runs(tmp_path):
+    """In an interpreter of its own: frameworks leave their clients open to its end."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
+    ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": KEY}
     with Loopback(["Done."]) as server:
-        for block in blocks("python"):
-            if "anthropic.Anthropic(" in block:
-                monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-                monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-                monkeypatch.setenv("OPENAI_API_KEY", KEY)
-            exec(compile(block.replace("https://api.openai.com", server.url), "README.md", "exec"), names)
-    assert names["plan"].estimated_tokens < names["plan"].history.tokens
-    assert names["messages"][-1]["content"][0].text == "Done."
-    assert [request.path.split("?")[0] for request in server.requests] == [
-        *["/v1/messages"] * 4,
-        "/v1/chat/completions",
-    ]
-    assert not names["done"].applied
-    for session in names["sessions"].values():
-        session.close()
-    for client in [value for value in names.values() if isinstance(value, anthropic.Anthropic)]:
-        client.close()
+        keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
+        parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in blocks("python")]
+        script = "\n".join([LOADED, *parts, CHECKED]).replace("https://api.openai.com", server.url)
+        command = [sys.executable, "-c", script]
+        ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    paths = [request.path.split("?")[0] for request in server.requests]
+    assert paths == [*["/v1/messages"] * 4, "/v1/chat/completions"]
 
 
 @pytest.fixture(scope="module")
