@@ -230,7 +230,8 @@ def _failed_calls(turn: TurnEvidence) -> list[Call]:
 
 def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> tuple[str, tuple[str, ...]]:
     """The cause that the agent gives and where the same call succeeded later, with their turns."""
-    text, ids = "", ()
+    text = ""
+    ids: tuple[str, ...] = ()
     cause = _cause(turns, at)
     if cause is not None:
         text, ids = f"; cause as the agent said: {_cut(cause.text)}", cause.turn_ids
