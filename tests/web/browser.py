@@ -1,5 +1,6 @@
 """A real Chromium, headless, and a review to look at; whoever uses it is skipped where there is none."""
 
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,17 @@ PATIENCE_SECONDS = 60
 
 
 @contextmanager
+def room_for_a_browser() -> Iterator[None]:
+    """Lifts the soft limit of address space for what is started here: Chromium reserves terabytes and uses little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
 def chromium(folder: Path) -> Iterator[WebDriver]:
     """A browser of its own whose profile is in `folder`."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -39,7 +51,8 @@ def chromium(folder: Path) -> Iterator[WebDriver]:
     for flag in (*FLAGS, f"--user-data-dir={folder}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(driver))
+    with room_for_a_browser():
+        browser = webdriver.Chrome(options=options, service=Service(driver))
     try:
         show_as(browser)
         yield browser
