@@ -13,7 +13,7 @@ from functools import cached_property
 from planner.evidence import Evidence, gather_evidence
 from planner.reading.history import History, read_history
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Relevance, line_relevance
+from planner.relevance.relevance import Relevance, focused, line_relevance
 from planner.validity import check_messages
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
@@ -42,13 +42,11 @@ class Analysis:
     @cached_property
     def relevance(self) -> Relevance:
         """What each line is likely worth to what comes next."""
-        return self.relevance_for("")
+        return line_relevance(self.evidence, self.earlier)
 
     def relevance_for(self, focus: str) -> Relevance:
         """`relevance`, with the turns that name something in `focus` before others."""
-        if not focus and "relevance" in self.__dict__:
-            return self.relevance
-        return line_relevance(self.evidence, focus, self.earlier)
+        return focused(self.relevance, self.evidence, focus) if focus else self.relevance
 
     @cached_property
     def broken(self) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -17,7 +17,7 @@ from planner.evidence.names import Specific, SpecificKind, find_specifics, parts
 from planner.reading.lines import Part
 from planner.relevance.context import Surroundings
 
-__all__ = ["LineRelevance", "NameUse", "Relevance", "line_relevance"]
+__all__ = ["LineRelevance", "NameUse", "Relevance", "focused", "line_relevance"]
 
 READ_LINES = 5_000
 """Of one longer block the names of so many lines are weighed, half of them at either end: over a million characters,
@@ -31,6 +31,7 @@ PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result":
 
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
+
 
 class NameUse(NamedTuple):
     """One name in one line."""
@@ -95,7 +96,7 @@ class _Sightings:
     asked: bool = False
 
 
-def line_relevance(evidence: Evidence, focus: str = "", known: Relevance | None = None) -> Relevance:
+def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Relevance:
     """The relevance of every line of `evidence`; turns that `known` has read are not read again."""
     read = known.mentions if known is not None else {}
     mentions = {
@@ -121,7 +122,12 @@ def line_relevance(evidence: Evidence, focus: str = "", known: Relevance | None 
         lines[turn_id] = tuple(own)
     weights = tuple([_likelihood(seen, total, offset) for seen in sightings])
     by_digest = {turn.turn.digest: mentions[turn_id] for turn_id, turn in evidence.turns.items()}
-    return Relevance(weights, lines, dict(_turn_weights(evidence, focus)), by_digest, numbers)
+    return Relevance(weights, lines, dict(_turn_weights(evidence, "")), by_digest, numbers)
+
+
+def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
+    """`relevance`, with the turns that name something in `focus` before others."""
+    return replace(relevance, turn_weights=dict(_turn_weights(evidence, focus)))
 
 
 def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]:
