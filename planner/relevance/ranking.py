@@ -21,6 +21,8 @@ PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
 """How much of a name's relevance is that it stands at all, and how much that it stands among its words."""
 HEAD_TOKENS = 16
 """Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
+PROSE_HEAD_TOKENS = 4
+"""Raw tokens of a turn's id alone: words stand without a call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 
@@ -145,7 +147,9 @@ def _cost(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
     new = [number for number in numbers if standing is None or number not in standing]
     if not new:
         return 0.0
-    head = HEAD_TOKENS if standing is None else 0
+    head = 0 if standing is not None else HEAD_TOKENS
+    if head and all(lines[number - 1].part in ("user", "assistant") for number in new):
+        head = PROSE_HEAD_TOKENS
     return head + sum(ground.cost_of(lines[number - 1]) for number in new)
 
 
