@@ -165,7 +165,8 @@ def test_every_command_and_dependency_is_described():
 
 
 def test_links_lead_somewhere():
-    headings = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", TEXT, re.M)}
+    titles = re.findall(r"^#+ (.*)$", TEXT, re.M)
+    headings = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         if target.startswith("#"):
             assert target[1:] in headings

@@ -30,7 +30,7 @@ _WORD = r"[A-Za-z_$@#][\w$]*(?:(?:[.:-]|::)\w+)*|\d[\w]*(?:[.:-]\w+)*"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
 _NAME_CHARACTER = r"[\w.@+%$#/\\:~*-]"
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++)[.:]?+|[0-9]{{1,2}}+|[.:@+%#*-]++)(?!{_NAME_CHARACTER})"
-"""``Timeout``, ``row:``, ``12``, ``->``: a word that a dictionary holds, or a mark; not ``to_json``, ``e.g``, ``404``."""
+"""``Timeout``, ``row:``, ``12``, ``->``: a word that a dictionary holds, or a mark; not ``to_json``, ``e.g``."""
 _RUN = re.compile(
     rf"(?:[^\w.@+%$#/\\:~*-]++|{_PLAIN})*+(?:(?P<url>{_URL})|(?P<run>{_NAME_CHARACTER}{{1,{NAME_CHARACTERS}}})|\Z)"
 )

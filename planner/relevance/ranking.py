@@ -21,6 +21,8 @@ PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
 """How much of a name's relevance is that it stands at all, and how much that it stands among its words."""
 HEAD_TOKENS = 16
 """Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
+PROSE_HEAD_TOKENS = 4
+"""Raw tokens of a turn's id alone: words stand without a call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 
@@ -142,9 +144,11 @@ def _cost(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
     """Raw tokens that a pick adds; 0 if all of it stands."""
     standing = ground.state.standing.get(turn_id)
     lines = ground.evidence.turns[turn_id].lines
-    if standing is None:
-        return HEAD_TOKENS + sum([ground.cost_of(lines[number - 1]) for number in numbers])
-    return sum([ground.cost_of(lines[number - 1]) for number in numbers if number not in standing])
+    if standing is not None:
+        return sum([ground.cost_of(lines[number - 1]) for number in numbers if number not in standing])
+    is_prose = all(lines[number - 1].part in ("user", "assistant") for number in numbers)
+    head = PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS
+    return head + sum([ground.cost_of(lines[number - 1]) for number in numbers])
 
 
 def _gain(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
@@ -172,10 +176,7 @@ def _explained(
     neighbours: tuple[int, ...], number: int, standing: Collection[int], with_it: Collection[int] = ()
 ) -> bool:
     """True if the words around a name of line `number` stand, or stand `with_it`."""
-    for step in neighbours:
-        if number + step not in standing and number + step not in with_it:
-            return False
-    return True
+    return all(number + step in standing or number + step in with_it for step in neighbours)
 
 
 def _stand(ground: _Ground, turn_id: str, number: int) -> None:

@@ -22,6 +22,8 @@ __all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "Answer", "answer_call", "handle_t
 
 Answer = str | list[Block]
 """Content of a tool result: text, or blocks where images or documents belong to it."""
+EXCERPT_CHARACTERS = 1_200
+"""Of one turn a search shows so much: four look-ups of a reader in five needed less, and data in one line is long."""
 LAST_LINE = 10**9
 """No turn has so many lines."""
 
@@ -99,7 +101,8 @@ def _search(session: Session, asked: SearchContext) -> Answer:
     left = session.page_characters
     shown: list[str] = []
     for match in result.matches:
-        entry = f"{match.turn_id}\n{match.excerpt}"
+        cut = "…" * (len(match.excerpt) > EXCERPT_CHARACTERS)
+        entry = f"{match.turn_id}\n{match.excerpt[:EXCERPT_CHARACTERS]}{cut}"
         left -= len(entry) + 1
         if left < 0 and shown:
             break
