@@ -1,7 +1,4 @@
-"""The real Claude Code goes on from what we write, against a loopback server, with a home of its own.
-
-Needs node and npm, and fetches the client once (235 MB, kept in pytest's cache); skipped where that fails.
-"""
+"""The real Claude Code goes on from what we write, against a loopback server, with a home of its own."""
 
 import json
 import os
@@ -16,38 +13,16 @@ from applier.adapters.transcripts import read_transcript
 from planner.reading.messages import blocks
 from tests.loopback import Loopback, say, use
 
-VERSION = "2.1.197"
 SECONDS = 120
+pytestmark = pytest.mark.skipif(
+    shutil.which("claude") is None, reason="needs the client: npm install -g @anthropic-ai/claude-code"
+)
+
 QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
 
 
-@pytest.fixture(scope="module")
-def executable(request, tmp_path_factory):
-    kept = request.config.cache.mkdir(f"claude-code-{VERSION}")
-    program = kept / "node_modules" / ".bin" / "claude"
-    if not program.exists():
-        if not (shutil.which("node") and shutil.which("npm")):
-            pytest.skip("no node and npm")
-        fresh = tmp_path_factory.mktemp("client")
-        command = [
-            "npm",
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--prefix",
-            fresh,
-            f"@anthropic-ai/claude-code@{VERSION}",
-        ]
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
-            shutil.move(fresh / "node_modules", kept / "node_modules")
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"the client cannot be fetched: {error}")
-    return program
-
-
 @pytest.fixture
-def client(executable, folder):
+def client(folder):
     """Runs the client in a folder of its own; its home is beside it."""
     work, home = folder / "work", folder / "home"
     work.mkdir()
@@ -64,7 +39,7 @@ def client(executable, folder):
         }
         environment = {name: str(value) for name, value in {**own, **ours, **dict.fromkeys(QUIET, "1")}.items()}
         return subprocess.run(
-            [executable, *arguments],
+            ["claude", *arguments],
             cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ def main(store, log, style, stop):
     """Play on from where LOG ends."""
     path = Path(log)
     lines = path.read_text().splitlines() if path.exists() else []
-    history = make_session(80)
+    history = make_session(40)
     session = Session(
         "fix the race", store=store, session_id="crash", planner="rules", window_tokens=8_000, clock=lambda: 0.0
     )

@@ -324,7 +324,7 @@ def test_a_host_that_edits_old_messages_in_place_is_compacted_on(tmp_path_factor
     with open_store(tmp_path_factory.mktemp("edits") / "s.db") as store:
         session = Session("x", store=store, clock=Clock(), planner="rules", window_tokens=8_000)
         messages, over = [], 0
-        for message in make_session(70):
+        for message in make_session(40):
             messages.append(message)
             if message["role"] != "user":
                 continue

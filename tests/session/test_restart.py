@@ -27,17 +27,17 @@ def run_until(folder, style, stop):
 def test_killed_and_restarted_is_as_if_never_killed(tmp_path, style):
     (tmp_path / "killed").mkdir()
     (tmp_path / "whole").mkdir()
-    for stop in (40, 60):
+    for stop in (24, 36):
         killed = run_until(tmp_path / "killed", style, stop)
-    whole = run_until(tmp_path / "whole", style, 60)
-    assert len(whole) == len(killed) == 60
-    assert killed[:40] == whole[:40]
-    assert killed[40][: len(killed[39])] == killed[39], "the first list after a restart goes on with the last before it"
-    assert "<compacted" in str(killed[39])
+    whole = run_until(tmp_path / "whole", style, 36)
+    assert len(whole) == len(killed) == 36
+    assert killed[:24] == whole[:24]
+    assert killed[24][: len(killed[23])] == killed[23], "the first list after a restart goes on with the last before it"
+    assert "<compacted" in str(killed[23])
     assert all(not [v for v in check_messages(sent) if v.refused] for sent in killed)
     with open_store(tmp_path / "killed" / "s.db") as store:
         assert store.verify() == []
-        history = make_session(80)
+        history = make_session(40)
         for stored in store.histories():
             assert list(store.load_history(stored.key).messages) == history[: stored.messages]
 
