@@ -54,6 +54,8 @@ _SENTENCE_WORDS = (
 """Every match of `_SENTENCES` holds one of these: most lines need not be searched further."""
 _WRAPPER = re.compile(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
 """A line that a host prints above a command's output: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+REMINDER_LINES = 12
+"""A reminder behind a result takes at most so many lines."""
 _LONGEST = 400
 """No line of a host's own is longer, with what is beside its sentences."""
 
@@ -70,7 +72,17 @@ def without_boilerplate(text: str) -> str:
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
-    return frozenset(_templates(lines)) | frozenset(_sentences(lines))
+    return frozenset(_templates(lines)) | frozenset(_sentences(lines)) | frozenset(_reminders(lines))
+
+
+def _reminders(lines: Sequence[Line]) -> Iterator[int]:
+    """What a host puts behind a result: a reminder between tags that stand alone, with nothing but it at the end."""
+    results = (line for line in lines if line.part == "result")
+    for _, group in groupby(results, key=lambda line: line.block):
+        end = [line for line in group if line.text.strip()][-REMINDER_LINES:]
+        if end and end[-1].text.strip() == "</system-reminder>":
+            opens = [at for at, line in enumerate(end) if line.text.strip() == "<system-reminder>"]
+            yield from (line.number for line in end[opens[-1] if opens else len(end) :])
 
 
 def _templates(lines: Sequence[Line]) -> Iterator[int]:

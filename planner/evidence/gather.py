@@ -30,6 +30,8 @@ __all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence", "read_tur
 
 HEAD_CHARACTERS = 40
 """How much of a call's subject stands in its one-line head."""
+LATEST_CHARACTERS = 1_500
+"""Of the user's latest message so much stands verbatim at any target: it is what is asked now."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
 _TAG = re.compile(r"</?[\w-]{1,40}>")
@@ -170,7 +172,7 @@ def gather_evidence(
     `known` is the `by_digest` of an earlier `Evidence`, made with the same counter: its turns are not read again.
     """
     read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
-    turns = _answered(_said_once(_overtaken(read)))
+    turns = _with_latest(_answered(_said_once(_overtaken(read))))
     root = common_root(line.text for turn in turns.values() for line in turn.lines)
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
@@ -246,6 +248,22 @@ def _answered(turns: Turns) -> dict[str, TurnEvidence]:
             choice = answered_option(reply, _spoken(before), before.turn.id)
             answered[turn.turn.id] = replace(turn, choice=choice)
     return answered
+
+
+def _with_latest(turns: Turns) -> dict[str, TurnEvidence]:
+    """`turns`, of which the latest words of the user are pinned whatever they say, as far as they are short."""
+    latest = next(
+        (turn for turn in reversed(list(turns.values())) if turn.turn.kind == "user" and turn.user_lines), None
+    )
+    if latest is None:
+        return dict(turns)
+    room = LATEST_CHARACTERS
+    pinned = set(latest.pinned_lines)
+    for line in latest.user_lines:
+        room -= len(line.text)
+        if room >= 0:
+            pinned.add(line.number)
+    return {**turns, latest.turn.id: replace(latest, pinned_lines=tuple(sorted(pinned)))}
 
 
 def _spoken(turn: TurnEvidence) -> Sequence[Statement]:

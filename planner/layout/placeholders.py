@@ -52,7 +52,7 @@ _GUIDE = (
 _MARKS = {
     "✗": "✗ failed",
     "\n> ": "> call → outcome",
-    "\n| ": "| lines of its result, following ones indented",
+    "\n| ": "| lines of its result, each | at a new place",
     "\n+ ": "- old and + new text of an edit",
     "…": "… left out",
 }
@@ -177,7 +177,8 @@ class _Entry:
             own = self.turn.lines_of(call.block)
             sides = self.sides(call)
             named = [line for line in own if line.number in chosen and not _HEADING.fullmatch(line.text)]
-            result = [line for line in self.turn.lines_of(call.result_block) if line.number in chosen]
+            shown = chosen - self.turn.boilerplate_lines
+            result = [line for line in self.turn.lines_of(call.result_block) if line.number in shown]
             if named or result or self.stands_alone(chosen):
                 whole = own[0] if own[:1] == tuple(named[:1]) and own else None
                 yield self.called_as(call, whole)
