@@ -370,7 +370,7 @@ def branches(evidence: Evidence) -> list[Said]:
                 named += _BRANCH_ALONE.findall(call.text)[:1]
             for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
-    return [Said(f"branch {branch}", tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
+    return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
 
 
 _LIST_KEYS = ("todos", "plan", "items", "tasks")
