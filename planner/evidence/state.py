@@ -135,7 +135,8 @@ def _change(evidence: Evidence, change: FileChange) -> Said:
         for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
         if listed
     ]
-    return Said("; ".join([f"{path}: {state}", *names, *["last change failed"] * change.failed_last]), ids)
+    state += ", last change failed" * change.failed_last
+    return Said("; ".join([f"{path}: {state}", *names]), ids)
 
 
 _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
