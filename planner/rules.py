@@ -131,7 +131,7 @@ def rules_brief(request: PlanRequest) -> str:
         "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
         "FAILED": list(reversed(remedies(evidence))),
         "FACTS": [
-            *reversed(branches(evidence)),
+            *(Said(f"branch {one.text}", one.turn_ids) for one in reversed(branches(evidence))),
             *reversed(commits(evidence)),
             *_pages(evidence),
             *reversed(commands(evidence)),

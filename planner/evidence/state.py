@@ -135,7 +135,8 @@ def _change(evidence: Evidence, change: FileChange) -> Said:
         for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
         if listed
     ]
-    return Said("; ".join([f"{path}: {state}", *names, *["last change failed"] * change.failed_last]), ids)
+    state += ", last change failed" * change.failed_last
+    return Said("; ".join([f"{path}: {state}", *names]), ids)
 
 
 _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
@@ -370,7 +371,7 @@ def branches(evidence: Evidence) -> list[Said]:
                 named += _BRANCH_ALONE.findall(call.text)[:1]
             for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
-    return [Said(f"branch {branch}", tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
+    return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
 
 
 _LIST_KEYS = ("todos", "plan", "items", "tasks")
