@@ -70,11 +70,16 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
+        known = self._seen.get(text)
+        if known is not None:
+            return known
         return sum(map(self._line, text.splitlines(keepends=True))) if "\n" in text else self._line(text)
 
     def _line(self, line: str) -> int:
         known = self._seen.get(line)
-        if known is None:
+        if known is None and len(line) <= _SLICE_CHARACTERS:
+            known = self._seen[line] = self._encode(line)
+        elif known is None:
             starts = range(0, len(line), _SLICE_CHARACTERS)
             known = self._seen[line] = sum(self._encode(line[at : at + _SLICE_CHARACTERS]) for at in starts)
         return known

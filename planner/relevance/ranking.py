@@ -176,7 +176,7 @@ def _explained(
     neighbours: tuple[int, ...], number: int, standing: Collection[int], with_it: Collection[int] = ()
 ) -> bool:
     """True if the words around a name of line `number` stand, or stand `with_it`."""
-    return all(number + step in standing or number + step in with_it for step in neighbours)
+    return not neighbours or all(number + step in standing or number + step in with_it for step in neighbours)
 
 
 def _stand(ground: _Ground, turn_id: str, number: int) -> None:
