@@ -119,7 +119,7 @@ def test_estimate_of_a_history_is_conservative(messages):
 @pytest.mark.parametrize("words", sorted(set(POOL)))
 def test_estimate_of_each_kind_of_line(words):
     many = f"{words}\n" * 20
-    assert estimate_tokens(many) >= 0.8 * len(load_vocabulary().encode_ordinary(many))
+    assert estimate_tokens(many) >= 0.75 * len(load_vocabulary().encode_ordinary(many))
 
 
 def test_estimate_of_shared_transcripts_is_within_a_quarter(shared_transcripts):
