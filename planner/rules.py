@@ -106,7 +106,10 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
         if said.source == "user":
             yield fact("constraint", said.text.strip(), said.text.strip())
     for said in turn.statements_of(turn.failure_lines):
-        yield fact("error", said.text.strip()[:FACT_CHARACTERS])
+        text = said.text.strip()
+        whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
+        if whole:  # a name cut in two would be one that the turn does not hold
+            yield fact("error", whole)
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
             yield fact("file_state", call.path)

@@ -49,7 +49,7 @@ def test_every_place_has_its_source():
     turn = turn_of(document, search, text("Read these."))
     assert words_of(turn) == ["Read these."]
     assert {line.source for line in turn.lines if line.text == EVIL} == {"document"}
-    assert turn.pinned_lines == ()
+    assert {turn.lines[number - 1].source for number in turn.pinned_lines} <= {"user"}
     assert {line.source for line in turn_of(text("Plain words."), role="system").lines} == {"host"}
     called_turn = called("Bash", "output", command="ls")
     assert [line.source for line in called_turn.lines] == ["agent", "tool"]
