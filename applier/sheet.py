@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from applier.view import Preview, preview
+from planner.brief import BRIEF_FINDINGS
 from planner.errors import SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.gather import call_head
@@ -121,7 +122,8 @@ def reviewed(
     """
     changed = _edited(plan, edits)
     if brief is not None:
-        changed = changed.model_copy(update={"brief": brief})
+        findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
+        changed = changed.model_copy(update={"brief": brief, "findings": findings})
     shown = preview(changed, messages)
     return review_sheet(shown.plan, shown, fold=fold)
 

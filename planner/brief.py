@@ -18,6 +18,7 @@ from planner.plan import Finding
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
+    "BRIEF_FINDINGS",
     "HEADINGS",
     "CheckedStatement",
     "Heading",
@@ -35,6 +36,8 @@ HEADINGS: tuple[Heading, ...] = get_args(Heading)
 what was found out, what is left."""
 GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "FAILED", "REQUEST")
 """Which statements go first when the page is too long: the last ones of these headings, in this order."""
+BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
+"""Codes of findings that speak of a brief: with another one in its place they speak of nothing."""
 MOST_STATEMENTS = 400
 """No page has more; what is behind them is left out before anything is checked."""
 MOST_CHARACTERS = 2_000

@@ -164,9 +164,10 @@ def _patterns() -> tuple[tuple[re.Pattern[str], int], ...]:
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
-    plugins: list[Any] = [
+    classes: dict[str, Any] = dict(get_mapping_from_secret_type_to_class())
+    plugins = [
         plugin
-        for _, plugin in sorted(get_mapping_from_secret_type_to_class().items())
+        for _, plugin in sorted(classes.items())
         if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _LEFT_OUT
     ]
     # The group of most patterns is a prefix such as ``ghp``; only of an address the user's name and the host stay.

@@ -196,3 +196,8 @@ def test_fifty_conversations_at_once(proxied):
         assert failures == []
         assert len(proxy.gateway.conversations) == 50
         assert server.violations == []
+
+
+def test_an_unknown_preset_is_said_at_the_start():
+    with pytest.raises(SettingsError, match="preset 'nosuch' is unknown"):
+        ProxyServer(ProxySettings(session={"preset": "nosuch"}))

@@ -21,6 +21,7 @@ from applier.adapters.proxy.gateway import Gateway
 from applier.adapters.proxy.guard import LOOPBACK_HOSTS
 from applier.adapters.proxy.metrics import Metrics
 from applier.session import Session
+from applier.session.presets import preset_named
 from applier.settings import load_settings
 from planner.errors import SettingsError
 
@@ -75,6 +76,7 @@ class ProxyServer:
             )
         self.settings, self.metrics = settings, Metrics()
         self._session_settings = load_settings(**settings.session)
+        preset_named(self._session_settings.preset)
         self.gateway = Gateway(Conversations(self._open_session), self.metrics)
         self._socket = _listening(settings.host, settings.port)
         app = proxy_app(self.gateway, settings.upstreams, token=settings.token, is_loopback=settings.is_loopback)
