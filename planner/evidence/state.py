@@ -16,7 +16,6 @@ from planner.evidence.answers import Choice, answer_pairs
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
 from planner.evidence.changes import FileChange, file_changes
-from planner.evidence.failures import is_refusal
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
 from planner.reading.lines import join_lines, statements
@@ -31,7 +30,6 @@ __all__ = [
     "commands",
     "commits",
     "constraints",
-    "failures_with_remedies",
     "latest_request",
     "open_items",
     "remedies",
@@ -192,21 +190,6 @@ REMEDY_TURNS = 12
 """A remedy is looked for in so many turns behind the failure."""
 
 
-def failures_with_remedies(evidence: Evidence) -> list[Said]:
-    """What failed: what was tried, the decisive line, and a cause or a later success where the record shows one."""
-    turns = list(evidence.turns.values())
-    passed = _successes(turns)
-    return [_failure(evidence, turns, at, passed) for at, turn in enumerate(turns) if turn.decisive_lines]
-
-
-def _failure(evidence: Evidence, turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> Said:
-    turn = turns[at]
-    tried = "; ".join(call_head(call, evidence.root, failed=True) for call in _failed_calls(turn)[:2])
-    lines = _decisive(evidence, turn)
-    remedy, ids = _remedy(turns, at, passed)
-    return Said((f"{tried}: {lines}" if tried else lines) + remedy, tuple(dict.fromkeys((turn.turn.id, *ids))))
-
-
 def remedies(evidence: Evidence) -> list[Said]:
     """Of failures for which the record shows a cause or a later success: which call, and that; what failed stands as
     an entry of its own."""
@@ -241,15 +224,6 @@ def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]
     if later is not None:
         text, ids = f"{text}; later succeeded at {turns[later].turn.id}", (*ids, turns[later].turn.id)
     return text, ids
-
-
-def _decisive(evidence: Evidence, turn: TurnEvidence) -> str:
-    """The decisive lines of a turn's failures, the first ones; of a refused call what the user said."""
-    if any(is_refusal(turn.lines[number - 1].text) for number in turn.decisive_lines):
-        said = _plain_lines(line.text for line in turn.user_lines if line.part == "result")
-        return f"refused by the user: {_quoted(_cut(said))}" if said else "refused by the user"
-    texts = (without_boilerplate(one.text).strip() for one in turn.statements_of(turn.decisive_lines))
-    return " · ".join([_cut(evidence.shown(text)) for text in texts if text][:2])
 
 
 def _successes(turns: Sequence[TurnEvidence]) -> dict[str, list[int]]:

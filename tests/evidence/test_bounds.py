@@ -45,7 +45,7 @@ def test_a_long_line_of_anything_is_read(shape):
     for told in (state.constraints, state.changed_files, state.check_outcomes, state.urls, state.branches):
         told(evidence)
     state.latest_request(evidence)
-    state.failures_with_remedies(evidence)
+    state.remedies(evidence)
 
 
 class CountedBlocks(list):

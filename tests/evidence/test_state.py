@@ -83,8 +83,8 @@ def test_of_each_kind_of_check_the_last_run_counts():
 def test_a_failure_is_told_with_its_cause_and_its_later_success():
     session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make run")
     session.says("The root cause is a missing default.").calls("Bash", "fine", command="make run | tail -3")
-    (failure,) = state.failures_with_remedies(session.evidence)
-    assert "KeyError: 'token'" in failure.text
+    (failure,) = state.remedies(session.evidence)
+    assert failure.text.startswith("Bash make run failed")
     assert "The root cause is a missing default." in failure.text
     assert "later succeeded at t4" in failure.text
     assert failure.turn_ids == ("t2", "t3", "t4")
@@ -106,5 +106,5 @@ def test_branch_commits_urls_and_open_items():
 def test_an_empty_record_says_nothing():
     evidence = gather_evidence(read_history([]), TokenCounter.for_model(""))
     assert state.latest_request(evidence) is None
-    for statements in (state.constraints, state.changed_files, state.check_outcomes, state.failures_with_remedies):
+    for statements in (state.constraints, state.changed_files, state.check_outcomes, state.remedies):
         assert statements(evidence) == []
