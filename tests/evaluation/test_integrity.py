@@ -38,7 +38,7 @@ def test_a_sound_outcome_is_valid_restorable_and_pays_back(outcome):
 def test_a_reference_that_is_gone_counts_as_not_restored(outcome):
     unnamed = measure_integrity(SESSION, edited(outcome, "<compacted", "<shortened"))
     assert not unnamed.restored
-    narrowed = edited(outcome, 'turns="t1-', 'turns="t40-')
+    narrowed = edited(outcome, 'turns="t2-', 'turns="t40-')
     assert 0 < measure_integrity(SESSION, narrowed).restored < 1
 
 

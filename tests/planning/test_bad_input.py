@@ -130,7 +130,7 @@ def test_one_huge_result_is_cut_to_the_target(huge):
     shown = preview(planned(messages, target_tokens=4_000))
     assert shown.tokens_after <= 4_000
     assert refused(shown.messages) == []
-    assert ("stored whole" in said(shown.messages)) == (shown.tokens_before > 4_000)
+    assert ("Ids name stored turns" in said(shown.messages)) == (shown.tokens_before > 4_000)
 
 
 @pytest.mark.parametrize("huge", HUGE.values(), ids=HUGE)
