@@ -23,8 +23,8 @@ from planner.settings import PlanSettings
 __all__ = ["MakePlan", "PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier", "changed_decisions"]
 
 WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
-"""Where the goal would leave more than the first share of what there is, the second is the goal: someone has asked
-for a compaction in a roomy window."""
+"""Where the goal would leave more than the first share of what there is, someone has asked for a compaction in a roomy
+window: the goal is the second share of what came since the last plan, and what that plan left."""
 FLOOR_SHARE = 0.4
 KEPT_SHARE = 0.25
 """Of a small window, the newest messages may keep this share whatever a preset's constant says."""
@@ -81,6 +81,11 @@ class Situation:
     def live_tokens(self) -> int:
         """What the model waits for; no plan touches it."""
         return self.gauge.of_messages(sum(self.tracker.counted[self.tracker.live_start :]))
+
+    @cached_property
+    def unplanned_tokens(self) -> int:
+        """What came since the last plan, without what the model waits for."""
+        return self.gauge.of_messages(sum(self.tracker.counted[self.frame.start : self.tracker.live_start]))
 
     def standing(self) -> list[Result]:
         """Tool results that are still sent whole, oldest first."""
@@ -148,7 +153,7 @@ class PlanTurns:
         older = max(0, situation.message_tokens - live)
         goal = self.goal_tokens(room, older)
         if goal > older * WORTH_SHARE and not self.list_share:
-            goal = int(older * ASKED_SHARE)
+            goal = min(goal, older - int(situation.unplanned_tokens * (1 - ASKED_SHARE)))
         if self.max_freed_tokens:
             goal = max(goal, older - self.max_freed_tokens)
         goal = min(goal, max(int(room * LEAST_SHARE), int(room * FULL_SHARE) - live))

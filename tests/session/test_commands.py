@@ -38,6 +38,12 @@ def test_every_preset_compacts_on_command(session_of, preset):
     assert not [violation for violation in check_messages(done.messages) if violation.refused]
 
 
+def test_compacting_again_and_again_leaves_what_was_left_before(session_of):
+    session = session_of(window_tokens=ROOMY)
+    left = [session.compact(make_session(turns)).tokens_after for turns in (60, 66, 72, 78, 84, 90)]
+    assert min(left) >= left[0] * 0.9, left
+
+
 def test_nothing_worth_compacting_is_a_result(session_of):
     done = session_of(window_tokens=ROOMY).compact([{"role": "user", "content": "Please, do it."}])
     assert not done.applied
