@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,12 +31,14 @@ __all__ = ["main"]
 
 NAME_CHARACTERS = 20
 """Of a transcript's name, its end: parts of one session differ there."""
+PIPE_WIDTH = 160
+"""Columns where there is no terminal: the widest table fits."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one measurement."""
     options = _parser().parse_args(arguments)
-    options.run(Console(), options)
+    options.run(Console(width=None if sys.stdout.isatty() else PIPE_WIDTH), options)
 
 
 def _parser() -> argparse.ArgumentParser:
