@@ -28,7 +28,9 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
 _TURN_ID = re.compile(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
 """``t9``, ``t9-t14``: ids of turns are the plan's own."""
-_TRAILING = ".,:;!?-*=&"
+_TRAILING = ".,:;!?-*=&\\"
+_CLOSED = re.compile(r"\w[\"'`)\]]$")
+"""What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _MEASURE = re.compile(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?")
 """A number with its unit: ``42ms``, ``3.5%``, ``2nd``; not ``v2``."""
@@ -123,11 +125,12 @@ class NameIndex:
         return any(_in_order(pieces, token) for token in tokens)
 
     def holds_part(self, name: str) -> bool:
-        """True if an identifier of the source has `name` between its underscores, or begins so there, hump by hump."""
+        """True if `name` stands in an identifier of the source between underscores or humps."""
         name = name.strip("_")
         if len(name) < PART_CHARACTERS or not name.isidentifier():
             return False
-        after = re.compile(rf"(?:^|_){re.escape(name)}(?=$|_|[A-Z])", re.M)
+        hump = "|(?<=[a-z0-9])" if name[0].isupper() else ""
+        after = re.compile(rf"(?:^|_{hump}){re.escape(name)}(?=$|_|[A-Z])", re.M)
         return after.search(self._words) is not None
 
     @cached_property
@@ -207,7 +210,9 @@ def _all_missing(text: str, source: NameIndex) -> list[str]:
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     """What of one token the source does not hold: the whole, or of several names joined by marks those."""
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
-    if not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
+    if name[0] == "/" and _CLOSED.search(before):
+        name = name[1:]
+    if not name or not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
         return
     if (ends := _RANGE.fullmatch(name)) is not None:
         yield from (end for end in ends.groups() if not source.holds(end))
@@ -264,9 +269,15 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """True for plain words of the source that prose joins: ``list/delete``, ``Grep/Glob``; not ``a.py/b``, ``/etc``."""
-    parts = name.split("/")
-    return all(part.isalpha() and part[1:].islower() and source.has_word(part) for part in parts)
+    """True for words and identifiers of the source that prose joins: ``list/delete``, ``Grep/Glob``,
+    ``startLine/start_line``; not ``a.py/b``, ``/etc``."""
+    return all(_is_chosen(part, source) for part in name.split("/"))
+
+
+def _is_chosen(part: str, source: NameIndex) -> bool:
+    if part.isalpha() and part[1:].islower():
+        return source.has_word(part)
+    return part.isidentifier() and (source.holds(part) or (source.parts and source.holds_part(part)))
 
 
 def _is_count(name: str) -> bool:

@@ -22,6 +22,7 @@ HELD = [
     "getUserID and MAX_RETRY, on GitHub, src/escaped.py.",
     "A well-tested, read-only, end-to-end check and/or a re-run, e.g. of all three.",
     "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
+    'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',
     "The user's request: keep it. Done... 'twice'?",
 ]
 INVENTED = {
@@ -41,6 +42,8 @@ INVENTED = {
     "a hash": ("sha b7b2c3d", "b7b2c3d"),
     "an identifier": ("call getUserIDs", "getUserIDs"),
     "a url": ("https://ci.example.com/run/70", "https://ci.example.com/run/70"),
+    "a quoted path": ('open("/etc/passwd")', "/etc/passwd"),
+    "one of two joined names": ("getUserID/getUserIDs", "getUserID/getUserIDs"),
     "a file": ("see a.test.ts", "a.test.ts"),
     "a version": ("on v3.12", "v3.12"),
 }
