@@ -28,6 +28,9 @@ STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 BRIEF_SHARE, BRIEF_LEAST_SHARE = 0.8, 0.35
 """The brief takes at most the first share of what the target leaves beside what stands in any case, and always up to
 the second share of the target: on six sessions a page in its own words answered more than twice its size in lines."""
+BRIEF_SLACK = 1.2
+"""By so much a brief may be longer than a planner was told, where the target holds it: a writer cannot count its
+tokens, and 17 real answers were up to 16 % over."""
 KEPT_RAW_TOKENS = 40
 """What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
 DIGEST_LINES = 3
@@ -112,7 +115,8 @@ class _Selecting:
         request = self.request
         budget = request.target_tokens / request.counter.scale
         least = self._take_least()
-        most = brief_limit(budget, least)
+        limit = brief_limit(budget, least)
+        most = max(limit, min(limit * BRIEF_SLACK, budget - least))
         brief, struck = fit_brief(self.proposal.brief, request.counter, most)
         if struck:
             room = int(most * request.counter.scale)

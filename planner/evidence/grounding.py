@@ -32,8 +32,8 @@ _TRAILING = ".,:;!?-*=&\\"
 _CLOSED = re.compile(r"\w[\"'`)\]]$")
 """What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
-_MEASURE = re.compile(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?")
-"""A number with its unit: ``42ms``, ``3.5%``, ``2nd``; not ``v2``."""
+_MEASURE = re.compile(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%|-[a-z]+)?")
+"""A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``; not ``v2``."""
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
 _RANGE = re.compile(r"(\d{1,9})[-–](\d{1,9})")
@@ -254,6 +254,8 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return False
     if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
+    if "/" in name and _is_choice(name, source):
+        return False
     if any(character.isdigit() for character in name):
         return not _is_count(name)
     if _FLAG.fullmatch(name):
@@ -261,7 +263,7 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
     if _HYPHENATED.fullmatch(name):
         return _is_package(name, before, source)
     if "/" in name or "\\" in name or name[0] in "~$":
-        return not _is_prose("/", name) and not _is_choice(name, source)
+        return not _is_prose("/", name)
     inner = name.strip("_.@#:")
     if "." in inner or ":" in inner or "=" in inner:
         return not _ABBREVIATION.fullmatch(inner)
@@ -269,14 +271,16 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """True for words and identifiers of the source that prose joins: ``list/delete``, ``Grep/Glob``,
-    ``startLine/start_line``; not ``a.py/b``, ``/etc``."""
+    """True for words, identifiers and numbers of the source that prose joins: ``list/delete``, ``Grep/Glob``,
+    ``startLine/start_line``, ``9/110/40%``; not ``a.py/b``, ``/etc``."""
     return all(_is_chosen(part, source) for part in name.split("/"))
 
 
 def _is_chosen(part: str, source: NameIndex) -> bool:
     if part.isalpha() and part[1:].islower():
         return source.has_word(part)
+    if part[:1].isdigit():
+        return not _is_questioned(part, " ", source) or source.holds(part) or _holds_measure(part, source)
     return part.isidentifier() and (source.holds(part) or (source.parts and source.holds_part(part)))
 
 

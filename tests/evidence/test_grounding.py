@@ -22,6 +22,7 @@ HELD = [
     "getUserID and MAX_RETRY, on GitHub, src/escaped.py.",
     "A well-tested, read-only, end-to-end check and/or a re-run, e.g. of all three.",
     "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
+    "Of 1290/30/2 a 42-line file is 30%/1,290.",
     'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',
     "The user's request: keep it. Done... 'twice'?",
 ]
@@ -44,6 +45,8 @@ INVENTED = {
     "a url": ("https://ci.example.com/run/70", "https://ci.example.com/run/70"),
     "a quoted path": ('open("/etc/passwd")', "/etc/passwd"),
     "one of two joined names": ("getUserID/getUserIDs", "getUserID/getUserIDs"),
+    "one of several numbers": ("1290/77 passed", "1290/77"),
+    "a measure": ("a 77-line file", "77-line"),
     "a file": ("see a.test.ts", "a.test.ts"),
     "a version": ("on v3.12", "v3.12"),
 }
