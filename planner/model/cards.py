@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
+from planner.layout.placeholders import ranges_of
 from planner.model.prompts import one_line, safe_text
 from planner.model.shown import choose_lines, edited_lines
 from planner.proposal import PlanRequest
@@ -162,7 +163,14 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append(f"hint: edited later at {turn.edited_later_at}")
     if turn.turn.live:
         hints.append("LIVE")
+    elif turn.obligations:
+        hints.append(f"kept {_ranges(turn.obligations)}")
     return hints
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Line numbers as ``3-5,12``."""
+    return ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in ranges_of(numbers))
 
 
 def _run_header(group: Sequence[TurnEvidence]) -> str:

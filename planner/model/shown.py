@@ -56,6 +56,7 @@ HOST_DEMANDS = 16
 LATEST_TURNS, LATEST_SHARE = 10, 0.25
 """So many of the newest turns are shown nearly whole, within this share of the budget: planners missed what the live
 work stands on more than anything older."""
+LONG_READING_LINES = 40
 LIVE_LINES = 24
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
@@ -187,10 +188,19 @@ def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Seq
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
     """What there is to show of a turn, from both ends inwards; of an edit the new text first."""
     changed = dict.fromkeys(_changes(turn))
-    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines | changed.keys()]
+    hidden = turn.boilerplate_lines | changed.keys() | frozenset(_long_readings(turn))
+    rest = [line for line in turn.lines if line.number not in hidden]
     lines = (*(turn.lines[number - 1] for number in changed), *_from_ends(rest))
     shown = [line for line in lines if line.text.strip()]
     return shown[:LIVE_LINES] if turn.turn.live else shown
+
+
+def _long_readings(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines of long files that were read: of those what they define and what is used says more."""
+    for call in turn.calls:
+        lines = turn.lines_of(call.result_block)
+        if call.kind == "read" and len(lines) > LONG_READING_LINES:
+            yield from (line.number for line in lines)
 
 
 def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
@@ -342,7 +352,7 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
     for turn in turns:
         number = turn.turn.number
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
-            if line.part != "result" or not line.text.strip():
+            if line.part not in ("result", "user") or not line.text.strip():
                 continue
             lately = last - number < RECENT_TURNS
             names = frozenset(use.name for use in own.uses if lately or written.get(use.name, 0) > number)
