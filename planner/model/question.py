@@ -14,6 +14,7 @@ from math import ceil
 
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
+from planner.evidence.state import Said, branches, changed_files, check_outcomes, commits, remedies
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_head
 from planner.model.entries import BEST_SCORE
@@ -48,6 +49,8 @@ TOKENS_AN_ENTRY = 22
 """What an entry or a fact of those answers took."""
 REFERENCE_TOKENS = 30
 """What one line of reference takes, with the call's outcome."""
+OUTCOMES_CHARACTERS = 6_000
+"""How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 200
 """What frames the brief in the view; and with less than this left nothing is to be chosen."""
 EARLIER_SHARE = 0.15
@@ -80,8 +83,8 @@ class Sizes:
         """How long the answer may be, in words a model can count by."""
         words, lines = int(self.brief / TOKENS_A_WORD), max(5, self.brief // TOKENS_A_LINE)
         return (
-            f"Your answer: a brief of at most {words} words ({self.brief} tokens, about {lines} lines); entries and facts "
-            f"of at most {self.entries} tokens (about {self.entries // TOKENS_AN_ENTRY} of them)."
+            f"Your answer: a brief of at most {words} words ({self.brief} tokens, about {lines} lines); entries and "
+            f"facts of at most {self.entries} tokens (about {self.entries // TOKENS_AN_ENTRY} of them)."
         )
 
 
@@ -104,15 +107,15 @@ def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[Question, ..
     """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``."""
     earlier = earlier_plan(request)
     turns = list(request.evidence.turns.values())[earlier.history.turns - 1 if earlier else 0 :]
-    empty = _question(request, turns, "", earlier).text(prompts)
+    said = [one for read in _OUTCOMES for one in read(request.evidence)]
+    empty = _question(request, turns, "", said, earlier).text(prompts)
     around = request.counter.text(prompts.system + empty)
     pieces = _split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens)
-    return tuple(
-        _question(
-            request, [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards), earlier
-        )
-        for cards in pieces
-    )
+    questions = []
+    for cards in pieces:
+        own, text = [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards)
+        questions.append(_question(request, own, text, said, earlier))
+    return tuple(questions)
 
 
 def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
@@ -150,7 +153,11 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 
 def _question(
-    request: PlanRequest, turns: Sequence[TurnEvidence], cards: str, earlier: CompactionPlan | None
+    request: PlanRequest,
+    turns: Sequence[TurnEvidence],
+    cards: str,
+    said: Sequence[Said],
+    earlier: CompactionPlan | None,
 ) -> Question:
     everyone = list(request.evidence.turns.values())
     scope = Scope(turns, everyone[: earlier.history.turns - 1] if earlier else ())
@@ -162,6 +169,7 @@ def _question(
         "focus": safe_text(request.focus).strip() or "(nothing in particular)",
         "sizes": _sizes(request, scope, last=stop == len(everyone)),
         "user_words": _words(everyone) or "(none)",
+        "outcomes": _outcomes(said, scope) or "(none)",
         "brief": safe_text(earlier.brief) if earlier else "",
         "before": index or "(none)",
         "cards": cards,
@@ -189,7 +197,9 @@ def _shares(stay: int, least: int, brief: int, turns: int) -> str:
     free = stay - least - brief - FRAME_TOKENS
     text = f"LIVE turns and `kept` lines take {least} in any case" + ", more than that" * (least > stay)
     if free < LEAST_CHOICE_TOKENS:
-        return f"{text}, the brief up to {brief}: nothing is left for more, so name no turns and let `rest` be `drop 0`."
+        return (
+            f"{text}, the brief up to {brief}: nothing is left for more, so name no turns and let `rest` be `drop 0`."
+        )
     text += f", the brief up to {brief}; about {free} are left for what you choose."
     return text + " References to all turns would not fit: let `rest` be `drop 0`." * (free < REFERENCE_TOKENS * turns)
 
@@ -233,12 +243,31 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
+_OUTCOMES = (changed_files, check_outcomes, commits, branches, remedies)
+
+
+def _outcomes(said: Sequence[Said], scope: Scope) -> str:
+    """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
+    number = {turn.turn.id: turn.turn.number for turn in scope.turns}
+    lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", OUTCOMES_CHARACTERS): one for one in said}
+    newest = {line: max((number.get(turn_id, 0) for turn_id in one.turn_ids), default=0) for line, one in lines.items()}
+    room, chosen = OUTCOMES_CHARACTERS, set()
+    for line in sorted((line for line in lines if newest[line]), key=lambda line: -newest[line]):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        chosen.add(line)
+    return "\n".join(line for line in lines if line in chosen)
+
+
 def task_text(task: str, scope: Scope) -> str:
     """The task; of one that stands in a turn of `scope` anyway, its beginning."""
     words = " ".join(task.split())
-    card = next((turn for turn in scope.turns if turn.turn.kind == "user" and words in " ".join(turn.text.split())), None)
+    card = next(
+        (turn for turn in scope.turns if turn.turn.kind == "user" and words in " ".join(turn.text.split())), None
+    )
     if card is not None and len(words) > TASK_OPENING:
-        return f"{one_line(task, TASK_OPENING)} (the whole stands in {card.turn.id})"
+        return f"{one_line(task, TASK_OPENING)} (goes on in {card.turn.id})"
     text = safe_text(task).strip()
     if len(text) > TASK_CHARACTERS:
         half = TASK_CHARACTERS // 2

@@ -31,7 +31,7 @@ ENDING_LINES = {"run": 2, "ask": 6, "other": 6}
 """How many last lines of a longer result are shown with it, by what the call does; of what only reads none."""
 COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
-SIGNATURE_WORTH = 0.1
+SIGNATURE_WORTH = 0.3
 """What a signature or heading counts beside the names that later turns use, each up to 1."""
 RECENT_TURNS = 8
 """What so few turns ago was read may be used yet: what it names counts as if it were."""
