@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from planner.evidence import TurnEvidence
 from planner.layout.placeholders import ranges_of
 from planner.model.prompts import one_line, safe_text
-from planner.model.shown import choose_lines, edited_lines
+from planner.model.shown import card_text, choose_lines, edited_lines
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
 
@@ -65,7 +65,7 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
 
 def _text(turn: TurnEvidence, header: str, lines: Sequence[Line]) -> str:
     marks = _marks(turn)
-    return "\n".join([header, *(f"{line.number}{marks[line.number]} {safe_text(line.text)}" for line in lines)])
+    return "\n".join([header, *(f"{line.number}{marks[line.number]} {safe_text(card_text(line))}" for line in lines)])
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:

@@ -21,7 +21,7 @@ from planner.reading.lines import Line, call_parts
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 
-__all__ = ["choose_lines", "edited_lines"]
+__all__ = ["card_text", "choose_lines", "edited_lines"]
 
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
@@ -110,7 +110,7 @@ class _Choice:
             return True
         if not again and self.repeats(line):
             return True
-        cost = self.counter.raw(line.text) + NUMBER_TOKENS
+        cost = self.counter.raw(card_text(line)) + NUMBER_TOKENS
         if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
             return False
         shown.add(line.number)
@@ -124,6 +124,15 @@ class _Choice:
         """True for a line of a result that says what another card shows."""
         text = line.text.strip()
         return line.part == "result" and len(text) >= REPEAT_CHARACTERS and text in self.results
+
+
+def card_text(line: Line) -> str:
+    """`line` as a card shows it: without the number that a tool put before it, but where something is defined."""
+    return line.text if line.part != "result" or _is_signature(line) else _GUTTER.sub("", line.text)
+
+
+def _is_signature(line: Line) -> bool:
+    return _SIGNATURE.match(_GUTTER.sub("", line.text)) is not None
 
 
 def choose_lines(
@@ -356,9 +365,9 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
                 continue
             lately = last - number < RECENT_TURNS
             names = frozenset(use.name for use in own.uses if lately or written.get(use.name, 0) > number)
-            signature = SIGNATURE_WORTH * bool(_SIGNATURE.match(_GUTTER.sub("", line.text)))
+            signature = SIGNATURE_WORTH * _is_signature(line)
             if names or signature:
-                yield _Candidate(turn, line, names, signature, counter.raw(line.text) + NUMBER_TOKENS)
+                yield _Candidate(turn, line, names, signature, counter.raw(card_text(line)) + NUMBER_TOKENS)
 
 
 def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
@@ -367,4 +376,4 @@ def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: 
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.text.strip():
                 names = frozenset(use.name for use in own.uses)
-                yield _Candidate(turn, line, names, own.base, counter.raw(line.text) + NUMBER_TOKENS)
+                yield _Candidate(turn, line, names, own.base, counter.raw(card_text(line)) + NUMBER_TOKENS)
