@@ -31,7 +31,7 @@ ENDING_LINES = {"run": 2, "ask": 6, "other": 6}
 """How many last lines of a longer result are shown with it, by what the call does; of what only reads none."""
 COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
-SIGNATURE_WORTH = 0.3
+SIGNATURE_WORTH = 0.4
 """What a signature or heading counts beside the names that later turns use, each up to 1."""
 RECENT_TURNS = 8
 """What so few turns ago was read may be used yet: what it names counts as if it were."""
@@ -53,9 +53,9 @@ _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
 HOST_DEMANDS = 16
 """Of a template that a host expanded so many such lines are shown; the rest of it says how, not what."""
-LATEST_TURNS, LATEST_SHARE = 10, 0.25
-"""So many of the newest turns are shown nearly whole, within this share of the budget: planners missed what the live
-work stands on more than anything older."""
+LATEST_TURNS, MOST_LATEST_TURNS, LATEST_SHARE = 10, 24, 0.25
+"""What answers the latest request, so many of the newest turns at least and at most, is shown nearly whole within this
+share of the budget: planners missed what the live work stands on more than anything older."""
 LONG_READING_LINES = 40
 LIVE_LINES = 24
 """Of a turn that stays whole in any case so many lines tell what it is about."""
@@ -177,8 +177,14 @@ def _rank_task_list(ranked: _Ranked) -> None:
 def _queue(ranked: _Ranked, rank: _Rank) -> _Queue:
     """The lines of one class of each turn."""
     if rank == _Rank.LATEST:
-        return [(turn, _latest(turn)) for turn, _ in ranked[:LATEST_TURNS]]
+        return [(turn, _latest(turn)) for turn, _ in ranked[: _latest_turns(ranked)]]
     return [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked]
+
+
+def _latest_turns(ranked: _Ranked) -> int:
+    """How many of the newest turns answer the latest request, within the bounds of what is shown nearly whole."""
+    since = next((at + 1 for at, (turn, _) in enumerate(ranked) if turn.user_lines), 0)
+    return min(max(since, LATEST_TURNS), MOST_LATEST_TURNS)
 
 
 def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
