@@ -25,7 +25,7 @@ __all__ = ["STEPS", "Selection", "brief_limit", "demotes_live", "least_tokens", 
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
-BRIEF_SHARE, BRIEF_LEAST_SHARE = 0.8, 0.35
+BRIEF_SHARE, BRIEF_LEAST_SHARE = 0.9, 0.5
 """The brief takes at most the first share of what the target leaves beside what stands in any case, and always up to
 the second share of the target: on six sessions a page in its own words answered more than twice its size in lines."""
 BRIEF_SLACK = 1.2

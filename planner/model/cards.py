@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence import TurnEvidence
+from planner.layout.placeholders import ranges_of
 from planner.model.prompts import one_line, safe_text
-from planner.model.shown import choose_lines, edited_lines
+from planner.model.shown import card_text, choose_lines, edited_lines
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
 
@@ -64,7 +65,7 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
 
 def _text(turn: TurnEvidence, header: str, lines: Sequence[Line]) -> str:
     marks = _marks(turn)
-    return "\n".join([header, *(f"{line.number}{marks[line.number]} {safe_text(line.text)}" for line in lines)])
+    return "\n".join([header, *(f"{line.number}{marks[line.number]} {safe_text(card_text(line))}" for line in lines)])
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
@@ -162,7 +163,14 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append(f"hint: edited later at {turn.edited_later_at}")
     if turn.turn.live:
         hints.append("LIVE")
+    elif turn.obligations:
+        hints.append(f"kept {_ranges(turn.obligations)}")
     return hints
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Line numbers as ``3-5,12``."""
+    return ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in ranges_of(numbers))
 
 
 def _run_header(group: Sequence[TurnEvidence]) -> str:

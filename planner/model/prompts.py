@@ -32,7 +32,7 @@ PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "brief": frozenset(),
         "system": frozenset({"brief_rules"}),
         "plan": frozenset(
-            {"latest", "task", "focus", "user_words", "sizes", "brief", "before", "cards", "after"},
+            {"latest", "task", "focus", "user_words", "outcomes", "sizes", "brief", "before", "cards", "after"},
         ),
         "mend": frozenset({"statements"}),
         "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
@@ -40,7 +40,7 @@ PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """Every prompt by name, and the variables that must stand in it."""
 
-TAGS = ("latest", "task", "focus", "user_words", "brief", "before", "history", "after", "index", "statements")
+TAGS: tuple[str, ...] = tuple(sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements"}))
 """The boundary tags of the prompts; none of them can come out of a history."""
 
 _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)

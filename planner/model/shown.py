@@ -21,7 +21,7 @@ from planner.reading.lines import Line, call_parts
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 
-__all__ = ["choose_lines", "edited_lines"]
+__all__ = ["card_text", "choose_lines", "edited_lines"]
 
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
@@ -31,7 +31,7 @@ ENDING_LINES = {"run": 2, "ask": 6, "other": 6}
 """How many last lines of a longer result are shown with it, by what the call does; of what only reads none."""
 COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
-SIGNATURE_WORTH = 0.1
+SIGNATURE_WORTH = 0.4
 """What a signature or heading counts beside the names that later turns use, each up to 1."""
 RECENT_TURNS = 8
 """What so few turns ago was read may be used yet: what it names counts as if it were."""
@@ -53,9 +53,10 @@ _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
 HOST_DEMANDS = 16
 """Of a template that a host expanded so many such lines are shown; the rest of it says how, not what."""
-LATEST_TURNS, LATEST_SHARE = 10, 0.25
-"""So many of the newest turns are shown nearly whole, within this share of the budget: planners missed what the live
-work stands on more than anything older."""
+LATEST_TURNS, MOST_LATEST_TURNS, LATEST_SHARE = 10, 24, 0.25
+"""What answers the latest request, so many of the newest turns at least and at most, is shown nearly whole within this
+share of the budget: planners missed what the live work stands on more than anything older."""
+LONG_READING_LINES = 40
 LIVE_LINES = 24
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
@@ -109,7 +110,7 @@ class _Choice:
             return True
         if not again and self.repeats(line):
             return True
-        cost = self.counter.raw(line.text) + NUMBER_TOKENS
+        cost = self.counter.raw(card_text(line)) + NUMBER_TOKENS
         if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
             return False
         shown.add(line.number)
@@ -123,6 +124,15 @@ class _Choice:
         """True for a line of a result that says what another card shows."""
         text = line.text.strip()
         return line.part == "result" and len(text) >= REPEAT_CHARACTERS and text in self.results
+
+
+def card_text(line: Line) -> str:
+    """`line` as a card shows it: without the number that a tool put before it, but where something is defined."""
+    return line.text if line.part != "result" or _is_signature(line) else _GUTTER.sub("", line.text)
+
+
+def _is_signature(line: Line) -> bool:
+    return _SIGNATURE.match(_GUTTER.sub("", line.text)) is not None
 
 
 def choose_lines(
@@ -167,8 +177,14 @@ def _rank_task_list(ranked: _Ranked) -> None:
 def _queue(ranked: _Ranked, rank: _Rank) -> _Queue:
     """The lines of one class of each turn."""
     if rank == _Rank.LATEST:
-        return [(turn, _latest(turn)) for turn, _ in ranked[:LATEST_TURNS]]
+        return [(turn, _latest(turn)) for turn, _ in ranked[: _latest_turns(ranked)]]
     return [(turn, _of_rank(turn, ranks, rank)) for turn, ranks in ranked]
+
+
+def _latest_turns(ranked: _Ranked) -> int:
+    """How many of the newest turns answer the latest request, within the bounds of what is shown nearly whole."""
+    since = next((at + 1 for at, (turn, _) in enumerate(ranked) if turn.user_lines), 0)
+    return min(max(since, LATEST_TURNS), MOST_LATEST_TURNS)
 
 
 def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
@@ -187,10 +203,19 @@ def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Seq
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
     """What there is to show of a turn, from both ends inwards; of an edit the new text first."""
     changed = dict.fromkeys(_changes(turn))
-    rest = [line for line in turn.lines if line.number not in turn.boilerplate_lines | changed.keys()]
+    hidden = turn.boilerplate_lines | changed.keys() | frozenset(_long_readings(turn))
+    rest = [line for line in turn.lines if line.number not in hidden]
     lines = (*(turn.lines[number - 1] for number in changed), *_from_ends(rest))
     shown = [line for line in lines if line.text.strip()]
     return shown[:LIVE_LINES] if turn.turn.live else shown
+
+
+def _long_readings(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines of long files that were read: of those what they define and what is used says more."""
+    for call in turn.calls:
+        lines = turn.lines_of(call.result_block)
+        if call.kind == "read" and len(lines) > LONG_READING_LINES:
+            yield from (line.number for line in lines)
 
 
 def _take_turns(choice: _Choice, queue: _Queue, limit: float) -> None:
@@ -342,13 +367,13 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
     for turn in turns:
         number = turn.turn.number
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
-            if line.part != "result" or not line.text.strip():
+            if line.part not in ("result", "user") or not line.text.strip():
                 continue
             lately = last - number < RECENT_TURNS
             names = frozenset(use.name for use in own.uses if lately or written.get(use.name, 0) > number)
-            signature = SIGNATURE_WORTH * bool(_SIGNATURE.match(_GUTTER.sub("", line.text)))
+            signature = SIGNATURE_WORTH * _is_signature(line)
             if names or signature:
-                yield _Candidate(turn, line, names, signature, counter.raw(line.text) + NUMBER_TOKENS)
+                yield _Candidate(turn, line, names, signature, counter.raw(card_text(line)) + NUMBER_TOKENS)
 
 
 def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
@@ -357,4 +382,4 @@ def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: 
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.text.strip():
                 names = frozenset(use.name for use in own.uses)
-                yield _Candidate(turn, line, names, own.base, counter.raw(line.text) + NUMBER_TOKENS)
+                yield _Candidate(turn, line, names, own.base, counter.raw(card_text(line)) + NUMBER_TOKENS)
