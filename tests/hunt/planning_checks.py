@@ -117,7 +117,7 @@ def check_again(drawn, plan, again):
 
 
 def check_view(drawn, shown):
-    """The API takes the view if it took the list, its size is as said, nothing is lost and nobody speaks for another."""
+    """The API takes the view if it took the list, its size is as said, nothing is lost, no stranger is the user."""
     messages = drawn.messages
     if drawn.valid:
         assert refusals(shown.messages) == [], f"the API would refuse the view: {refusals(shown.messages)}"

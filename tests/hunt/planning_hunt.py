@@ -1,4 +1,4 @@
-"""Hunts for a broken law of planning: random lists of every block type, planners, plans and answers that mean no good."""
+"""Hunts for a broken law of planning: random lists of every block type; planners, plans and answers that mean harm."""
 
 import gc
 import tempfile

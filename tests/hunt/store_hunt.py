@@ -48,7 +48,7 @@ def damage_once(sound, seed, path):
 
 
 def kill_once(path, seed, number):
-    """Kill a writer some microseconds after its first save: what it said it saved is there, the rest whole or absent."""
+    """Kill a writer soon after its first save: what it said it saved is there, the rest whole or absent."""
     chance = random.Random(seed)
     reading, writing = os.pipe()
 

@@ -93,7 +93,7 @@ class _Writer:
         return f"mark{self.number}{origin}"
 
     def machine(self, origin):
-        """Text of a tool, a page, a document or the host; one in four is some hundred characters long, one in a hundred more."""
+        """Text of a tool, a page, a document or the host; one in four is rather long, one in a hundred very."""
         roll = self.chance.random()
         lines = [f"{self.pick(MACHINE)} {self.name(origin)}" for _ in range(1 if roll < 0.7 else 2)]
         if roll > 0.75:
