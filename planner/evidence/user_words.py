@@ -23,11 +23,11 @@ _BINDING = re.compile(
     r"should(?:n'?t)?|make sure|ensure|avoid|instead|"
     r"prefers?|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|wants?|exactly|at least|at most|"
     r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly)\b"
-    r"|(?:^|[.,;:(!]\s*|\b(?:and|but|so)\s)no\b"
+    r"|(?:^|[.,;:(!]\s*|\b(?:and|but|so|please)\s)no\b"
     r"|^\s*(?-i:[A-Z][A-Z _-]{2,30}):\s",
     re.I,
 )
-"""Words that oblige: ``never push``, ``no mocks``, ``LIMIT: 3``; not ``is only a test``, ``I know``."""
+"""Words that oblige: ``never push``, ``please no mocks``, ``LIMIT: 3``; not ``is only a test``, ``I know``."""
 _RULE = re.compile(
     r"^\s*(?:[-*]|\d+\.)\s+(?:\*\*)?(?:use|do not|don'?t|never|always|must|prefer|avoid|only|keep|run)\b"
     r"|^[^|`#]{0,60}\b(?:must|should|never|always)\b",

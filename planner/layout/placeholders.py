@@ -165,8 +165,9 @@ class _Entry:
         loose = [line for line in self.turn.lines if line.number in chosen and line.block not in in_calls]
         yield self.spoken([line for line in loose if line.part == "assistant"])
         yield from self.called(chosen)
-        yield self.quoted([line for line in loose if line.part in ("call", "result")], {})
-        yield self.user_words([line for line in loose if line.part == "user"])
+        users = [line for line in loose if line.source == "user"]
+        yield self.quoted([line for line in loose if line.part != "assistant" and line.source != "user"], {})
+        yield self.user_words(users)
 
     def called(self, chosen: set[int]) -> Iterator[str]:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
@@ -180,9 +181,9 @@ class _Entry:
                 whole = own[0] if own[:1] == tuple(named[:1]) and own else None
                 yield self.called_as(call, whole)
                 yield self.quoted(named[whole is not None :], sides)
-                rest = [line for line in result if not self.is_users(line) and not self.is_outcome(line, call)]
+                rest = [line for line in result if line.source != "user" and not self.is_outcome(line, call)]
                 yield self.quoted(rest, {})
-                yield self.user_words([line for line in result if self.is_users(line)])
+                yield self.user_words([line for line in result if line.source == "user"])
 
     def stands_alone(self, chosen: set[int]) -> bool:
         """True if the only call says what the turn is about: what the agent said says it as well, but for a failure."""
@@ -200,12 +201,8 @@ class _Entry:
             number += count
         return marks
 
-    def is_users(self, line: Line) -> bool:
-        """True if the user wrote `line` and the agent is bound by it, whoever's message carries it."""
-        return line.number in self.turn.constraint_lines
-
     def user_words(self, lines: Sequence[Line]) -> str:
-        """Words of the user, exact."""
+        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
         if not lines:
             return ""
         words = GAP.join(clean(join_lines(run)) for run in _runs(lines))

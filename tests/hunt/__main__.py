@@ -1,13 +1,18 @@
 """Runs every ``*_hunt.py`` of this folder, one after the other: ``python -m tests.hunt --seconds 600 --seed 7``.
 
-Prints the seed first, and of each hunt what it counted or the first broken law; exit code 1 if there was any.
+Prints the seed first, each minute what was counted so far, and of each hunt the counts or the first broken law; exit
+code 1 if there was any.
 """
 
 import argparse
 import secrets
 import sys
+import time
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
+
+TOLD_EVERY_SECONDS = 60
 
 
 def main():
@@ -25,13 +30,26 @@ def main():
 
 def holds(name, seconds, seed):
     """Run one hunt and print what came of it; True if nothing was found."""
+    counts = Counter()
+    start = told = time.monotonic()
     try:
-        counts = import_module(f"tests.hunt.{name}").run(seconds, seed)
-    except AssertionError as found:
-        print(f"{name}: BROKEN: {found}", flush=True)
+        for round_counts in import_module(f"tests.hunt.{name}").rounds(seed):
+            counts.update(round_counts)
+            now = time.monotonic()
+            if now - told >= TOLD_EVERY_SECONDS:
+                told = now
+                print(f"{name}, {now - start:.0f} s: {spelled(counts)}", flush=True)
+            if now - start >= seconds:
+                break
+    except AssertionError as error:
+        print(f"{name}: BROKEN after {spelled(counts)}: {error}", flush=True)
         return False
-    print(f"{name}: {', '.join(f'{count} {what}' for what, count in sorted(counts.items()))}", flush=True)
+    print(f"{name}: {spelled(counts)}", flush=True)
     return True
+
+
+def spelled(counts):
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
 if __name__ == "__main__":
