@@ -54,6 +54,8 @@ class SessionState:
     """What a prompt may have: the window without the output reserve."""
     compactions: int
     reclaimed_tokens: int
+    spared_tokens: int
+    """What the last answered prompt would have had more if nothing had ever been compacted, as the provider counts."""
     breaker: BreakerState
     history_key: str
     """Under which the store has the history as of the last commit; empty before."""
@@ -72,6 +74,7 @@ class SessionState:
             limit_tokens=state.limit_tokens,
             compactions=state.compactions,
             reclaimed_tokens=state.reclaimed_tokens,
+            spared_tokens=state.spared_tokens,
             breaker=state.planning.breaker.state(now),
             history_key=state.committed.key,
             history_messages=len(state.tracker),

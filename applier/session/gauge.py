@@ -64,9 +64,10 @@ class Gauge:
     """The provider's tokens for one of the counter's."""
     extra_tokens: float = 0.0
     """The provider's tokens beside both; negative if it charges less for system and tools."""
-    counted_before: int = 0
-    actual_before: int = 0
-    """The last prompt whose usage was told: what its messages counted, and what the provider said."""
+    least_counted: int = 0
+    least_actual: int = 0
+    """The smallest prompt whose usage was told: what its messages counted, and what the provider said. Measured from
+    there, the ratio is that of all the text behind it, not of the newest result alone."""
 
     def prompt(self, counted_tokens: float) -> int:
         """Tokens of a prompt whose messages count `counted_tokens`."""
@@ -84,7 +85,9 @@ class Gauge:
         """This gauge once system and tools are told to count `fixed_tokens`: they explain what was extra."""
         told = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - told) if told > 0 else self.extra_tokens
-        return replace(self, fixed_tokens=fixed_tokens, extra_tokens=max(extra, -fixed_tokens * self.ratio))
+        least = max(1, round(self.least_actual + told)) if self.least_actual else 0
+        extra = max(extra, -fixed_tokens * self.ratio)
+        return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
         """This gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
@@ -101,23 +104,24 @@ class Gauge:
         if not 0 <= beside <= most:
             beside = min(max(beside, 0.0), most)
             ratio = _bounded((actual_tokens - beside) / counted_tokens)
-        return Gauge(
-            self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, counted_tokens, min(actual_tokens, 10**9)
-        )
+        least = (self.least_counted, self.least_actual)
+        if not self.least_actual or counted_tokens < self.least_counted:
+            least = counted_tokens, min(actual_tokens, 10**9)
+        return Gauge(self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, *least)
 
     def _ratio_from(self, counted: int, actual: int) -> float:
-        """By what two prompts differ in; of a first one, no more than the counter's own worst case."""
-        grown = counted - self.counted_before
-        if self.actual_before and abs(grown) >= max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted):
-            return _bounded((actual - self.actual_before) / grown)
-        if self.actual_before:
+        """By what this prompt has beyond the smallest; of a first one, no more than the counter's own worst case."""
+        grown = counted - self.least_counted
+        if self.least_actual and abs(grown) >= max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted):
+            return _bounded((actual - self.least_actual) / grown)
+        if self.least_actual:
             return self.ratio
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def corrected(self, counted_tokens: int, actual_tokens: int) -> Gauge:
         """This gauge after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
         counted = max(1, self.fixed_tokens + counted_tokens)
-        return replace(self, ratio=max(self.ratio, (actual_tokens - self.extra_tokens) / counted), actual_before=0)
+        return replace(self, ratio=max(self.ratio, (actual_tokens - self.extra_tokens) / counted), least_actual=0)
 
     def doubted(self, counted_tokens: int, limit_tokens: int) -> Gauge:
         """This gauge after a prompt was refused that should have been within `limit_tokens`, without numbers.
@@ -126,7 +130,7 @@ class Gauge:
         """
         counted = max(1, self.fixed_tokens + counted_tokens)
         needed = (limit_tokens + 1 - self.extra_tokens) / counted
-        return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, needed)), actual_before=0)
+        return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, needed)), least_actual=0)
 
 
 def _bounded(ratio: float) -> float:

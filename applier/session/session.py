@@ -145,8 +145,7 @@ class Session:
         """
         with self._lock:
             state = self._state
-            used = used_input_tokens(response)
-            state.gauge = state.gauge.calibrated(state.sent_counted, used, state.limit_tokens)
+            state.take_usage(used_input_tokens(response))
             if stop_reason_of(response) == WINDOW_EXCEEDED:
                 call.request(state, "window_exceeded")
 

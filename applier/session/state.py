@@ -30,6 +30,18 @@ GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The last prompt whose usage the provider told."""
+
+    tokens: int
+    messages: int
+    """Of the history, when it was sent."""
+    frame: Frame
+    spared_tokens: int
+    """What it would have had more."""
+
+
 @dataclass
 class State:
     """One session: what it was opened with, and everything that moves."""
@@ -63,8 +75,6 @@ class State:
     sent: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     sent_counted: int = 0
-    last_sent: Sequence[object] = ()
-    """The list that was handed out last, with its cache marks."""
     called_with: int = 0
     """Messages of the history at the last call."""
     level: Level = "normal"
@@ -92,6 +102,7 @@ class State:
     """Even the last resort was not enough."""
     compactions: int = 0
     reclaimed_tokens: int = 0
+    told: Told | None = None
 
     @property
     def limit_tokens(self) -> int:
@@ -102,6 +113,13 @@ class State:
     def tokens(self) -> int:
         """Of the prompt that would be sent now."""
         return self.gauge.prompt(self.view.total)
+
+    @property
+    def spared_tokens(self) -> int:
+        """What the prompt would have more if nothing had ever been compacted; as the provider counts, once it did."""
+        if self.told is not None:
+            return self.told.spared_tokens
+        return self.gauge.of_messages(max(0, self.tracker.tokens - self.view.total))
 
     @property
     def room_tokens(self) -> int:
@@ -132,7 +150,7 @@ class State:
             if counter.scale != self.tracker.counter.scale:
                 self.tracker.recount(counter)
                 self.view = View.of(self.committed.frame, self.tracker)
-                self.gauge = Gauge()
+                self.gauge, self.told = Gauge(), None
         self.call = replace(call, model=self.model)
         self.max_output_tokens = call.max_output_tokens or self.max_output_tokens
         self.gauge = self.gauge.with_fixed(self.call.fixed_tokens(self.tracker.counter))
@@ -161,6 +179,7 @@ class State:
         else:
             self.committed = replace(self.committed, frame=frame.before(start), key="", messages=0)
         self.undoable.clear()
+        self.told = None
         self.take_into_force(self.committed, View.of(self.committed.frame, self.tracker))
 
     def take_into_force(self, committed: Committed, view: View) -> None:
@@ -207,6 +226,20 @@ class State:
             prices=self.prices,
         )
 
+    def take_usage(self, tokens: int) -> None:
+        """The provider counted `tokens` for the list handed out last: that calibrates, and says what was spared.
+
+        Where another frame came into force since the prompt before, the difference is what it removed.
+        """
+        self.gauge = self.gauge.calibrated(self.sent_counted, tokens, self.limit_tokens)
+        if tokens <= 0:
+            return
+        known, frame, spared = self.told, self.committed.frame, self.spared_tokens
+        if known is not None and known.frame is not frame:
+            new = self.gauge.of_messages(sum(self.tracker.counted[known.messages : self.called_with]))
+            spared = max(0, spared + known.tokens + new - tokens)
+        self.told = Told(tokens, self.called_with, frame, spared)
+
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[object]:
         """The list as it is sent: the view, with a cache breakpoint behind its compacted part."""
         frame, view = frame or self.committed.frame, view or self.view
@@ -222,5 +255,5 @@ class State:
         self.called_with = len(self.tracker)
         self.tracker.returned(sent, len(self.committed.frame.head))
         self.sent, self.sent_counted = len(sent), self.view.total
-        self.last_sent, self.last_call_at = tuple(sent), now
+        self.last_call_at = now
         return sent

@@ -85,6 +85,8 @@ class Gateway:
                     passage.session.observe(part)
             except Exception:  # noqa: BLE001 - the same boundary
                 self.metrics.add("requests", 'kind="failed"')
+        if passage.session is not None:
+            self.metrics.add("saved_tokens", amount=passage.session.state.spared_tokens)
 
     def _prepared(self, wire: Wire, raw: bytes, headers: Mapping[str, str]) -> Passage:
         body = json.loads(raw)
@@ -98,13 +100,11 @@ class Gateway:
         before = session.state.compactions
         session.set_request(**wire.request(body, headers))
         prepared = session.prepare(messages)
-        state = session.state
-        self.metrics.add("compactions", amount=state.compactions - before)
+        self.metrics.add("compactions", amount=session.state.compactions - before)
         if _is_same(prepared, messages):
             self.metrics.add("requests", 'kind="unchanged"')
             return Passage(wire, raw, body, session, messages)
         self.metrics.add("requests", 'kind="prepared"')
-        self.metrics.add("saved_tokens", amount=state.reclaimed_tokens)
         return Passage(wire, _bytes(wire.with_messages(body, prepared)), body, session, messages)
 
     def _count(self, usage: Any) -> None:
