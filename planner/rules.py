@@ -170,12 +170,12 @@ def _words_that_fit(request: PlanRequest, page: Sequence[Statement]) -> Iterator
 
 def _by_worth(request: PlanRequest, sentences: Sequence[Said]) -> list[Said]:
     """Sentences by the relevance of the names in them for their length, the newest of equals first."""
-    weights = request.relevance.weight_of
+    weights = request.relevance.weights
     turns = list(request.evidence.turns)
 
     def worth(at: int) -> float:
         said = sentences[at]
-        names = sum(weights(name) for name in specifics_of(said.text))
+        names = sum(weights.get(name, 0.0) for name in specifics_of(said.text))
         age = len(turns) - turns.index(said.turn_ids[0])
         return (PROSE_BASE + names) / (1 + math.log1p(age)) / (20 + len(said.text))
 

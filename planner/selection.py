@@ -180,10 +180,10 @@ class _Selecting:
 
     def _digest(self, turn: TurnEvidence) -> frozenset[int]:
         """The lines that speak for a turn of which the planner wants a summary and gives none."""
-        weights, lines = self.request.relevance.weights, self.request.relevance.lines[turn.turn.id]
+        relevance = self.request.relevance
         worth = {
-            line.number: own.base + sum(weights[use.name] for use in own.uses)
-            for line, own in zip(turn.lines, lines, strict=True)
+            line.number: relevance.of_line(own)
+            for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True)
             if line.text.strip()
         }
         best = sorted(worth, key=lambda number: (-worth[number], number))

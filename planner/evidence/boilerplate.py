@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from planner.reading.lines import Line, join_lines
 
@@ -54,6 +54,8 @@ _SENTENCE_WORDS = (
 """Every match of `_SENTENCES` holds one of these: most lines need not be searched further."""
 _WRAPPER = re.compile(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
 """A line that a host prints above a command's output: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+_WRAPPER_WORDS = ("Chunk ID:", "Wall time:", "Original token count:", "Output:")
+"""Every match of `_WRAPPER` holds one of these."""
 REMINDER_LINES = 12
 """A reminder behind a result takes at most so many lines."""
 _LONGEST = 400
@@ -72,17 +74,19 @@ def without_boilerplate(text: str) -> str:
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
-    return frozenset(_templates(lines)) | frozenset(_sentences(lines)) | frozenset(_reminders(lines))
+    results = [line for line in lines if line.part == "result"]
+    blocks = [list(group) for _, group in groupby(results, key=lambda line: line.block)]
+    of_results = (number for block in blocks for number in (*_sentences(block), *_reminders(block)))
+    return frozenset(_templates(lines)).union(of_results)
 
 
-def _reminders(lines: Sequence[Line]) -> Iterator[int]:
+def _reminders(result: Sequence[Line]) -> Iterator[int]:
     """What a host puts behind a result: a reminder between tags that stand alone, with nothing but it at the end."""
-    results = (line for line in lines if line.part == "result")
-    for _, group in groupby(results, key=lambda line: line.block):
-        end = [line for line in group if line.text.strip()][-REMINDER_LINES:]
-        if end and end[-1].text.strip() == "</system-reminder>":
-            opens = [at for at, line in enumerate(end) if line.text.strip() == "<system-reminder>"]
-            yield from (line.number for line in end[opens[-1] if opens else len(end) :])
+    filled = (line for line in reversed(result) if line.text.strip())
+    end = list(islice(filled, REMINDER_LINES))[::-1]
+    if end and end[-1].text.strip() == "</system-reminder>":
+        opens = [at for at, line in enumerate(end) if line.text.strip() == "<system-reminder>"]
+        yield from (line.number for line in end[opens[-1] if opens else len(end) :])
 
 
 def _templates(lines: Sequence[Line]) -> Iterator[int]:
@@ -97,10 +101,10 @@ def _templates(lines: Sequence[Line]) -> Iterator[int]:
             yield from (line.number for line in block if line.source == "host")
 
 
-def _sentences(lines: Sequence[Line]) -> Iterator[int]:
-    """Lines of results that hold nothing but what the host always says, pieces of one line together."""
-    for line in lines:
-        if line.part != "result" or line.continues or not line.text.strip():
-            continue
-        if not without_boilerplate(line.text):
-            yield line.number
+def _sentences(result: Sequence[Line]) -> Iterator[int]:
+    """Lines of a result that hold nothing but what the host always says, pieces of one line together."""
+    text = join_lines(result)
+    if any(words in text for words in (*_WRAPPER_WORDS, *_SENTENCE_WORDS)):
+        for line in result:
+            if not line.continues and line.text.strip() and not without_boilerplate(line.text):
+                yield line.number

@@ -23,7 +23,7 @@ from planner.evidence.outcomes import (
     verdict,
     verdict_of_run,
 )
-from planner.reading.lines import Statement, numbers_of
+from planner.reading.lines import Part, Statement, numbers_of
 
 __all__ = ["Failures", "failures_of", "has_failed", "is_refusal", "read_calls"]
 
@@ -78,6 +78,11 @@ _REFUSED_BY_TOOL = re.compile(
     r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed)"
 )
 """How tools that edit say that they did nothing: ``String to replace not found in file``."""
+_REFUSED_WORDS = (
+    *("tool_use_error", "inputvalidationerror", "string to replace", "file has ", "error ", "proposed edit"),
+    *("apply_patch", "no replacement"),
+)
+"""Every match of `_REFUSED_BY_TOOL` holds one of these, in lower case."""
 _TOOL_ERROR = re.compile(
     rf"{_REFUSED_BY_TOOL.pattern}|\s*(?:Error:|ERROR\b|error:)"
     r"|\s*\{\s*\"errors?\": ?+(?!null|false|\"\"|\[\]|\{\})"
@@ -131,6 +136,11 @@ _TOOL_SAYS = re.compile(
     r"not a |HTTP [45]\d\d|(?<!\d )failed)|^\s*(?:fatal|error|panic)\b(?!: expect\(received\)).{3,}|"
     r"^\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
 )
+_TOOL_WORDS = (
+    *("no such file", "not found", "permission denied", "cannot", "invalid", "unrecognized", "unknown", "not a "),
+    *("http ", "failed", "fatal", "error", "panic", "conflict ("),
+)
+"""Every match of `_TOOL_SAYS` holds one of these, in lower case."""
 _EXPECTED = re.compile(r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Received|Actual|got)\b ?:", re.I)
 _WANTED = re.compile(r"^\s*(?:Expected|want)\b ?:", re.I)
 _NAMED_TEST = re.compile(
@@ -184,9 +194,12 @@ def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failu
 def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:
     """The failures of one turn, by reports in results and the agent's own admissions, and how each call ended."""
     by_block: defaultdict[int, list[Statement]] = defaultdict(list)
+    by_part: defaultdict[Part, list[Statement]] = defaultdict(list)
     for statement in statements:
         by_block[statement.block].append(statement)
-    admitted = [one for one in statements if _agent_says(_ADMITTED, one)] + list(_listed_before(statements))
+        by_part[statement.part].append(statement)
+    spoken = by_part["assistant"]
+    admitted = [one for one in spoken if _says(_ADMITTED, one)] + list(_listed_before(by_part["user"]))
     reports: list[list[Statement]] = []
     outcomes: list[Outcome] = []
     for call in calls:
@@ -199,7 +212,7 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
     failures = Failures(
         lines=numbers_of(chain(admitted, *reports)),
         decisive=numbers_of(chain(admitted, *map(_decisive, reports))),
-        setbacks=numbers_of(one for one in statements if _agent_says(_SETBACK, one)),
+        setbacks=numbers_of(one for one in spoken if _says(_SETBACK, one)),
     )
     return failures, tuple(outcomes)
 
@@ -236,7 +249,7 @@ def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:
     """What stands under a heading of errors in a summary that an earlier compaction left in the user's message."""
     inside = False
     for statement in statements:
-        if statement.part != "user" or statement.source != "host":
+        if statement.source != "host":
             continue
         if _HEADING.match(statement.text):
             inside = bool(_ERRORS_HEADING.search(statement.text))
@@ -244,10 +257,9 @@ def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:
             yield statement
 
 
-def _agent_says(pattern: re.Pattern[str], statement: Statement) -> bool:
+def _says(pattern: re.Pattern[str], statement: Statement) -> bool:
     return (
-        statement.part == "assistant"
-        and bool(pattern.search(statement.text))
+        bool(pattern.search(statement.text))
         and not statement.text.lstrip().startswith("|")
         and not _NO_FAILURE.search(statement.text)
     )
@@ -288,9 +300,14 @@ def _refused_change(own: Sequence[Statement]) -> list[Statement]:
 
 def _rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
+    folded = text.casefold()
+    located = _LOCATED.match(text) is not None
+    if not (located or _FAILURE_WORDS.search(folded)):
+        return None
     if _NO_FAILURE.search(text) or _PASSING.match(text) or _BARE.fullmatch(text):
         return None
-    folded = text.casefold()
+    if located:
+        return 0
     for rank, patterns in enumerate(_RANKS):
         if any(_holds_any(folded, words) and pattern.search(text) for pattern, words in patterns):
             return rank
@@ -303,20 +320,21 @@ def _holds_any(folded: str, words: tuple[str, ...]) -> bool:
 
 _RANKS: tuple[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...], ...] = (
     (
-        (_TRACE_END, ()),
-        (_RAISED, ()),
-        (_LOCATED, ()),
-        (_TOOL_SAYS, ()),
+        (_TRACE_END, ("error", "exception", "exit", "interrupt")),
+        (_RAISED, ("e   ",)),
+        (_TOOL_SAYS, _TOOL_WORDS),
         (_EXPECTED, ("expected", "received", "actual", "got")),
         (_REJECTED, ("user", "rejected")),
-        (_REFUSED_BY_TOOL, ()),
+        (_REFUSED_BY_TOOL, _REFUSED_WORDS),
         (_HTTP_ERROR, _HTTP_WORDS),
     ),
-    ((_NAMED_TEST, ()),),
-    ((_WANTED, ()), (_REPORT, _REPORT_WORDS)),
+    ((_NAMED_TEST, ("fail", "✗", "✖", "✘", "✕", "×", "not ok")),),
+    ((_WANTED, ("expected", "want")), (_REPORT, _REPORT_WORDS)),
     ((_EXIT, ("exit", "return")),),
 )
-"""Patterns by rank, each with words of which every match holds one, for those that are slow to find nothing."""
+"""Patterns by rank, each with words of which every match holds one, in lower case."""
+_FAILURE_WORDS = re.compile("|".join(sorted({re.escape(w) for rank in _RANKS for _, words in rank for w in words})))
+"""Without one of these, and without a place, a line says nothing of a failure: asking this first is quick."""
 
 
 def _telling(text: str) -> bool:

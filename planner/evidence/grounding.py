@@ -15,6 +15,8 @@ __all__ = ["NameIndex", "invented"]
 
 TOKEN_CHARACTERS = 1_024
 """A longer run of name characters (base64, minified code) is indexed in pieces."""
+SCANNED_CHARACTERS = 20_000
+"""So much of a source is looked through before its index is made: all of most turns, and little for the worst."""
 COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
@@ -110,11 +112,13 @@ class NameIndex:
         components = {component.casefold() for component in _COMPONENT.findall(name)}
         if not components:
             return True
-        if name in self._hashes:
-            return True
-        tokens = min((self._tokens.get(component, []) for component in components), key=len)
+        if not name[0].isdigit() and any(_stands(name, text, SCANNED_CHARACTERS) for text in self._texts[:1]):
+            return True  # most names of a turn do, and its index need not be made
         plain = name.isalpha()
-        return any(_stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens)
+        tokens = min((self._tokens.get(component, []) for component in components), key=len)
+        return name in self._hashes or any(
+            _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
+        )
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
@@ -153,13 +157,14 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
     return True
 
 
-def _stands(name: str, token: str) -> bool:
-    """True if `name` stands in `token` between boundaries."""
-    at = token.find(name)
+def _stands(name: str, text: str, most: int | None = None) -> bool:
+    """True if `name` stands in the first `most` characters of `text` between boundaries."""
+    at = text.find(name, 0, most)
     while at >= 0:
-        if _bounded(name, token[:at][-2:], token[at + len(name) :][:2]):
+        stop = at + len(name)
+        if _bounded(name, text[max(0, at - 2) : at], text[stop : stop + 2]):
             return True
-        at = token.find(name, at + 1)
+        at = text.find(name, at + 1, most)
     return False
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 __all__ = ["Specific", "SpecificKind", "find_specifics", "is_identifier", "parts_of", "specifics_of"]
@@ -84,7 +83,6 @@ def specifics_of(text: str) -> dict[str, SpecificKind]:
     return kinds
 
 
-@lru_cache(maxsize=2**16)
 def parts_of(name: str) -> tuple[str, ...]:
     """`name`, and what stands as a whole word wherever it stands: runs of its components, four characters or more."""
     if not _SEPARATORS.search(name):

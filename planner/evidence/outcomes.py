@@ -65,9 +65,9 @@ _FAILED_RUN = re.compile(
     r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?"
     r"|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
     r"|^\s*(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|^--- FAIL|^test result: FAILED"
-    r"|ERROR task failed|^\s*(?:BUILD FAILED|Build failed|make(?:\[\d+\])?: \*\*\* )|^npm (?:ERR!|error)"
+    r"|.*ERROR task failed|^\s*(?:BUILD FAILED|Build failed|make(?:\[\d+\])?: \*\*\* )|^npm (?:ERR!|error)"
     r"|^\s*(?:✖|✗|×|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed)|issues?:)"
-    r"|^error: script \"|^\s*error Command failed|ELIFECYCLE|^error: could not compile|^Exited with code [1-9]",
+    r"|^error: script \"|^\s*error Command failed|.*ELIFECYCLE|^error: could not compile|^Exited with code [1-9]",
 )
 """How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
 ``FAILED = 3``, ``12 errors fixed``."""
@@ -82,6 +82,10 @@ _PASSED_RUN = re.compile(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
+_VERDICT_WORDS = re.compile(
+    r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE"
+)
+"""Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these."""
 _PREFIX = re.compile(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = re.compile(
@@ -129,11 +133,13 @@ def is_wrapping(text: str) -> bool:
 
 def verdict(text: str) -> Verdict | None:
     """What one line says of how a run ended."""
+    if not _VERDICT_WORDS.search(text):
+        return None
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
-    if _FAILED_RUN.search(bare):
+    if _FAILED_RUN.match(bare):
         return "failed"
-    return "passed" if _PASSED_RUN.search(bare) else None
+    return "passed" if _PASSED_RUN.match(bare) else None
 
 
 def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from planner.evidence.calls import Call
@@ -105,15 +104,15 @@ def attributed(lines: Sequence[Line], calls: Sequence[Call]) -> tuple[Line, ...]
     result: list[Line] = []
     for block, group in groupby(lines, key=lambda line: line.block):
         own = tuple(group)
+        call = by_result.get(block)
         if own[0].source == "user":
             previous = by_result.get(block - 1)
             expanded = previous is not None and previous.name in _TEMPLATE_TOOLS
             text = join_lines(own)
             result += _marked(own, _host_spans(text, expanded, before), "host")
             before = text
-        elif block in by_result:
-            text = join_lines(own)
-            result += _marked(own, _answer_spans(by_result[block], text), "user")
+        elif call is not None and (call.is_error or call.name in _ANSWERS):
+            result += _marked(own, _answer_spans(call, join_lines(own)), "user")
         else:
             result += own
     return tuple(result)
@@ -121,13 +120,16 @@ def attributed(lines: Sequence[Line], calls: Sequence[Call]) -> tuple[Line, ...]
 
 def _marked(lines: Sequence[Line], spans: Sequence[Span], source: Source) -> Iterator[Line]:
     """The `lines` of one block, those within `spans` of its text with `source`."""
+    if not spans:
+        yield from lines
+        return
     start, at = 0, 0
     for index, line in enumerate(lines):
         start += 0 if index == 0 or line.continues else 1
         while at < len(spans) and spans[at][1] <= start:
             at += 1
         inside = at < len(spans) and _lies_in(spans[at], start, line.text)
-        yield replace(line, source=source) if inside else line
+        yield line._replace(source=source) if inside else line
         start += len(line.text)
 
 

@@ -332,18 +332,18 @@ class _Candidate:
 
     turn: TurnEvidence
     line: Line
-    names: frozenset[int]
+    names: frozenset[str]
     base: float
     cost: float
 
-    def density(self, weights: Sequence[float], shown: Mapping[int, int]) -> float:
+    def density(self, weights: Mapping[str, float], shown: Mapping[str, int]) -> float:
         """Worth a token; a name that stands on cards already counts less each time."""
         return (self.base + sum(weights[name] * AGAIN ** shown.get(name, 0) for name in self.names)) / self.cost
 
 
-def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Sequence[float], limit: float) -> None:
+def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Mapping[str, float], limit: float) -> None:
     """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token."""
-    shown: dict[int, int] = defaultdict(int)
+    shown: dict[str, int] = defaultdict(int)
     heap = [(-one.density(weights, shown), -one.turn.turn.number, one.line.number, one) for one in candidates]
     heapify(heap)
     while heap and choice.spent < limit:
@@ -362,7 +362,7 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
     for turn in turns:
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):
-                written |= {use.name: turn.turn.number for use in own.uses}
+                written |= dict.fromkeys(own.names, turn.turn.number)
     last = turns[-1].turn.number if turns else 0
     for turn in turns:
         number = turn.turn.number
@@ -370,7 +370,7 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
             if line.part not in ("result", "user") or not line.text.strip():
                 continue
             lately = last - number < RECENT_TURNS
-            names = frozenset(use.name for use in own.uses if lately or written.get(use.name, 0) > number)
+            names = frozenset(name for name in own.names if lately or written.get(name, 0) > number)
             signature = SIGNATURE_WORTH * _is_signature(line)
             if names or signature:
                 yield _Candidate(turn, line, names, signature, counter.raw(card_text(line)) + NUMBER_TOKENS)
@@ -381,5 +381,5 @@ def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: 
     for turn in turns:
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.text.strip():
-                names = frozenset(use.name for use in own.uses)
-                yield _Candidate(turn, line, names, own.base, counter.raw(card_text(line)) + NUMBER_TOKENS)
+                cost = counter.raw(card_text(line)) + NUMBER_TOKENS
+                yield _Candidate(turn, line, frozenset(own.names), own.base, cost)

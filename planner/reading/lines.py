@@ -11,8 +11,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, readable_text, result_text
@@ -52,8 +51,7 @@ _SENTENCE_END = re.compile(r"[.!?:;] ")
 """``it. The``; not ``3.11`` or ``a.py``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of a turn."""
 
     number: int
@@ -67,8 +65,7 @@ class Line:
     """Whose words it is, by its place; `evidence.sources` tells the host's forms from the user's words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """Pieces of one physical line that are read together."""
 
     lines: tuple[Line, ...]
@@ -121,12 +118,16 @@ def join_lines(lines: Sequence[Line]) -> str:
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
     """`lines` in order, pieces of one physical line together."""
     held: list[Line] = []
+    length = 0
     for line in lines:
-        goes_on = line.continues and bool(held) and line.number == held[-1].number + 1
-        if held and not (goes_on and sum(len(h.text) for h in held) + len(line.text) <= STATEMENT_CHARACTERS):
+        goes_on = line.continues and held and line.number == held[-1].number + 1
+        if goes_on and length + len(line.text) <= STATEMENT_CHARACTERS:
+            held.append(line)
+            length += len(line.text)
+            continue
+        if held:
             yield Statement(tuple(held), join_lines(held))
-            held = []
-        held.append(line)
+        held, length = [line], len(line.text)
     if held:
         yield Statement(tuple(held), join_lines(held))
 

@@ -7,12 +7,13 @@ pick holds yet, for what it costs. The order follows from the history alone, nev
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from planner.evidence import Evidence
+from planner.evidence import Evidence, TurnEvidence
 from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
+from planner.relevance.context import neighbours
 from planner.relevance.relevance import Relevance
 
 __all__ = ["HEAD_TOKENS", "Pick", "line_tokens", "rank_lines"]
@@ -37,31 +38,75 @@ class Pick:
     """Relevance for each raw token at the time it was picked; never rises from one pick to the next."""
 
 
-@dataclass
-class _State:
-    """What stands so far."""
+class _Turn:
+    """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    named: bytearray
-    understood: bytearray
-    standing: dict[str, set[int]] = field(default_factory=dict)
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, counter: TokenCounter) -> None:
+        self.evidence = evidence
+        self.standing: set[int] = set()
+        self.relevance = relevance.lines[evidence.turn.id]
+        self.weight = relevance.turn_weights.get(evidence.turn.id, 1.0)
+        self.neighbours = [neighbours(evidence.lines, at) if own.names else () for at, own in enumerate(self.relevance)]
+        """Of each line those that must stand too for it to be understood."""
+        self._costs = [line_tokens(counter, line) for line in evidence.lines]
+
+    def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
+        """True if the words around line `number` stand, or stand `with_it`."""
+        needed = self.neighbours[number - 1]
+        return not needed or all([other in self.standing or other in with_it for other in needed])
+
+    def cost(self, numbers: Sequence[int]) -> int:
+        """Raw tokens that a pick adds; 0 if all of it stands."""
+        costs, standing = self._costs, self.standing
+        if standing:
+            return sum([costs[number - 1] for number in numbers if number not in standing])
+        lines = self.evidence.lines
+        is_prose = all([lines[number - 1].part in ("user", "assistant") for number in numbers])
+        head = PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS
+        return head + sum([costs[number - 1] for number in numbers])
 
 
-@dataclass(frozen=True)
+_UNNAMED, _NAMED, _UNDERSTOOD = 0, 1, 2
+_SHARES = ((PLAIN_SHARE, 0.0, 0.0), (PLAIN_SHARE + CONTEXT_SHARE, CONTEXT_SHARE, 0.0))
+"""What a name still adds, by whether its line is understood and by what stands of the name."""
+
+
 class _Ground:
-    evidence: Evidence
-    relevance: Relevance
-    counter: TokenCounter
-    pinned: Mapping[str, frozenset[int]]
-    whole: Collection[str]
-    state: _State
-    costs: dict[str, int] = field(default_factory=dict)
-    """Of the lines that were asked for, by their text."""
+    """What stands so far of a history, and what each further pick would add."""
 
-    def cost_of(self, line: Line) -> int:
-        cost = self.costs.get(line.text)
-        if cost is None:
-            cost = self.costs[line.text] = line_tokens(self.counter, line)
-        return cost
+    def __init__(self, evidence: Evidence, relevance: Relevance, counter: TokenCounter) -> None:
+        self.turns = {turn_id: _Turn(turn, relevance, counter) for turn_id, turn in evidence.turns.items()}
+        self._weights = relevance.weights
+        self._states = dict.fromkeys(relevance.weights, _UNNAMED)
+
+    def ratio(self, turn: _Turn, numbers: Sequence[int]) -> float:
+        """What a pick adds for each token; 0 if all of it stands."""
+        gain = self._gain(turn, numbers)
+        cost = turn.cost(numbers) if gain > 0 else 0
+        return gain / cost if cost > 0 else 0.0
+
+    def _gain(self, turn: _Turn, numbers: Sequence[int]) -> float:
+        weights, states = self._weights, self._states
+        gain = 0.0
+        for number in numbers:
+            names, base = turn.relevance[number - 1]
+            if number not in turn.standing:
+                gain += base
+            if names:
+                shares = _SHARES[turn.explains(number, numbers)]
+                gain += sum([shares[states[name]] * weights[name] for name in names])
+        return gain * turn.weight
+
+    def stand(self, turn: _Turn, number: int) -> None:
+        """Note that a line stands, and what it and its neighbours now say."""
+        standing, states = turn.standing, self._states
+        standing.add(number)
+        for at in range(number - 2, number + 3):
+            if at in standing and (names := turn.relevance[at - 1].names):
+                state = _UNDERSTOOD if turn.explains(at) else _NAMED
+                for name in names:
+                    if states[name] < state:
+                        states[name] = state
 
 
 def rank_lines(
@@ -76,26 +121,27 @@ def rank_lines(
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
-    names = len(relevance.weights)
-    ground = _Ground(evidence, relevance, counter, pinned, whole, _State(bytearray(names), bytearray(names)))
-    _lay_ground(ground)
-    heap = [(-_ratio(ground, turn_id, numbers), at, turn_id, numbers) for at, (turn_id, numbers) in _candidates(ground)]
-    heap = [entry for entry in heap if entry[0] < 0]
+    ground = _Ground(evidence, relevance, counter)
+    _lay_ground(ground, pinned, whole)
+    candidates = enumerate(_candidates(ground, whole))
+    rated = ((-ground.ratio(ground.turns[turn_id], numbers), at, turn_id, numbers) for at, (turn_id, numbers) in candidates)
+    heap = [entry for entry in rated if entry[0] < 0]
     heapq.heapify(heap)
     picks: list[Pick] = []
     spent, priority = 0.0, float("inf")
     while heap and spent < budget_tokens:
         _, order, turn_id, numbers = heapq.heappop(heap)
-        ratio = _ratio(ground, turn_id, numbers)
+        turn = ground.turns[turn_id]
+        ratio = ground.ratio(turn, numbers)
         if ratio <= 0:
             continue
         if heap and ratio < -heap[0][0] - 1e-12:
             heapq.heappush(heap, (-ratio, order, turn_id, numbers))
             continue
-        spent += _cost(ground, turn_id, numbers)
+        spent += turn.cost(numbers)
         priority = min(priority, ratio)
         for number in numbers:
-            _stand(ground, turn_id, number)
+            ground.stand(turn, number)
         picks.append(Pick(turn_id, numbers, priority))
     return tuple(picks)
 
@@ -106,88 +152,25 @@ def line_tokens(counter: TokenCounter, line: Line) -> int:
     return counter.raw(line.text + "\n") + MARK_TOKENS
 
 
-def _lay_ground(ground: _Ground) -> None:
-    for turn_id, numbers in ground.pinned.items():
+def _lay_ground(ground: _Ground, pinned: Mapping[str, frozenset[int]], whole: Collection[str]) -> None:
+    for turn_id, numbers in pinned.items():
         for number in sorted(numbers):
-            _stand(ground, turn_id, number)
-    for turn_id in sorted(ground.whole):
-        for line in ground.evidence.turns[turn_id].lines:
-            _stand(ground, turn_id, line.number)
+            ground.stand(ground.turns[turn_id], number)
+    for turn_id in sorted(whole):
+        turn = ground.turns[turn_id]
+        for line in turn.evidence.lines:
+            ground.stand(turn, line.number)
 
 
-def _candidates(ground: _Ground) -> Iterator[tuple[int, tuple[str, tuple[int, ...]]]]:
-    """Every line by itself, and with its neighbours where it does not explain itself; numbered for a fixed order."""
-    order = 0
-    for turn_id, turn in ground.evidence.turns.items():
-        if turn_id in ground.whole:
+def _candidates(ground: _Ground, whole: Collection[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every line by itself, and with its neighbours where it does not explain itself."""
+    for turn_id, turn in ground.turns.items():
+        if turn_id in whole:
             continue
-        for line, worth in zip(turn.lines, ground.relevance.lines[turn_id], strict=True):
-            if not line.text.strip() or line.number in turn.boilerplate_lines:
+        for line in turn.evidence.lines:
+            number = line.number
+            if number in turn.evidence.boilerplate_lines or not line.text.strip():
                 continue
-            groups: list[tuple[int, ...]] = [(line.number,)]
-            groups += [
-                tuple(sorted(line.number + step for step in (0, *steps)))
-                for steps in {use.neighbours for use in worth.uses if use.neighbours}
-            ]
-            for numbers in groups:
-                yield order, (turn_id, numbers)
-                order += 1
-
-
-def _ratio(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
-    gain = _gain(ground, turn_id, numbers)
-    cost = _cost(ground, turn_id, numbers) if gain > 0 else 0.0
-    return gain / cost if cost > 0 else 0.0
-
-
-def _cost(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
-    """Raw tokens that a pick adds; 0 if all of it stands."""
-    standing = ground.state.standing.get(turn_id)
-    lines = ground.evidence.turns[turn_id].lines
-    if standing is not None:
-        return sum([ground.cost_of(lines[number - 1]) for number in numbers if number not in standing])
-    is_prose = all(lines[number - 1].part in ("user", "assistant") for number in numbers)
-    head = PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS
-    return head + sum([ground.cost_of(lines[number - 1]) for number in numbers])
-
-
-def _gain(ground: _Ground, turn_id: str, numbers: tuple[int, ...]) -> float:
-    state, relevance = ground.state, ground.relevance
-    named, understood, weights = state.named, state.understood, relevance.weights
-    standing: Collection[int] = state.standing.get(turn_id, ())
-    lines = relevance.lines[turn_id]
-    counted: set[int] = set()
-    gain = 0.0
-    for number in numbers:
-        uses, base = lines[number - 1]
-        if number not in standing:
-            gain += base
-        for name, neighbours in uses:
-            if name not in counted:
-                share = 0.0 if named[name] else PLAIN_SHARE
-                if not understood[name] and _explained(neighbours, number, standing, numbers):
-                    counted.add(name)
-                    share += CONTEXT_SHARE
-                gain += share * weights[name]
-    return gain * relevance.turn_weights.get(turn_id, 1.0)
-
-
-def _explained(
-    neighbours: tuple[int, ...], number: int, standing: Collection[int], with_it: Collection[int] = ()
-) -> bool:
-    """True if the words around a name of line `number` stand, or stand `with_it`."""
-    return not neighbours or all(number + step in standing or number + step in with_it for step in neighbours)
-
-
-def _stand(ground: _Ground, turn_id: str, number: int) -> None:
-    """Note that a line stands, and what it and its neighbours now say."""
-    state = ground.state
-    standing = state.standing.setdefault(turn_id, set())
-    standing.add(number)
-    lines = ground.relevance.lines[turn_id]
-    for at in range(number - 2, number + 3):
-        if at in standing:
-            for name, neighbours in lines[at - 1].uses:
-                state.named[name] = 1
-                if _explained(neighbours, at, standing):
-                    state.understood[name] = 1
+            yield turn_id, (number,)
+            if needed := turn.neighbours[number - 1]:
+                yield turn_id, tuple(sorted((number, *needed)))

@@ -6,18 +6,17 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import exp, log1p
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.names import Specific, SpecificKind, find_specifics, parts_of, specifics_of
+from planner.evidence.names import parts_of, specifics_of
 from planner.reading.lines import Part
-from planner.relevance.context import Surroundings
 
-__all__ = ["LineRelevance", "NameUse", "Relevance", "focused", "line_relevance"]
+__all__ = ["LineRelevance", "Relevance", "focused", "line_relevance"]
 
 READ_LINES = 5_000
 """Of one longer block the names of so many lines are weighed, half of them at either end: over a million characters,
@@ -29,22 +28,23 @@ FOCUS_WEIGHT = 3.0
 PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of a token by who says it: users and agents say what matters, results mostly repeat."""
 
+CHARACTERS_PER_TOKEN = 4
+TELLING_CHARACTERS = 160
+"""What is said in a line counts up to this length."""
+
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
 
 
-class NameUse(NamedTuple):
-    """One name in one line."""
-
-    name: int
-    neighbours: tuple[int, ...]
-    """Steps to the lines (-1, 1) that must stand too, so that half of the words around the name do."""
+Names = tuple[tuple[str, ...], ...]
+"""What each line of a turn names: every name of a line once."""
 
 
 class LineRelevance(NamedTuple):
     """What a line holds: its names, and a relevance of its own for what is said in it."""
 
-    uses: tuple[NameUse, ...]
+    names: tuple[str, ...]
+    """Parts of them that are names of the history by themselves included."""
     base: float
 
 
@@ -52,40 +52,29 @@ class LineRelevance(NamedTuple):
 class Relevance:
     """Relevance of all lines of a history."""
 
-    weights: tuple[float, ...]
-    """Per name: the likelihood that the agent names it again."""
+    weights: Mapping[str, float]
+    """By name: the likelihood that the agent names it again."""
     lines: Mapping[str, tuple[LineRelevance, ...]]
     """By turn id, in the order of the turn's lines."""
     turn_weights: Mapping[str, float]
     """What the relevance of a turn's lines is multiplied with, by turn id; 1 where it is left out."""
-    mentions: Mapping[str, tuple[tuple[_Mention, ...], ...]]
-    """By digest of a turn, what each of its lines names: kept for the next, longer history."""
-
-    numbers: Mapping[str, int]
-    """Of each name its place in `weights`."""
-
-    def weight_of(self, name: str) -> float:
-        """The weight of one name; 0 if the history does not hold it."""
-        return self.weights[self.numbers[name]] if name in self.numbers else 0.0
+    named: Mapping[str, Names]
+    """By digest of a turn: kept for the next, longer history."""
 
     def of_turn(self, turn_id: str) -> float:
         """The relevance of a turn: of all its lines together, each name counted where it stands."""
-        own = sum(line.base + sum(self.weights[use.name] for use in line.uses) for line in self.lines[turn_id])
-        return own * self.turn_weights.get(turn_id, 1.0)
+        return sum(map(self.of_line, self.lines[turn_id])) * self.turn_weights.get(turn_id, 1.0)
 
-
-class _Mention(NamedTuple):
-    """A name where it stands, before names have numbers."""
-
-    text: str
-    kind: SpecificKind
-    neighbours: tuple[int, ...]
+    def of_line(self, line: LineRelevance) -> float:
+        """The relevance of one line by itself."""
+        weights = self.weights
+        return line.base + sum([weights[name] for name in line.names])
 
 
 @dataclass(slots=True)
 class _Sightings:
-    name: str
-    kind: SpecificKind
+    """Where a name was seen."""
+
     count: int = 0
     turns: int = 0
     last_turn: int = 0
@@ -95,34 +84,46 @@ class _Sightings:
     called: bool = False
     asked: bool = False
 
+    def note(self, part: Part, turn: int, offset: int) -> None:
+        """Note one more line, of turn number `turn`, that ends behind `offset` characters of the history."""
+        self.count += 1
+        if self.last_turn != turn:
+            self.turns += 1
+            self.last_turn = turn
+        self.last_offset = offset
+        if part == "user":
+            self.asked = True
+        elif part != "result":
+            self.last_written = turn
+            if part == "call":
+                self.called = True
+            else:
+                self.spoken = True
+
 
 def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Relevance:
     """The relevance of every line of `evidence`; turns that `known` has read are not read again."""
-    read = known.mentions if known is not None else {}
-    mentions = {
-        turn_id: read.get(turn.turn.digest) or tuple(_mentions(turn)) for turn_id, turn in evidence.turns.items()
-    }
-    kinds = {one.text: one.kind for lines in mentions.values() for line in lines for one in line}
-    numbers = {name: number for number, name in enumerate(kinds)}
-    holds = {name: [numbers[part] for part in parts_of(name) if part in numbers] for name in kinds}
-    sightings = [_Sightings(name, kind) for name, kind in kinds.items()]
-    total = len(evidence.turns)
+    named = _named(evidence, known.named if known is not None else {})
+    distinct = dict.fromkeys(name for names_of_turn in named.values() for names in names_of_turn for name in names)
+    sightings = {name: _Sightings() for name in distinct}
+    parts = {name: held for name in distinct if len(held := [part for part in parts_of(name) if part in distinct]) > 1}
     lines: dict[str, tuple[LineRelevance, ...]] = {}
-    offset = 0
+    total, offset = len(evidence.turns), 0
     for turn_id, turn in evidence.turns.items():
         number = turn.turn.number
-        recency = 0.5 + 1 / (1 + math.log1p(total - number))
+        recency = 0.5 + 1 / (1 + log1p(total - number))
+        worth = {part: relevance / CHARACTERS_PER_TOKEN * recency for part, relevance in PART_RELEVANCE.items()}
         own: list[LineRelevance] = []
-        for line, named in zip(turn.lines, mentions[turn_id], strict=True):
+        for line, names in zip(turn.lines, named[turn.turn.digest], strict=True):
             offset += len(line.text)
-            uses = tuple([NameUse(name, one.neighbours) for one in named for name in holds[one.text]])
-            for use in uses:
-                _record(sightings[use.name], number, line.part, offset)
-            own.append(LineRelevance(uses, PART_RELEVANCE[line.part] * (min(len(line.text), 160) / 4) * recency))
+            if names and not parts.keys().isdisjoint(names):
+                names = tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
+            for name in names:
+                sightings[name].note(line.part, number, offset)
+            own.append(LineRelevance(names, worth[line.part] * min(len(line.text), TELLING_CHARACTERS)))
         lines[turn_id] = tuple(own)
-    weights = tuple([_likelihood(seen, total, offset) for seen in sightings])
-    by_digest = {turn.turn.digest: mentions[turn_id] for turn_id, turn in evidence.turns.items()}
-    return Relevance(weights, lines, dict(_turn_weights(evidence, "")), by_digest, numbers)
+    weights = {name: _likelihood(name, seen, total, offset) for name, seen in sightings.items()}
+    return Relevance(weights, lines, dict(_turn_weights(evidence, "")), named)
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -139,13 +140,27 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
             yield turn_id, FOCUS_WEIGHT
 
 
-def _mentions(turn: TurnEvidence) -> Iterator[tuple[_Mention, ...]]:
-    """What each line of `turn` names."""
+def _named(evidence: Evidence, known: Mapping[str, Names]) -> dict[str, Names]:
+    """What each line names, by the digest of its turn; a text that stands in several lines is read once."""
+    read: dict[str, tuple[str, ...]] = {}
+    named: dict[str, Names] = {}
+    for turn in evidence.turns.values():
+        digest = turn.turn.digest
+        if digest not in named:
+            named[digest] = known[digest] if digest in known else tuple(_names(turn, read))
+    return named
+
+
+def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     unread = _unread(turn)
-    steps = Surroundings(turn.lines).steps
-    for at, line in enumerate(turn.lines):
-        named: Iterable[Specific] = () if line.number in unread else find_specifics(line.text)
-        yield tuple([_Mention(one.text, one.kind, steps(at, one.start, one.stop)) for one in named])
+    for line in turn.lines:
+        if line.number in unread:
+            yield ()
+            continue
+        names = read.get(line.text)
+        if names is None:
+            names = read[line.text] = tuple(specifics_of(line.text))
+        yield names
 
 
 def _unread(turn: TurnEvidence) -> set[int]:
@@ -159,24 +174,7 @@ def _unread(turn: TurnEvidence) -> set[int]:
     return {number for numbers in blocks.values() for number in numbers[half : max(half, len(numbers) - half)]}
 
 
-def _record(seen: _Sightings, turn: int, part: Part, offset: int) -> None:
-    seen.count += 1
-    if seen.last_turn != turn:
-        seen.turns += 1
-    seen.last_turn, seen.last_offset = turn, offset
-    if part == "result":
-        return
-    if part == "user":
-        seen.asked = True
-        return
-    seen.last_written = turn
-    if part == "call":
-        seen.called = True
-    else:
-        seen.spoken = True
-
-
-def _likelihood(seen: _Sightings, turns: int, characters: int) -> float:
+def _likelihood(name: str, seen: _Sightings, turns: int, characters: int) -> float:
     """The likelihood that the agent names something again, from where and how often it was seen.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
@@ -185,8 +183,11 @@ def _likelihood(seen: _Sightings, turns: int, characters: int) -> float:
     age = turns - seen.last_turn
     written_age = turns - seen.last_written if seen.last_written else 2 * turns
     behind = characters - seen.last_offset
-    score = -1.45 + 0.7 * math.log1p(seen.count) - 0.68 * math.log1p(seen.turns) - 0.61 * math.log1p(age)
-    score += 1.66 * behind / max(1, characters) - 0.35 * math.log1p(behind / 2000) - 0.4 * math.log1p(written_age)
+    score = -1.45 + 0.7 * log1p(seen.count) - 0.68 * log1p(seen.turns) - 0.61 * log1p(age)
+    score += 1.66 * behind / max(1, characters) - 0.35 * log1p(behind / 2000) - 0.4 * log1p(written_age)
     score += 0.73 * seen.spoken + 1.39 * seen.called - 1.16 * seen.asked - 1.28 * (age == 0)
-    score += 0.88 * seen.name.startswith("/") + 0.53 * (seen.kind == "url") - 1.91 * (seen.kind == "number")
-    return 1 / (1 + math.exp(-score))
+    if name[0] in "/h":
+        score += 0.88 if name[0] == "/" else 0.53 * name.startswith(("https://", "http://"))
+    elif name.isdigit():
+        score -= 1.91
+    return 1 / (1 + exp(-score))
