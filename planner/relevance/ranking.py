@@ -53,7 +53,7 @@ class _Turn:
     def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
         """True if the words around line `number` stand, or stand `with_it`."""
         needed = self.neighbours[number - 1]
-        return not needed or all([other in self.standing or other in with_it for other in needed])
+        return not needed or all(other in self.standing or other in with_it for other in needed)
 
     def cost(self, numbers: Sequence[int]) -> int:
         """Raw tokens that a pick adds; 0 if all of it stands."""
@@ -61,7 +61,7 @@ class _Turn:
         if standing:
             return sum([costs[number - 1] for number in numbers if number not in standing])
         lines = self.evidence.lines
-        is_prose = all([lines[number - 1].part in ("user", "assistant") for number in numbers])
+        is_prose = all(lines[number - 1].part in ("user", "assistant") for number in numbers)
         head = PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS
         return head + sum([costs[number - 1] for number in numbers])
 
