@@ -109,6 +109,31 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
     assert re.match(r"## t2 · \d+/61 · Read app/queue\.py", headers["t2"])
 
 
+def test_a_card_says_which_lines_stay_in_any_case():
+    request, cards = cards_of(SAMPLE)
+    kept = {card.turns[0].turn.id: re.search(r" · kept ([\d,-]+)$", card.header) for card in cards}
+    assert {turn_id for turn_id, found in kept.items() if found} == {
+        turn_id for turn_id, turn in request.evidence.turns.items() if turn.obligations and not turn.turn.live
+    }
+    assert kept["t1"][1] == "2"
+    assert kept["t2"] is None
+
+
+def test_what_the_calls_did_is_listed_with_its_turns():
+    (question,) = plan_questions(plan_request(), load_prompts())
+    outcomes = question.text(load_prompts()).split("<outcomes>")[1].split("</outcomes>")[0].strip().split("\n")
+    assert any(line.startswith("app/queue.py: ") and line.endswith("(t4)") for line in outcomes)
+    assert any("pytest -q tests/test_drain.py" in line and line.endswith("(t9)") for line in outcomes)
+
+
+def test_the_number_that_a_tool_put_before_a_line_stands_where_something_is_defined():
+    source = "     1→import os\n     2→def drain_queue(queue):\n     3→    queue.join_all_workers()"
+    request = plan_request([SAMPLE[0], *call(7, "Read", {"file_path": "app/drain.py"}, source), *SAMPLE[1:]])
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2")
+    assert "3|      2→def drain_queue(queue):" in shown
+    assert "4|     queue.join_all_workers()" in shown
+
+
 def text_of(cards, turn_id):
     return next(card.text for card in cards if card.turns[0].turn.id == turn_id)
 
