@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 
 import regex
 
@@ -21,8 +23,10 @@ from planner.reading.messages import Block, Message
 __all__ = ["find_matches", "restored_part"]
 
 CONTEXT_LINES = 2
-SHOWN_LINES = 5
-"""Matching lines of one turn that an excerpt shows: a turn is to be recognised by them, not read."""
+SHOWN_LINES, SHOWN_CONTEXT_LINES = 3, 1
+"""Matching lines of one turn that an excerpt shows, and lines around each: a turn is to be recognised, not read."""
+HIT_CHARACTERS, NEAR_CHARACTERS = 240, 100
+"""Of a line that matches an excerpt shows so much, around the match; of a line beside it so much."""
 SEARCH_SECONDS = 1.0
 """The longest one search may work: a pattern can be written so that it never ends."""
 MAX_SEARCH_CHARACTERS = 1_000
@@ -141,17 +145,34 @@ def _up_to(lines: Sequence[tuple[int, str]], max_characters: int | None) -> tupl
     return text, lines[shown - 1][0] if shown < len(lines) else None
 
 
-def _numbered(lines: Sequence[Line], hits: Sequence[int]) -> list[tuple[int, str]]:
-    """The lines `hits` as ``12: text``, those around them as ``11- text``, a gap as ``…``; each with its number."""
+def _numbered(
+    lines: Sequence[Line], hits: Sequence[int], around: int = CONTEXT_LINES, match: regex.Pattern[str] | None = None
+) -> list[tuple[int, str]]:
+    """The lines `hits` as ``12: text``, those around them as ``11- text``, a gap as ``…``; each with its number.
+
+    With `match` what is far from a match of it in a long line is cut off.
+    """
     wanted = set(hits)
-    near = {number + step for number in wanted for step in range(-CONTEXT_LINES, CONTEXT_LINES + 1)}
+    near = {number + step for number in wanted for step in range(-around, around + 1)}
     shown: list[tuple[int, str]] = []
     for line in lines:
         if line.number in near:
             if shown and line.number > shown[-1][0] + 1:
                 shown.append((shown[-1][0], "…"))
-            shown.append((line.number, f"{line.number}{':' if line.number in wanted else '-'} {line.text}"))
+            hit = line.number in wanted
+            text = line.text if match is None else _clipped(line.text, match if hit else None)
+            shown.append((line.number, f"{line.number}{':' if hit else '-'} {text}"))
     return shown
+
+
+def _clipped(text: str, match: regex.Pattern[str] | None) -> str:
+    """The part of `text` around the first match, with ``…`` where it is cut; without a match its beginning."""
+    most = NEAR_CHARACTERS if match is None else HIT_CHARACTERS
+    if len(text) <= most:
+        return text
+    at = match.search(text, timeout=SEARCH_SECONDS) if match is not None else None
+    first = max(0, min(at.start() - most // 4, len(text) - most)) if at is not None else 0
+    return f"{'…' * (first > 0)}{text[first : first + most]}{'…' * (first + most < len(text))}"
 
 
 def find_matches(
@@ -170,7 +191,12 @@ def find_matches(
     lines = {turn.id: turn_lines(history, turn) for turn in history.turns}
     wanted = {turn.id: _filtered(history, turn, lines[turn.id], part, tool) for turn in history.turns}
     matching = _first_way(wanted, search)
-    ranked = sorted(matching, key=lambda turn_id: (matching[turn_id].only_results, -history.by_id[turn_id].number))
+
+    def rank(turn_id: str) -> tuple[float, bool, int]:
+        hits = matching[turn_id]
+        return -hits.weight, hits.only_results, -history.by_id[turn_id].number
+
+    ranked = sorted(matching, key=rank)
     shown = ranked if limit is None else ranked[:limit]
     return SearchResult(tuple(_match(turn_id, lines[turn_id], matching[turn_id]) for turn_id in shown), len(ranked))
 
@@ -183,11 +209,15 @@ class _Hits:
     """Ascending."""
     best: tuple[int, ...]
     """Those to show."""
+    weight: float
+    """Of the words searched for that stand on one line, at most."""
     only_results: bool
+    match: regex.Pattern[str]
+    """What a line was found by."""
 
 
 def _match(turn_id: str, lines: Sequence[Line], hits: _Hits) -> Match:
-    excerpt = "\n".join(text for _, text in _numbered(lines, hits.best))
+    excerpt = "\n".join(text for _, text in _numbered(lines, hits.best, SHOWN_CONTEXT_LINES, hits.match))
     more = len(hits.lines) - len(hits.best)
     return Match(turn_id, hits.lines, excerpt + (f"\n… {more} more lines of {turn_id} match" if more else ""))
 
@@ -231,8 +261,9 @@ def _first_way(lines: Lines, search: str) -> dict[str, _Hits]:
     deadline = time.monotonic() + SEARCH_SECONDS
 
     def by_pattern(pattern: str) -> dict[str, _Hits]:
-        weights = {turn_id: _pattern_hits(some, pattern, deadline) for turn_id, some in lines.items()}
-        return {turn_id: _hits(lines[turn_id], some) for turn_id, some in weights.items() if some}
+        match = _compiled(pattern)
+        weights = {turn_id: _pattern_hits(some, match, deadline) for turn_id, some in lines.items()} if match else {}
+        return {turn_id: _hits(lines[turn_id], some, match) for turn_id, some in weights.items() if some and match}
 
     ways: tuple[Callable[[], dict[str, _Hits]], ...] = (
         lambda: by_pattern(regex.escape(search)),
@@ -242,14 +273,21 @@ def _first_way(lines: Lines, search: str) -> dict[str, _Hits]:
     return next((hits for way in ways if search.strip() and (hits := way())), {})
 
 
-def _hits(lines: Sequence[Line], weights: Mapping[int, int]) -> _Hits:
-    """The lines numbered in `weights`; the heaviest are shown first, and of these what people and the model wrote."""
+def _hits(lines: Sequence[Line], weights: Mapping[int, float], match: regex.Pattern[str]) -> _Hits:
+    """The lines numbered in `weights`; the heaviest are shown, and of these first what people and the model wrote.
+
+    Lines of half the greatest weight and less are not shown, nor what stands there twice.
+    """
     matching = [line for line in lines if line.number in weights]
-    best = sorted(matching, key=lambda line: (-weights[line.number], line.part not in _PROSE, line.number))
+    most = max(weights.values())
+    heavy = {line.text.strip(): line for line in reversed(matching) if 2 * weights[line.number] > most}
+    best = sorted(heavy.values(), key=lambda line: (-weights[line.number], line.part not in _PROSE, line.number))
     return _Hits(
         tuple(line.number for line in matching),
         tuple(sorted(line.number for line in best[:SHOWN_LINES])),
+        most,
         all(line.part not in _PROSE for line in matching),
+        match,
     )
 
 
@@ -265,14 +303,25 @@ def _word_hits(lines: Lines, words: Sequence[str]) -> dict[str, _Hits]:
     most = max(counts.values(), default=0)
     if most * 2 <= len(words):
         return {}
+    match = regex.compile("|".join(map(regex.escape, sorted(words, key=len, reverse=True))), regex.IGNORECASE)
+    rarity = _rarities(held.values(), words)
+
+    def weights(turn_id: str) -> dict[int, float]:
+        return {number: sum(rarity[word] for word in some) for number, some in held[turn_id].items() if some}
+
     return {
-        turn_id: _hits(lines[turn_id], {number: len(some) for number, some in held[turn_id].items() if some})
-        for turn_id, count in counts.items()
-        if count == most
+        turn_id: _hits(lines[turn_id], weights(turn_id), match) for turn_id, count in counts.items() if count == most
     }
 
 
-def _pattern_hits(lines: Sequence[Line], pattern: str, deadline: float) -> dict[int, int]:
+def _rarities(held: Iterable[Mapping[int, set[str]]], words: Sequence[str]) -> dict[str, float]:
+    """What each word says, by how few lines hold it: `DeleteAllItems` more than `func`."""
+    lines = [some for of_turn in held for some in of_turn.values()]
+    counts = Counter(word for some in lines for word in some)
+    return {word: log(1 + len(lines) / (1 + counts[word])) for word in words}
+
+
+def _pattern_hits(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> dict[int, int]:
     """The numbers of the lines that a match of `pattern` reaches into, all of one weight. A match may span lines."""
     starts: list[int] = []
     end = 0
@@ -280,19 +329,24 @@ def _pattern_hits(lines: Sequence[Line], pattern: str, deadline: float) -> dict[
         starts.append(end + bool(starts and not line.continues))
         end = starts[-1] + len(line.text)
     reached: set[int] = set()
-    for first, last in _spans(join_lines(lines), pattern, deadline):
+    for first, last in _spans(join_lines(lines), match, deadline):
         reached.update(range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1)))
     return {lines[index].number: 1 for index in reached}
 
 
-def _spans(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
+def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
     """Start and end of each match that is not empty."""
     try:
-        compiled = regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
-        for match in compiled.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
-            if match.end() > match.start():
-                yield match.span()
-    except (regex.error, RecursionError):
-        return  # plain words that are no pattern either
+        for found in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
+            if found.end() > found.start():
+                yield found.span()
     except TimeoutError:
-        raise StoreError(f"search {pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
+        raise StoreError(f"search {match.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
+
+
+def _compiled(pattern: str) -> regex.Pattern[str] | None:
+    """`pattern`, or None for plain words that are no pattern."""
+    try:
+        return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
+    except (regex.error, RecursionError):
+        return None

@@ -49,13 +49,14 @@ class Match:
     lines: tuple[int, ...]
     """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """The best of these, numbered, with two lines around each; says how many others match."""
+    """The best of these, numbered, with the line before and behind each, long ones cut around the match; says how many
+    others match."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The turns that match a search, best first: those where words or calls match before mere results, and the
-    newer before the older.
+    """The turns that match a search, best first: those with most of its words on one line, then those where words or
+    calls match before mere results, and the newer before the older.
     """
 
     matches: tuple[Match, ...]

@@ -8,6 +8,7 @@ from applier.adapters.frameworks.agent_tools import (
     answer_call,
     handle_tool_use,
 )
+from applier.adapters.look_ups import search_answer
 from planner.errors import CompactorError
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
@@ -69,6 +70,30 @@ def test_search_takes_words_and_filters_and_says_when_hits_were_cut(session):
     assert "more turns match" in cut
     calls = answer_call(session, "search_context", {"text": "access.log", "part": "call", "tool": "bash"})
     assert calls != answer_call(session, "search_context", {"text": "access.log"})
+
+
+def test_an_answer_to_a_search_is_short_says_a_thing_once_and_names_what_it_leaves_out():
+    same = "12: def drain(queue):\n13-     queue.join()"
+    hits = [("t9", same), ("t4", same), *((f"t{n}", f"{n}: drain {'x' * 300}") for n in range(20, 40))]
+    text = search_answer(hits, turns=30, limit=5, most_characters=20_000)
+    assert text.startswith(f"t9\n{same}\nt20\n")
+    assert len(text) < 5 * 400 + 200
+    assert text.count("def drain") == 1
+    assert text.endswith("narrow it by words, part or tool")
+    assert "(t4, " in text.rsplit("\n", 1)[1]
+    assert search_answer(hits[:1], turns=1, limit=5, most_characters=20_000) == f"t9\n{same}"
+    assert search_answer(hits[:2], turns=2, limit=5, most_characters=20_000).endswith(
+        "… 1 more turn matches (t4): narrow it by words, part or tool"
+    )
+
+
+def test_what_matches_in_a_long_turn_is_shown_in_short_pages(session):
+    messages = [{"role": "user", "content": "\n".join(f"the pump {n} must not run dry" for n in range(900))}]
+    session.prepare([*session._state.tracker.history.messages, {"role": "assistant", "content": "So."}, *messages])
+    turn = answer_call(session, "search_context", {"text": "the pump 700 must"}).split("\n")[0]
+    answer = answer_call(session, "restore_context", {"reference": turn, "search": "pump"})
+    assert len(answer) < 3_200
+    assert "goes on: ask again with first_line=" in answer
 
 
 def test_a_search_within_a_turn_that_matches_nothing_names_the_turn_that_matches(session):

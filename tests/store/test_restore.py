@@ -113,8 +113,25 @@ def test_an_excerpt_says_how_many_lines_it_leaves_out(store):
     key = store.save_history(read_history(SEARCHED))
     (match,) = store.search("parser token stream", key).matches
     assert len(match.lines) == 40
-    assert match.excerpt.count(": the parser token stream") == 5
-    assert match.excerpt.endswith("\n… 35 more lines of t2 match")
+    assert match.excerpt.count(": the parser token stream") == 1, "what stands there twice is shown once"
+    assert match.excerpt.endswith("\n… 39 more lines of t2 match")
+
+
+def test_of_several_words_the_rare_ones_say_where_and_long_lines_are_cut_around_them(store):
+    key = store.save_history(
+        read_history(
+            [
+                user("\n".join(f"func part_{n}() in force" for n in range(30))),
+                user("x" * 3_000 + " func drain_queue() in force " + "y" * 3_000),
+                user("drain_queue stands alone, far from func and force\n" * 2),
+            ]
+        )
+    )
+    first, *_ = store.search("force func drain_queue", key).matches
+    assert first.turn_id == "t3"
+    (match,) = (match for match in store.search("force func drain_queue", key).matches if match.turn_id == "t2")
+    assert "drain_queue() in force" in match.excerpt
+    assert len(match.excerpt) < 400
 
 
 def test_a_search_can_be_of_one_speaker_or_one_tool(store):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from applier.adapters.look_ups import MATCHES_CHARACTERS, SEARCH_TURNS, search_answer
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.reading.lines import Part
 from planner.reading.messages import Block
@@ -22,8 +23,6 @@ __all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "Answer", "answer_call", "handle_t
 
 Answer = str | list[Block]
 """Content of a tool result: text, or blocks where images or documents belong to it."""
-EXCERPT_CHARACTERS = 1_200
-"""Of one turn a search shows so much: four look-ups of a reader in five needed less, and data in one line is long."""
 LAST_LINE = 10**9
 """No turn has so many lines."""
 
@@ -65,7 +64,7 @@ class SearchContext(ToolInput):
         default=None, description="only words of the user or the assistant, only calls, or only results of tools"
     )
     tool: str | None = Field(default=None, description="only calls of this tool and their results")
-    limit: int = Field(default=10, ge=1, le=100, description="how many turns at most")
+    limit: int = Field(default=SEARCH_TURNS, ge=1, le=100, description="how many turns at most")
 
 
 class Compact(ToolInput):
@@ -82,7 +81,7 @@ def _restore(session: Session, asked: RestoreContext) -> Answer:
     lines = None
     if asked.first_line is not None or asked.last_line is not None:
         lines = (asked.first_line or 1, asked.last_line or LAST_LINE)
-    page = session.page_characters
+    page = session.page_characters if asked.search is None else min(session.page_characters, MATCHES_CHARACTERS)
     restored = session.restore(asked.reference, lines=lines, search=asked.search, max_characters=page)
     first, last = restored.lines
     whole = (first, last) == (1, restored.total_lines) or not restored.total_lines
@@ -98,18 +97,8 @@ def _search(session: Session, asked: SearchContext) -> Answer:
     result = session.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
     if not result.matches:
         raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words or no filter")
-    left = session.page_characters
-    shown: list[str] = []
-    for match in result.matches:
-        cut = "…" * (len(match.excerpt) > EXCERPT_CHARACTERS)
-        entry = f"{match.turn_id}\n{match.excerpt[:EXCERPT_CHARACTERS]}{cut}"
-        left -= len(entry) + 1
-        if left < 0 and shown:
-            break
-        shown.append(entry[: left + len(entry)] if left < 0 else entry)
-    hidden = result.turns - len(shown)
-    more = [f"… {hidden} more turns match: narrow it by words, part or tool"] if hidden > 0 else []
-    return "\n".join([*shown, *more])
+    hits = [(match.turn_id, match.excerpt) for match in result.matches]
+    return search_answer(hits, result.turns, asked.limit, session.page_characters)
 
 
 def _compact(session: Session, asked: Compact) -> Answer:

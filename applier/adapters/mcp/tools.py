@@ -17,6 +17,7 @@ from mcp.server.mcpserver import Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from applier.adapters.look_ups import MATCHES_CHARACTERS, SEARCH_TURNS, search_answer
 from applier.adapters.mcp.visible import Conversation, Visible
 from applier.view import preview
 from planner.api import plan_compaction
@@ -86,7 +87,7 @@ class _Tools:
             Part | None, Field(description="only words of the user or assistant, calls, or results")
         ] = None,
         tool: Annotated[str | None, Field(description="only calls of this tool and their results")] = None,
-        limit: Annotated[int, Field(ge=1, le=100, description="how many turns at most")] = 20,
+        limit: Annotated[int, Field(ge=1, le=100, description="how many turns at most")] = SEARCH_TURNS,
     ) -> str:
         """Find where something stands in the parts of the conversation that were compacted.
 
@@ -95,8 +96,7 @@ class _Tools:
         hits, turns = self._visible.search(text, part, tool, limit)
         if not hits:
             return f"Nothing holds {text!r}: try fewer words."
-        more = f"\n… {turns - len(hits)} more turns match" if turns > len(hits) else ""
-        return _page("\n\n".join(f"{hit.reference}\n{hit.excerpt}" for hit in hits)) + more
+        return search_answer([(hit.reference, hit.excerpt) for hit in hits], turns, limit, _PAGE_CHARACTERS)
 
     @_answering_errors
     def restore_context(
@@ -111,7 +111,8 @@ class _Tools:
         Ask for lines or search within it when you know what you need: the whole turn may be long.
         """
         lines = None if (first_line, last_line) == (1, None) else (first_line, last_line or 10**9)
-        restored = self._visible.restore(reference.strip(), lines, search, _PAGE_CHARACTERS)
+        page = _PAGE_CHARACTERS if search is None else MATCHES_CHARACTERS
+        restored = self._visible.restore(reference.strip(), lines, search, page)
         more = f"\n… go on with first_line={restored.next_line}" if restored.next_line else ""
         images = [image for block in restored.blocks if (image := _image(block)) is not None]
         return [f"{restored.reference}\n{restored.text}{more}", *images]
