@@ -26,8 +26,10 @@ SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
-PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Relevance of a token by who says it: users and agents say what matters, results mostly repeat."""
+SAID_RELEVANCE, HOST_RELEVANCE = 0.03, 0.001
+"""Relevance of a token of the user's own words and of what says how something failed, and of what hosts wrote."""
+PART_RELEVANCE = {"user": HOST_RELEVANCE, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
+"""Relevance of other tokens by who says them: agents say what matters, results mostly repeat."""
 
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
@@ -113,12 +115,15 @@ def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Releva
         number = turn.turn.number
         recency = 0.5 + 1 / (1 + math.log1p(total - number))
         own: list[LineRelevance] = []
+        failures = frozenset(turn.failure_lines)
         for line, named in zip(turn.lines, mentions[turn_id], strict=True):
             offset += len(line.text)
             uses = tuple([NameUse(name, one.neighbours) for one in named for name in holds[one.text]])
             for use in uses:
                 _record(sightings[use.name], number, line.part, offset)
-            own.append(LineRelevance(uses, PART_RELEVANCE[line.part] * (min(len(line.text), 160) / 4) * recency))
+            said = line.source == "user" or line.number in failures
+            worth = SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
+            own.append(LineRelevance(uses, worth * (min(len(line.text), 160) / 4) * recency))
         lines[turn_id] = tuple(own)
     weights = tuple([_likelihood(seen, total, offset) for seen in sightings])
     by_digest = {turn.turn.digest: mentions[turn_id] for turn_id, turn in evidence.turns.items()}
