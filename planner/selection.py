@@ -18,19 +18,22 @@ from planner.evidence import TurnEvidence
 from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_text, ranges_of
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
-from planner.relevance.pinned import FIRST_IN_LINE_SHARE, first_in_line, pinned_lines
+from planner.relevance.pinned import pinned_lines
 from planner.relevance.ranking import Pick, line_tokens, rank_lines
 
 __all__ = ["STEPS", "Selection", "brief_limit", "demotes_live", "least_tokens", "select", "weight_of"]
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
-BRIEF_SHARE, BRIEF_LEAST_SHARE = 0.9, 0.5
-"""The brief takes at most the first share of what the target leaves beside what stands in any case, and always up to
-the second share of the target: on six sessions a page in its own words answered more than twice its size in lines."""
+BRIEF_SHARE = 0.9
+"""Of the room beside what stands in any case the brief takes at most so much: on six sessions a page in its own words
+answered more than twice its size in lines."""
 BRIEF_SLACK = 1.2
-"""By so much a brief may be longer than a planner was told, where the target holds it: a writer cannot count its
-tokens, and 17 real answers were up to 16 % over."""
+"""By so much a brief may be longer than a planner was told, where there is room: a writer cannot count its tokens, and
+17 real answers were up to 16 % over."""
+LEAST_ROOM_SHARE = 0.5
+"""Brief and fill together always have this share of the target, however large the live tail is: a view that holds no
+more than the last results is no memory."""
 KEPT_RAW_TOKENS = 40
 """What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
 DIGEST_LINES = 3
@@ -57,9 +60,14 @@ def demotes_live(request_tokens: int, window_tokens: int) -> bool:
     return request_tokens > window_tokens * LIVE_SHARE
 
 
+def _room(target_tokens: float, least_tokens: float) -> float:
+    """What brief and fill may take together, in the same tokens, where `least_tokens` stand in any case."""
+    return max(LEAST_ROOM_SHARE * target_tokens, target_tokens - least_tokens)
+
+
 def brief_limit(target_tokens: float, least_tokens: float) -> float:
     """How long the brief may be, in the same tokens, where `least_tokens` stand in any case."""
-    return max(BRIEF_LEAST_SHARE * target_tokens, BRIEF_SHARE * (target_tokens - least_tokens))
+    return BRIEF_SHARE * _room(target_tokens, least_tokens)
 
 
 def least_tokens(request: PlanRequest) -> int:
@@ -115,15 +123,15 @@ class _Selecting:
         request = self.request
         budget = request.target_tokens / request.counter.scale
         least = self._take_least()
-        limit = brief_limit(budget, least)
-        most = max(limit, min(limit * BRIEF_SLACK, budget - least))
+        room = _room(budget, least)
+        most = min(room, brief_limit(budget, least) * BRIEF_SLACK)
         brief, struck = fit_brief(self.proposal.brief, request.counter, most)
         if struck:
-            room = int(most * request.counter.scale)
-            problem = f"the brief is longer than the {room} tokens that the target leaves it"
+            most_tokens = int(most * request.counter.scale)
+            problem = f"the brief is longer than the {most_tokens} tokens that the target leaves it"
             repair = f"its last {struck} statements are left out"
             self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
-        left = budget - self._frame_tokens(brief) - least
+        left = room - self._frame_tokens(brief)
         left = self._take_asked(left)
         before = left
         left = self._fill(left, budget, " ".join(brief.split()))
@@ -281,16 +289,8 @@ class _Selecting:
         return self._raw_tokens(turn, head)
 
     def _in_order(self, budget: float) -> Iterator[Pick]:
-        """What may be filled in: first in line by its share, then by relevance and score; nothing of dropped turns."""
+        """What may be filled in, by relevance and score; nothing of dropped turns."""
         request = self.request
-        share = budget * FIRST_IN_LINE_SHARE
-        for turn_id, number in first_in_line(request.evidence):
-            if self._may_fill(turn_id) and number not in self.pinned[turn_id]:
-                line = request.evidence.turns[turn_id].lines[number - 1]
-                share -= line_tokens(request.counter, line)
-                if share < 0:
-                    break
-                yield Pick(turn_id, (number,), float("inf"))
         ranked = rank_lines(request.evidence, request.relevance, request.counter, self.pinned, self.whole, 1.5 * budget)
         weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items()}
         order = sorted(range(len(ranked)), key=lambda at: (-ranked[at].priority * weights[ranked[at].turn_id], at))

@@ -115,16 +115,6 @@ _ADMITTED = re.compile(
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
 with a race detector``, ``you're right``, ``returns as is when the format doesn't match``."""
-_SETBACK = re.compile(
-    r"(?:do|does|did|is|was|are|were|wo|could|would|ca|has|have|had)n['’]?t\b|"
-    r"\b(?:cannot|can not|did not|does not|is not|not found)\b|"
-    r"\b(?:fail(?:s|ed|ing|ure)|broken?|broke|mistake|wrong|incorrect(?:ly)?|blocked|timed out|regress(?:ed|ion)|"
-    r"crash(?:es|ed|ing)?|hangs?|stale|missing|try again|unfortunately|sorry|root cause|"
-    r"the (?:issue|problem|bug) (?:is|was)|you['’]re right|harmless|duplicate|syntax error|"
-    r"returned `?(?:\[\]|nothing|empty))",
-    re.I,
-)
-"""The agent says that something is not as it was hoped: worth keeping, no failed approach by itself."""
 _RAISED = re.compile(r"^E {3,}\S")
 """What pytest says was raised."""
 _LOCATED = re.compile(
@@ -176,18 +166,16 @@ _ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Line numbers of one turn that tell of failures and setbacks, ascending; empty when there were none."""
+    """Line numbers of one turn that tell of failures, ascending; empty when there were none."""
 
     lines: tuple[int, ...]
     """All that tell of failures."""
     decisive: tuple[int, ...]
     """Of each failure the statement that says most."""
-    setbacks: tuple[int, ...]
-    """In which the agent says that something is not as it was hoped."""
 
 
 def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failures:
-    """What of one turn, of which `statements` are all, with their sources, shows failures and setbacks."""
+    """What of one turn, of which `statements` are all, with their sources, shows failures."""
     return read_calls(statements, calls)[0]
 
 
@@ -212,7 +200,6 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
     failures = Failures(
         lines=numbers_of(chain(admitted, *reports)),
         decisive=numbers_of(chain(admitted, *map(_decisive, reports))),
-        setbacks=numbers_of(one for one in spoken if _says(_SETBACK, one)),
     )
     return failures, tuple(outcomes)
 

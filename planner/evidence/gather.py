@@ -60,8 +60,6 @@ class TurnEvidence:
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
     """Of those, what says most of each failure."""
-    setback_lines: tuple[int, ...]
-    """Numbers of the lines in which the agent says that something is not as it was hoped."""
     constraint_lines: tuple[int, ...]
     """Numbers of the lines whose words bind the agent; whoever's message carries them."""
     pinned_lines: tuple[int, ...]
@@ -123,11 +121,6 @@ class TurnEvidence:
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)
-
-    @property
-    def claims(self) -> tuple[tuple[int, ...], ...]:
-        """Numbers of the lines that stand before others as far as the target allows, by kind, the foremost first."""
-        return self.constraint_lines, self.failure_lines, self.setback_lines
 
 
 @dataclass(frozen=True)
@@ -200,7 +193,6 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         tokens=counter.messages(history.messages_of(turn)),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,
-        setback_lines=failures.setbacks,
         constraint_lines=constraints.lines,
         pinned_lines=constraints.pinned,
         boilerplate_lines=boilerplate,

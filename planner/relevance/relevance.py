@@ -25,8 +25,10 @@ SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
-PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Relevance of a token by who says it: users and agents say what matters, results mostly repeat."""
+SAID_RELEVANCE, HOST_RELEVANCE = 0.03, 0.001
+"""Relevance of a token of the user's own words and of what says how something failed, and of what hosts wrote."""
+PART_RELEVANCE = {"user": HOST_RELEVANCE, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
+"""Relevance of other tokens by who says them: agents say what matters, results mostly repeat."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
@@ -113,14 +115,18 @@ def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Releva
         number = turn.turn.number
         recency = 0.5 + 1 / (1 + log1p(total - number))
         worth = {part: relevance / CHARACTERS_PER_TOKEN * recency for part, relevance in PART_RELEVANCE.items()}
+        said = SAID_RELEVANCE / CHARACTERS_PER_TOKEN * recency
         own: list[LineRelevance] = []
+        failures = frozenset(turn.failure_lines)
         for line, names in zip(turn.lines, named[turn.turn.digest], strict=True):
             offset += len(line.text)
             if names and not parts.keys().isdisjoint(names):
                 names = tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
             for name in names:
                 sightings[name].note(line.part, number, offset)
-            own.append(LineRelevance(names, worth[line.part] * min(len(line.text), TELLING_CHARACTERS)))
+            is_said = line.source == "user" or line.number in failures
+            each = said if is_said else worth[line.part]
+            own.append(LineRelevance(names, each * min(len(line.text), TELLING_CHARACTERS)))
         lines[turn_id] = tuple(own)
     weights = {name: _likelihood(name, seen, total, offset) for name, seen in sightings.items()}
     return Relevance(weights, lines, dict(_turn_weights(evidence, "")), named)
