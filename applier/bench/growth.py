@@ -129,7 +129,8 @@ def _line(character: str) -> Callable[[int], tuple[int, Work]]:
 def _parallel_calls(factor: int) -> tuple[int, Work]:
     count = 1_000 * factor
     calls = [
-        {"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"command": f"make t{n}"}} for n in range(count)
+        {"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"command": f"make t{n}"}}
+        for n in range(count)
     ]
     results = [
         {"type": "tool_result", "tool_use_id": call["id"], "content": f"Exit code 1\nno rule for t{n}"}
@@ -177,7 +178,12 @@ def _file(factor: int) -> tuple[int, Work]:
     messages = made_session(20_000)
     filler = "\n".join(f"{number}\tvalue_{number} = load_row({number * 7})" for number in range(3_000))
     while len(messages) * len(filler) < 2 * 15.5 * MEGABYTE * factor:
-        call = {"type": "tool_use", "id": f"toolu_f{len(messages)}", "name": "read", "input": {"path": f"src/{len(messages)}"}}
+        call = {
+            "type": "tool_use",
+            "id": f"toolu_f{len(messages)}",
+            "name": "read",
+            "input": {"path": f"src/{len(messages)}"},
+        }
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"{len(messages)}\n{filler}"}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     folder = tempfile.mkdtemp()
@@ -186,7 +192,18 @@ def _file(factor: int) -> tuple[int, Work]:
     size = path.stat().st_size
 
     def work() -> None:
-        command = [sys.executable, "-m", "applier.cli", "plan", str(path), "--task", TASK, "--planner", "rules", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "applier.cli",
+            "plan",
+            str(path),
+            "--task",
+            TASK,
+            "--planner",
+            "rules",
+            "--json",
+        ]
         try:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         finally:
