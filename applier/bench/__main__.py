@@ -1,4 +1,5 @@
-"""``python -m applier.bench presets|rounds|speed``: tables of what sessions cost and keep, and how fast all of it is.
+"""``python -m applier.bench presets|rounds|speed|growth``: what sessions cost and keep, how fast all of it is, and how
+time and memory grow with an input that is made to hurt.
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript
 from applier.bench.exam import read_exams
+from applier.bench.growth import INPUTS, measure_growth
 from applier.bench.methods import RECORDED, FolderPlanner
 from applier.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from applier.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
@@ -61,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     speed = commands.add_parser("speed", help="time and memory, as ratios to one tiktoken pass over the same text")
     speed.add_argument("--tokens", type=int, default=150_000)
     speed.set_defaults(run=_speed)
+    growth = commands.add_parser("growth", help="seconds and memory at 1, 2, 4 and 8 times of inputs made to hurt")
+    growth.add_argument("--only", default="", help="inputs whose names hold this")
+    growth.set_defaults(run=_growth)
     return parser
 
 
@@ -145,6 +150,18 @@ def _speed(console: Console, options: argparse.Namespace) -> None:
     for timing in measure_speed(options.tokens):
         limit = "" if timing.limit is None else f"  (at most {timing.limit:g})"
         console.print(f"{timing.value:>9.3g} {timing.unit:<12} {timing.what}{limit}", highlight=False, soft_wrap=True)
+
+
+def _growth(console: Console, options: argparse.Namespace) -> None:
+    """A line an input: megabytes, seconds, their ratios to the first, and the peak beside the input."""
+    names = [name for name in INPUTS if options.only in name]
+    for growth in measure_growth(names):
+        sizes = " ".join(f"{size / 1e6:.2f}" for size in growth.sizes)
+        seconds = " ".join(f"{taken:.2f}" for taken in growth.seconds)
+        ratios = " ".join(f"{ratio:.1f}" for ratio in growth.ratios)
+        beside = " ".join(f"{peak / size:.1f}" for peak, size in zip(growth.peaks, growth.sizes, strict=True))
+        row = f"{growth.name}: {sizes} MB in {seconds} s, ratios {ratios}; peak {beside} times the input"
+        console.print(row, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from applier.bench.speed import made_session
 from applier.store.secrets import redact
 from planner.api import plan_compaction
-from planner.reading.messages import Message
+from planner.reading.messages import Block, Message
 
 __all__ = ["FACTORS", "INPUTS", "Growth", "measure_growth"]
 
@@ -126,14 +126,16 @@ def _line(character: str) -> Callable[[int], tuple[int, Work]]:
     return lambda factor: _said(character * (LINE_CHARACTERS * factor), focus="src/auth.py and refresh_token()")
 
 
+def _call(number: int) -> Block:
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": "bash", "input": {"command": f"make t{number}"}}
+
+
 def _parallel_calls(factor: int) -> tuple[int, Work]:
     count = 1_000 * factor
-    calls = [
-        {"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"command": f"make t{n}"}} for n in range(count)
-    ]
+    calls = [_call(number) for number in range(count)]
     results = [
-        {"type": "tool_result", "tool_use_id": call["id"], "content": f"Exit code 1\nno rule for t{n}"}
-        for n, call in enumerate(calls)
+        {"type": "tool_result", "tool_use_id": call["id"], "content": f"Exit code 1\nno rule for {call['id']}"}
+        for call in calls
     ]
     messages: list[Message] = [
         {"role": "user", "content": TASK},
@@ -149,8 +151,8 @@ def _unanswered_calls(factor: int) -> tuple[int, Work]:
     """A list that no API takes: every second message calls, and nothing answers."""
     messages: list[Message] = []
     for number in range(625 * factor):
-        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "bash", "input": {"command": f"make t{number}"}}
-        messages += [{"role": "user", "content": f"Step {number}."}, {"role": "assistant", "content": [call]}]
+        step = {"role": "user", "content": f"Step {number}."}
+        messages += [step, {"role": "assistant", "content": [_call(number)]}]
     return _planned(messages)
 
 
@@ -177,7 +179,7 @@ def _file(factor: int) -> tuple[int, Work]:
     messages = made_session(20_000)
     filler = "\n".join(f"{number}\tvalue_{number} = load_row({number * 7})" for number in range(3_000))
     while len(messages) * len(filler) < 2 * 15.5 * MEGABYTE * factor:
-        call = {"type": "tool_use", "id": f"toolu_f{len(messages)}", "name": "read", "input": {"path": f"src/{len(messages)}"}}
+        call = _call(len(messages))
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"{len(messages)}\n{filler}"}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     folder = tempfile.mkdtemp()
@@ -186,9 +188,14 @@ def _file(factor: int) -> tuple[int, Work]:
     size = path.stat().st_size
 
     def work() -> None:
-        command = [sys.executable, "-m", "applier.cli", "plan", str(path), "--task", TASK, "--planner", "rules", "--json"]
+        asked = ("plan", str(path), "--task", TASK, "--planner", "rules", "--json")
         try:
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, "-m", "applier.cli", *asked],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         finally:
             path.unlink()
             path.parent.rmdir()

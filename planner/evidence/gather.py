@@ -109,8 +109,15 @@ class TurnEvidence:
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
-        at = next(at for at, own in enumerate(self.calls) if own is call)
-        ends = self.statements_of(self.outcomes[at].lines)
+        return self._ends[id(call)]
+
+    @cached_property
+    def _ends(self) -> dict[int, str]:
+        """How each call ended, by the call itself: a turn may hold thousands."""
+        return {id(call): self._end(outcome) for call, outcome in zip(self.calls, self.outcomes, strict=True)}
+
+    def _end(self, outcome: Outcome) -> str:
+        ends = self.statements_of(outcome.lines)
         return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
 
     def is_refused(self, call: Call) -> bool:

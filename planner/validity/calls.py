@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from planner.reading.messages import Message, blocks
 from planner.validity.request import Request, place_of
@@ -17,11 +17,15 @@ _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
 
 def calls_have_results(request: Request) -> Iterator[Violation]:
     """Rule 1: every ``tool_use`` has its ``tool_result`` in the next user message; nothing stands between."""
-    for at, index, block in request.blocks("assistant"):
+    at, answered = -1, frozenset[str]()
+    for asked, index, block in request.blocks("assistant"):
         if block["type"] != "tool_use":
             continue
+        if asked != at:
+            at = asked
+            answered = frozenset(call for answer in _answers(request, at) for call in request.results[answer])
         call = str(block.get("id"))
-        if not any(call in _results(message) for message in _answers(request, at)):
+        if call not in answered:
             yield Violation(
                 1,
                 place_of(at, index),
@@ -41,14 +45,11 @@ def only_assistants_call(request: Request) -> Iterator[Violation]:
 
 def results_have_calls(request: Request) -> Iterator[Violation]:
     """Rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
-    called = {
-        (asked + behind, call)
-        for asked, message in enumerate(request.messages)
-        for call in _calls(message)
-        for behind in range(1, 1 + len(_answers(request, asked)))
-    }
+    called: dict[int, frozenset[str]] = {}
+    for asked, message in enumerate(request.messages):
+        called |= dict.fromkeys(_answers(request, asked), frozenset(_calls(message)))
     for at, index, block in request.blocks():
-        if block["type"] == "tool_result" and (at, str(block.get("tool_use_id"))) not in called:
+        if block["type"] == "tool_result" and str(block.get("tool_use_id")) not in called.get(at, ()):
             yield Violation(
                 2,
                 place_of(at, index),
@@ -73,11 +74,11 @@ def results_stay_together(request: Request) -> Iterator[Violation]:
     """Rule 4: results of parallel calls are all in one user message."""
     for asked, message in enumerate(request.messages):
         calls = set(_calls(message))
-        for behind, answer in enumerate(_answers(request, asked)[1:], 2):
-            if split := calls.intersection(_results(answer)):
+        for answer in _answers(request, asked)[1:]:
+            if split := calls.intersection(request.results[answer]):
                 yield Violation(
                     4,
-                    place_of(asked + behind),
+                    place_of(answer),
                     f"the result for {min(split)} stands apart from those of the calls beside it",
                     f"move it into {place_of(asked + 1)}",
                     "split_results",
@@ -87,10 +88,10 @@ def results_stay_together(request: Request) -> Iterator[Violation]:
 def results_keep_the_order_of_calls(request: Request) -> Iterator[Violation]:
     """Rule 4, for strict providers: results of parallel calls stand in the order of the calls."""
     for asked, message in enumerate(request.messages):
-        calls = _calls(message)
-        given = [result for answer in _answers(request, asked)[:1] for result in _results(answer)]
-        wanted = sorted((call for call in given if call in calls), key=calls.index)
-        if wanted != [call for call in given if call in calls]:
+        calls = {call: number for number, call in reversed(list(enumerate(_calls(message))))}
+        first = request.results[asked + 1] if _answers(request, asked) else ()
+        given = [call for call in first if call in calls]
+        if sorted(given, key=calls.__getitem__) != given:
             cure = "sort the results as the calls are"
             yield Violation(4, place_of(asked + 1), "results in another order than their calls", cure, "result_order")
 
@@ -160,24 +161,16 @@ def _calls(message: Message) -> list[str]:
     return [str(block.get("id")) for block in blocks(message) if block["type"] == "tool_use"]
 
 
-def _results(message: Message) -> list[str]:
-    return [str(block.get("tool_use_id")) for block in blocks(message) if block["type"] == "tool_result"]
-
-
-def _answers(request: Request, asked: int) -> Sequence[Message]:
+def _answers(request: Request, asked: int) -> range:
     """The user messages with results right behind message `asked`, up to the first without."""
     stop = asked + 1
-    while stop < len(request.messages) and _is_answer(request.messages[stop]):
+    while stop < len(request.messages) and request.messages[stop]["role"] == "user" and request.results[stop]:
         stop += 1
-    return request.messages[asked + 1 : stop]
-
-
-def _is_answer(message: Message) -> bool:
-    return message["role"] == "user" and bool(_results(message))
+    return range(asked + 1, stop)
 
 
 def _elsewhere(request: Request, call: str) -> str:
-    found = next((at for at, message in enumerate(request.messages) if call in _results(message)), None)
+    found = request.first_answer.get(call)
     return "" if found is None else f"; it stands in {place_of(found)}"
 
 

@@ -45,6 +45,20 @@ class Request:
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
     @cached_property
+    def results(self) -> list[tuple[str, ...]]:
+        """The ids that each message answers, in order."""
+        return [
+            tuple(str(block.get("tool_use_id")) for block in blocks(message) if block["type"] == "tool_result")
+            for message in self.messages
+        ]
+
+    @cached_property
+    def first_answer(self) -> dict[str, int]:
+        """The first message that answers each id."""
+        answers = [(call, at) for at, calls in enumerate(self.results) for call in calls]
+        return dict(reversed(answers))
+
+    @cached_property
     def places(self) -> list[tuple[str, Block]]:
         """Every block of the messages with its place, those inside results included."""
         return [place for at, index, block in self._blocks for place in _with_inner(at, index, block)]

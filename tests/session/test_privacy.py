@@ -1,0 +1,83 @@
+"""What a session keeps and hands out: its own originals only, and nothing of them once they are forgotten."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from applier.adapters.frameworks.agent_tools import handle_tool_use
+from applier.session import PRESETS, Session
+from applier.store import open_store
+from applier.store.content import unpack
+from planner.errors import ReferenceNotFound
+from tests.session.agent import Agent, Clock
+from tests.strategies import make_session
+
+SECRET = "x7Gq-not-to-be-found"
+TABLES = "blobs", "plans", "facts", "events", "states"
+
+
+def told(history, secret):
+    """`history` in which the user, the agent, a call and a result name `secret`."""
+    history[0]["content"] += f"\nNever print {secret}."
+    for message in history[1:]:
+        for block in message["content"]:
+            if block["type"] == "text":
+                block["text"] += f" {secret}"
+            elif block["type"] == "tool_use":
+                block["input"] = {**block["input"], "note": secret}
+            else:
+                block["content"] = f"{secret}\n{block['content']}\nlast line of {secret}"
+    return history
+
+
+def bodies_with(path, secret):
+    """What a store's tables hold of `secret`, as it stands in the file: compressed, mostly."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = [row for table in TABLES for row in connection.execute(f"SELECT digest, body FROM {table}")]
+    return [body for digest, body in rows if secret.encode() in unpack(body, digest, "row")]
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))
+def test_no_file_holds_what_a_session_kept_once_it_is_forgotten(tmp_path, preset):
+    folder = tmp_path / "store"
+    path = folder / "store.db"
+    with open_store(path) as store:
+        session = Session(
+            f"find {SECRET}", store=store, clock=Clock(), planner="rules", window_tokens=6_000, preset=preset
+        )
+        agent = Agent(session).play(told(make_session(60), SECRET))
+        session.compact(agent.messages, focus=SECRET)
+        assert session.state.compactions >= 2
+        session.close()
+        kept = bodies_with(path, SECRET)
+        assert kept
+        while histories := store.histories():
+            assert store.forget(histories[0].key) == []
+        files = [file.read_bytes() for file in folder.iterdir()]
+        assert files
+        for whole in files:
+            assert SECRET.encode() not in whole
+            assert not [body for body in kept if body in whole]
+
+
+def test_a_session_hands_out_its_own_and_no_other_conversation(store, session_of):
+    other = session_of("another task")
+    theirs = Agent(other).play(told(make_session(40), SECRET))
+    other.compact(theirs.messages)
+    foreign = {stored.key for stored in store.histories()}
+    session = session_of()
+    agent = Agent(session).play(make_session(40))
+    session.compact(agent.messages)
+    for key in foreign:
+        for reference in (f"{key}:t1", f"{key}:t2", f"{key[:6]}:t1"):
+            with pytest.raises(ReferenceNotFound) as refused:
+                session.restore(reference)
+            assert SECRET not in str(refused.value)
+            others = str(refused.value).replace(reference, "")
+            assert not [name for name in foreign if name in others]
+            call = {"type": "tool_use", "id": "toolu_7", "name": "restore_context", "input": {"reference": reference}}
+            result = handle_tool_use(session, call)
+            assert result["is_error"]
+            assert SECRET not in str(result)
+    assert session.restore("t1").text
