@@ -79,7 +79,8 @@ def plan_compaction(
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
-        SettingsError: a target out of range, a task that is no text, or an unknown planner.
+        SettingsError: a target out of range or no larger than system and tools, a task that is no text, or an
+            unknown planner.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
         PlanRejected: a planner object answered with something that is no `Proposal`.
     """
@@ -239,7 +240,10 @@ def _target(
     if target_tokens is not None:
         if target_tokens <= 0:
             raise SettingsError(f"target_tokens must be positive, found {target_tokens}")
-        return max(0, target_tokens - fixed_tokens)
+        if target_tokens <= fixed_tokens:
+            beside = f"system and tools alone take {fixed_tokens}, and no plan makes these shorter"
+            raise SettingsError(f"target_tokens {target_tokens}: {beside}: ask for more, or leave them out")
+        return target_tokens - fixed_tokens
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
