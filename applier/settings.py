@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from planner.errors import SettingsError
+from planner.reading.families import known_window_tokens
 from planner.settings import PlanSettings
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
@@ -47,7 +48,7 @@ class SessionSettings(BaseSettings):
     """A prompt over this share of what it may have is compacted. None: when the preset says, which for ``relevance``
     is as soon as carrying the growth costs more than compacting it, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
-    """The model's context window."""
+    """The model's context window. Not set: that of the request's model where it is known to be smaller."""
     max_output_tokens: int = Field(default=8_192, ge=1)
     """What the agent asks for as ``max_tokens``; kept free, up to the preset's reserve."""
     planner: Literal["auto", "model", "rules"] = "auto"
@@ -80,6 +81,12 @@ class SessionSettings(BaseSettings):
     def keep_ratio(self) -> float | None:
         """What a compaction is to leave of the messages; None if nobody has said."""
         return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
+
+    def window_of(self, model: str) -> int:
+        """The window that counts for `model`: as it is set, else no more than the model is known to have."""
+        if "window_tokens" in self.model_fields_set:
+            return self.window_tokens
+        return min(self.window_tokens, known_window_tokens(model) or self.window_tokens)
 
     @classmethod
     def settings_customise_sources(

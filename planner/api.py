@@ -22,20 +22,23 @@ from planner.settings import PlanSettings
 from planner.soundness import sound_proposal
 
 __all__ = [
+    "RESTORE_TOOL",
     "PlannerChoice",
     "asks_model",
+    "bare_tool_name",
     "check_plan",
     "check_planner",
     "open_planner",
     "plan_analysis",
     "plan_compaction",
     "plan_compaction_async",
+    "restore_tool_of",
 ]
 
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 RESTORE_TOOL = "restore_context"
-"""The agent's tool that the view names if it is among the tools that are given."""
+"""The agent's tool by which it looks behind a reference."""
 
 
 def plan_compaction(
@@ -69,7 +72,7 @@ def plan_compaction(
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
         system: The agent's system prompt; counted against `target_tokens`.
-        tools: The agent's tool definitions; counted likewise. If ``restore_context`` is one, the view names it.
+        tools: The agent's tool definitions; counted likewise. The view names the one of `restore_tool_of`.
         prompts_dir: A folder of prompts that override the packaged ones.
         store: Where to record the plan and its facts; nothing is written without one.
         settings: See `PlanSettings`.
@@ -79,7 +82,8 @@ def plan_compaction(
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
-        SettingsError: a target out of range, a task that is no text, or an unknown planner.
+        SettingsError: a target out of range or no larger than system and tools, a task that is no text, or an
+            unknown planner.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
         PlanRejected: a planner object answered with something that is no `Proposal`.
     """
@@ -87,8 +91,8 @@ def plan_compaction(
     settings = settings or PlanSettings()
     analysis = analyze(messages, settings.target_model)
     fixed = analysis.counter.request((), system, tools)
-    if tools is not None and any(tool.get("name") == RESTORE_TOOL for tool in tools) and not settings.restore_tool:
-        settings = settings.model_copy(update={"restore_tool": RESTORE_TOOL})
+    if not settings.restore_tool:
+        settings = settings.model_copy(update={"restore_tool": restore_tool_of(tools or ())})
     plan = plan_analysis(
         analysis,
         task,
@@ -239,11 +243,25 @@ def _target(
     if target_tokens is not None:
         if target_tokens <= 0:
             raise SettingsError(f"target_tokens must be positive, found {target_tokens}")
-        return max(0, target_tokens - fixed_tokens)
+        if target_tokens <= fixed_tokens:
+            beside = f"system and tools alone take {fixed_tokens}, and no plan makes these shorter"
+            raise SettingsError(f"target_tokens {target_tokens}: {beside}: ask for more, or leave them out")
+        return target_tokens - fixed_tokens
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
     return analysis.tokens if share == 1 else int((analysis.tokens - _marks(analysis)) * share)
+
+
+def bare_tool_name(name: str) -> str:
+    """A tool's own name, without the server that clients of MCP put before it: ``mcp__compactor__restore_context``."""
+    return name.rpartition("__")[2]
+
+
+def restore_tool_of(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The name of the tool among `tools` that brings back what was removed; empty if there is none."""
+    names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
+    return next((name for name in names if bare_tool_name(name) == RESTORE_TOOL), "")
 
 
 def check_planner(choice: object) -> None:

@@ -186,7 +186,7 @@ def _broken(turn: TurnEvidence, decision: TurnDecision, why: str) -> Repair | No
 
 def _live(turn: TurnEvidence, decision: TurnDecision, demoted: bool) -> Repair | None:
     """The live tail and messages of unknown kind stay; a live result that no window holds shows a preview."""
-    if not (turn.turn.live or turn.turn.kind == "other"):
+    if not (turn.turn.live or turn.turn.must_stand):
         return None
     if not (demoted and turn.turn.kind == "tools" and turn.turn.live):
         if decision.strategy == "keep":

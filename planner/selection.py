@@ -115,7 +115,7 @@ class _Selecting:
             turn_id
             for turn_id, turn in self.request.evidence.turns.items()
             if turn_id in self.request.analysis.broken
-            or turn.turn.kind == "other"
+            or turn.turn.must_stand
             or (turn.turn.live and not (self.demoted and turn.turn.kind == "tools"))
         )
 

@@ -27,7 +27,7 @@ ONLY_IN = {
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
     "starlette": ("applier.adapters.proxy", "applier.web"),
-    "uvicorn": ("applier.adapters.proxy", "applier.web"),
+    "uvicorn": ("applier.serving",),
     "rich": ("applier.cli", "applier.bench.__main__"),
     "click": ("applier.cli", "applier.bench.client_run", "applier.bench.proxy_load"),
     "httpx": ("applier.adapters.proxy", "applier.bench.proxy_load"),
@@ -130,10 +130,18 @@ FOLDERS = {
     "applier.store": ("planner",),
     "applier.settings": ("planner",),
     "applier.sheet": ("planner", "applier.store", "applier.view"),
-    "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet"),
+    "applier.serving": (),
+    "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
-    "applier.adapters": ("planner", "applier.settings", "applier.store", "applier.view", "applier.session"),
+    "applier.adapters": (
+        "planner",
+        "applier.serving",
+        "applier.settings",
+        "applier.store",
+        "applier.view",
+        "applier.session",
+    ),
 }
 """What each folder or module may import of this project besides itself; bench and cli stand above all of these.
 

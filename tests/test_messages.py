@@ -63,6 +63,9 @@ def test_sdk_blocks_inside_a_result_are_read_too():
         ({"content": "hello"}, 'expected a \'role\' of "user" or "assistant", found None'),
         ({"role": "user"}, "expected 'content' to be text or a list of blocks, found NoneType"),
         ({"role": "user", "content": ["hello"]}, "messages.3., block 0: expected"),
+        ({"role": "tool", "tool_call_id": "c", "content": "x"}, "role 'tool' is OpenAI's form: .*from_openai"),
+        ({"role": "developer", "content": "x"}, "role 'developer' is OpenAI's form: .*from_openai"),
+        ({"role": "assistant", "content": None, "tool_calls": []}, "'tool_calls' is OpenAI's form: .*from_openai"),
         (
             {"role": "user", "content": [text("a"), {"text": "b"}]},
             "messages.3., block 1: expected a block with a 'type'",

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
+from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 
-__all__ = ["HookCall", "brief_after_compaction", "with_hooks", "without_hooks"]
+__all__ = ["HookCall", "brief_after_compaction", "read_call", "with_hooks", "without_hooks"]
 
 EVENTS: Mapping[str, str | None] = {"PreCompact": None, "SessionStart": "compact"}
 """The events that are hooked, each with what it must match: only the start of a compacted session is ours."""
@@ -34,6 +35,20 @@ class HookCall(BaseModel):
     """Of a session's start: ``compact`` behind a compaction."""
     custom_instructions: str | None = None
     """What the user wrote behind ``/compact``."""
+
+
+def read_call(raw: bytes) -> HookCall:
+    """What the client wrote, `raw`.
+
+    Raises:
+        SettingsError: it is no event of a hook; the text names the field.
+    """
+    try:
+        return HookCall.model_validate_json(raw)
+    except ValidationError as error:
+        item = error.errors(include_url=False)[0]
+        place = ".".join(map(str, item["loc"])) or "all of it"
+        raise SettingsError(f"expected a hook's event as JSON on standard input: {place}: {item['msg']}") from None
 
 
 def with_hooks(settings: Mapping[str, Any], python: str) -> dict[str, Any]:

@@ -111,37 +111,9 @@ class Replay:
         return sum(call.cost(read_price) for call in self.calls)
 
 
-def replay(
-    messages: Sequence[object],
-    preset: str | Preset,
-    window_tokens: int,
-    *,
-    store: Store,
-    task: str = "",
-    system: Any = None,
-    model: str = "",
-    planner: PlannerChoice = "rules",
-    settings: SessionSettings | None = None,
-    replace: bool = False,
-) -> Replay:
-    """Run a whole transcript; `store` should be empty and is left with what was removed.
-
-    With `replace` the simulated agent replaces its list by what it got, else its list keeps growing.
-    """
-    calls = tuple(
-        replay_calls(
-            messages,
-            preset,
-            window_tokens,
-            store=store,
-            task=task,
-            system=system,
-            model=model,
-            planner=planner,
-            settings=settings,
-            replace=replace,
-        )
-    )
+def replay(messages: Sequence[object], preset: str | Preset, window_tokens: int, *, store: Store, **how: Any) -> Replay:
+    """Run a whole transcript, with the options of `replay_calls`; `store` is left with what was removed."""
+    calls = tuple(replay_calls(messages, preset, window_tokens, store=store, **how))
     name = preset if isinstance(preset, str) else preset.name
     return Replay(name, window_tokens, calls, tuple(_unrestorable(messages, store)))
 
@@ -159,7 +131,11 @@ def replay_calls(
     settings: SessionSettings | None = None,
     replace: bool = False,
 ) -> Iterator[ReplayedCall]:
-    """The calls one by one, as they happen. Nothing is planned in the background unless `settings` say so."""
+    """The calls one by one, as they happen; `store` should be empty.
+
+    With `replace` the simulated agent replaces its list by what it got, else its list keeps growing. Nothing is planned
+    in the background unless `settings` say so.
+    """
     now = 0.0
     session = Session(
         task,

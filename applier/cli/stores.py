@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from applier.store.opening import open_store, store_file
 from applier.store.protocol import Store
-from planner.errors import StoreError
+from applier.store.reference import parse_key
+from planner.errors import ReferenceNotFound, StoreError
 
-__all__ = ["existing_store", "latest_history"]
+__all__ = ["existing_store", "known_history", "latest_history"]
 
 
 def existing_store(name: str | None) -> Store:
@@ -19,6 +20,19 @@ def existing_store(name: str | None) -> Store:
     if file is not None and not file.is_file():
         raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
     return open_store(name)
+
+
+def known_history(store: Store, key: str) -> str:
+    """`key`, of a history that the store holds.
+
+    Raises:
+        ReferenceNotFound: it holds none of that name.
+    """
+    digits = parse_key(key)
+    for history in store.histories():
+        if any(name.startswith(digits) for name in (history.key[1:], history.digest.removeprefix("sha256:"))):
+            return key
+    raise ReferenceNotFound(f"no history h{digits} in this store: `compactor store list` names those that are there")
 
 
 def latest_history(store: Store) -> str:

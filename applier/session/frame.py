@@ -14,12 +14,13 @@ from typing import Any
 
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
+from planner.api import RESTORE_TOOL
+from planner.layout.layout import inner_mark
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
 from planner.reading.messages import Block, Message, blocks, plain_message
 
 __all__ = [
-    "RESTORE_TOOL",
     "Addition",
     "Edits",
     "Frame",
@@ -35,8 +36,6 @@ __all__ = [
 Place = tuple[int, int]
 """Message of the history, and block in it."""
 
-RESTORE_TOOL = "restore_context"
-"""The tool by which an agent looks behind a reference."""
 _ONLY_THINKING = "(thinking left out)"
 """What stands where an assistant message held nothing else: roles must go on alternating."""
 
@@ -243,11 +242,7 @@ def _with_text(block: Block, text: str | None) -> Block:
     """
     if text is None or block["type"] != "tool_result":
         return block
-    content = block.get("content")
-    inner = content if isinstance(content, list) else []
-    marks = [item["cache_control"] for item in inner if isinstance(item, dict) and "cache_control" in item]
-    mark = {"cache_control": marks[-1]} if marks and "cache_control" not in block else {}
-    return {**block, **mark, "content": text}
+    return {**block, **inner_mark(block), "content": text}
 
 
 def unmarked(message: object) -> object:

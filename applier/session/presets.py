@@ -19,6 +19,9 @@ from planner.errors import SettingsError
 
 __all__ = ["PRESETS", "Preset", "Step", "preset_named", "preset_of"]
 
+RECOVERY_SHARE = 0.6
+"""A recovery leaves at most this share of what was too long, however much a user wants kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -65,12 +68,14 @@ class Preset:
     def tuned(self, keep_ratio: float | None, compact_at_ratio: float | None) -> Preset:
         """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
 
-        What runs only because the prompt would not fit stays as it is.
+        So does a recovery, which must be clearly shorter all the same; steps that run only because the prompt would
+        not fit stay as they are.
         """
         return replace(
             self,
             steps=tuple(_tuned_step(step, keep_ratio, compact_at_ratio) for step in self.steps),
             manual=tuple(_tuned_tier(tier, keep_ratio) for tier in self.manual),
+            recovery=tuple(_tuned_recovery(tier, keep_ratio) for tier in self.recovery),
         )
 
 
@@ -78,6 +83,12 @@ def _tuned_tier(tier: Tier, keep_ratio: float | None) -> Tier:
     if keep_ratio is None or not isinstance(tier, PlanTurns) or tier.rules_only:
         return tier
     return replace(tier, list_share=keep_ratio)
+
+
+def _tuned_recovery(tier: Tier, keep_ratio: float | None) -> Tier:
+    if keep_ratio is None or not isinstance(tier, PlanTurns):
+        return tier
+    return replace(tier, list_share=min(keep_ratio, RECOVERY_SHARE))
 
 
 def _tuned_step(step: Step, keep_ratio: float | None, compact_at_ratio: float | None) -> Step:

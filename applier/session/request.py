@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from applier.session.frame import RESTORE_TOOL
+from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.layout.thinking import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
@@ -60,9 +60,7 @@ class AgentCall:
     @property
     def restore_tool(self) -> str | None:
         """The agent's tool that brings back what was removed; None if it has none. Taken for granted while untold."""
-        if self.tools is None:
-            return RESTORE_TOOL
-        return RESTORE_TOOL if any(tool.get("name") == RESTORE_TOOL for tool in self.tools) else None
+        return RESTORE_TOOL if self.tools is None else restore_tool_of(self.tools) or None
 
     @property
     def cache_marks(self) -> int:

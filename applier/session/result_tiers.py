@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from applier.session.frame import RESTORE_TOOL, Edits, Place, Placeholder
+from applier.session.frame import Edits, Place, Placeholder
 from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.tiers import Situation
+from planner.api import RESTORE_TOOL, bare_tool_name
 from planner.evidence.calls import CallKind, calls_of
 from planner.evidence.failures import failures_of
 from planner.evidence.sources import attributed
@@ -33,6 +34,10 @@ LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
 """Answers of these are what was removed before; they come in pages that fit."""
 
 
+def _is_look_up(result: Result) -> bool:
+    return bare_tool_name(result.tool) in LOOK_UPS
+
+
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
     """Any new result over `over_tokens` goes to the store and leaves a preview."""
@@ -45,7 +50,7 @@ class DemoteLarge:
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote what has just arrived."""
         most = min(self.over_tokens, situation.room_tokens * SMALL_WINDOW_SHARE)
-        new = (result for result in situation.new_results() if result.tool not in LOOK_UPS)
+        new = (result for result in situation.new_results() if not _is_look_up(result))
         large = [result for result in new if situation.gauge.of_messages(result.tokens) > most]
         return _previews(situation, large, self.preview_characters, "large output")
 
@@ -61,7 +66,7 @@ class BudgetResults:
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote the largest results of the last message."""
         last = len(situation.tracker) - 1
-        results = [r for r in situation.new_results() if r.message == last and r.tool not in LOOK_UPS]
+        results = [r for r in situation.new_results() if r.message == last and not _is_look_up(r)]
         chosen: list[Result] = []
         for result in sorted(results, key=lambda result: -result.tokens):
             if self._fits(situation, [r for r in results if r not in chosen]):
@@ -85,7 +90,7 @@ class FitNewest:
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote results of the live tail until the prompt is within the limit."""
         over, live = situation.tokens - situation.limit_tokens, situation.tracker.live_start
-        results = [r for r in situation.standing() if r.message >= live and r.tool not in LOOK_UPS]
+        results = [r for r in situation.standing() if r.message >= live and not _is_look_up(r)]
         chosen: list[Result] = []
         for result in sorted(results, key=lambda result: -result.tokens):
             if over <= 0:
@@ -165,7 +170,7 @@ class StubRereads:
         """Stub what has just arrived."""
         stubbed: dict[Place, Placeholder] = {}
         for result in situation.new_results():
-            if len(result.text) <= self.over_characters or result.tool in LOOK_UPS:
+            if len(result.text) <= self.over_characters or _is_look_up(result):
                 continue
             earlier = situation.tracker.repeated_by(result)
             first = next((r for r in earlier if situation.stands(r) and r.place not in stubbed), None)

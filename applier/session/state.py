@@ -151,6 +151,7 @@ class State:
                 self.tracker.recount(counter)
                 self.view = View.of(self.committed.frame, self.tracker)
                 self.gauge, self.told = Gauge(), None
+        self.window_tokens = self.settings.window_of(self.model)
         self.call = replace(call, model=self.model)
         self.max_output_tokens = call.max_output_tokens or self.max_output_tokens
         self.gauge = self.gauge.with_fixed(self.call.fixed_tokens(self.tracker.counter))

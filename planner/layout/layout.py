@@ -28,7 +28,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Kept", "Layout", "Note", "joined_messages", "lay_out"]
+__all__ = ["Kept", "Layout", "Note", "inner_mark", "joined_messages", "lay_out"]
 
 MOST_SPANS = 6
 """Of runs of kept turns the guide names at most so many."""
@@ -201,7 +201,7 @@ def _demoted(message: Message, evidence: TurnEvidence, decision: TurnDecision, r
     chosen = excerpt_numbers(decision, len(evidence.lines))
     places = {id(call.result): call.result_block for call in evidence.calls}
     content = [
-        {**block, "content": _preview(evidence, block, places[id(block)], chosen, restore_tool)}
+        {**block, **inner_mark(block), "content": _preview(evidence, block, places[id(block)], chosen, restore_tool)}
         if id(block) in places
         else block
         for block in blocks(message)
@@ -218,6 +218,14 @@ def _preview(
     inside = block.get("content")
     media = [item for item in inside if item.get("type") == "image"] if isinstance(inside, list) else []
     return [{"type": "text", "text": text}, *media] if media else text
+
+
+def inner_mark(block: Block) -> Block:
+    """The cache mark that stands inside the result: on the result itself, once its content gives way."""
+    inside = block.get("content")
+    items = inside if isinstance(inside, list) and "cache_control" not in block else []
+    marks = [item["cache_control"] for item in items if isinstance(item, dict) and "cache_control" in item]
+    return {"cache_control": marks[-1]} if marks else {}
 
 
 def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:

@@ -9,11 +9,30 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["ModelFamily", "model_family"]
+__all__ = ["ModelFamily", "known_window_tokens", "model_family"]
 
 _VERSION = re.compile(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 _CURRENT = (99, 0)
+_SMALL_WINDOWS = (
+    ("gpt-3.5", 16_385),
+    ("gpt-4-32k", 32_768),
+    ("gpt-4-0125", 128_000),
+    ("gpt-4-1106", 128_000),
+    ("gpt-4-turbo", 128_000),
+    ("gpt-4o", 128_000),
+    ("gpt-4.5", 128_000),
+    ("gpt-4.", 0),
+    ("gpt-4", 8_192),
+    ("gpt-5-chat", 128_000),
+    ("chatgpt-4o", 128_000),
+    ("o1-mini", 128_000),
+    ("o1-preview", 128_000),
+    ("claude-2.0", 100_000),
+    ("claude-instant", 100_000),
+)
+"""Windows below 200,000 tokens by the beginning of a name, first match first (the providers' pages of models).
+0: larger, though a name below begins it; ``gpt-4.1`` is no ``gpt-4``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,12 @@ class ModelFamily:
         Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere.
         """
         return not self.is_claude or self.version >= (4, 8)
+
+
+def known_window_tokens(model: str) -> int | None:
+    """The context window of `model`, if it is known to be smaller than the usual 200,000 tokens."""
+    name = model.lower().rpartition("/")[2].removeprefix("openai:").removeprefix("anthropic.")
+    return next((tokens for start, tokens in _SMALL_WINDOWS if name.startswith(start)), 0) or None
 
 
 @lru_cache(maxsize=256)

@@ -30,15 +30,22 @@ class Turn:
     stop: int
     kind: TurnKind
     """``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their results;
-    ``other``: anything else, always kept."""
+    ``other``: anything else, see `must_stand`."""
     digest: str
     live: bool
     """True in the live tail: what the model has not answered yet."""
+    repeated: bool = False
+    """True for a host's system message that stands again later, word for word."""
 
     @property
     def number(self) -> int:
         """1 for ``t1``."""
         return int(self.id[1:])
+
+    @property
+    def must_stand(self) -> bool:
+        """True for what is no turn of a user or an assistant: it is never touched, but where it says nothing new."""
+        return self.kind == "other" and not self.repeated
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,11 @@ def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn
     starts = [*_starts(messages), len(messages)]
     spans = list(pairwise(starts))
     live_from = _live_from(messages, spans)
+    last = {digests[start]: start for start, _ in spans if messages[start]["role"] == "system"}
     for number, (start, stop) in enumerate(spans, 1):
         digest = _joined_digest(digests[start:stop])
-        yield Turn(f"t{number}", start, stop, _kind(messages[start]), digest, number > live_from)
+        repeated = last.get(digests[start], start) > start
+        yield Turn(f"t{number}", start, stop, _kind(messages[start]), digest, number > live_from, repeated)
 
 
 def _starts(messages: Sequence[Message]) -> Iterator[int]:

@@ -30,18 +30,23 @@ Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]
 """One content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
+_CHAT_ROLES = ("tool", "function", "developer")
+_CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
 
 def plain_message(message: object, place: str = "message") -> Message:
     """`message` as plain JSON data: the same object if it already is.
 
     Raises:
-        TranscriptError: `message` has no role, or its content is neither text nor a list of blocks.
+        TranscriptError: `message` has no role, is OpenAI's, or its content is neither text nor a list of blocks.
     """
     data = message if isinstance(message, dict) else _dumped(message, place)
     role, content = data.get("role"), data.get("content")
     if not isinstance(role, str):
         raise TranscriptError(f'{place}: expected a \'role\' of "user" or "assistant", found {role!r}')
+    if role in _CHAT_ROLES or "tool_calls" in data:
+        what = f"role {role!r}" if role in _CHAT_ROLES else "'tool_calls'"
+        raise TranscriptError(f"{place}: {what} is OpenAI's form: convert the list first, by {_CHAT_CONVERTER}")
     if isinstance(content, str):
         return data
     if not isinstance(content, list | tuple):

@@ -57,9 +57,12 @@ def test_version(compactor):
         (["review", "plan.json", "--brief", "brief.txt"], "'brief.txt' does not exist"),
         (["review", "plan.json", "--brief", "plan.json"], "need TRANSCRIPT"),
         (["review", "plan.json", "--web"], "need TRANSCRIPT"),
+        (["plan", "with-system.json", "--target-tokens", "10"], "target_tokens 10: system and tools alone take"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):
+    whole = {**json.loads(transcript.read_text()), "system": "You are a coding agent. " * 20}
+    transcript.with_name("with-system.json").write_text(json.dumps(whole))
     ran = compactor(*arguments)
     assert ran.code == 2
     assert says in ran.err
@@ -86,6 +89,8 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["log"], "no store there yet"),
         (["store", "verify"], "no store there yet"),
         (["undo", "transcript.json", "-o", "out.json"], "nothing to undo"),
+        (["facts", "hffffffff", "--store", "full.db"], "no history hffffffff in this store: `compactor store list`"),
+        (["facts", "nonsense", "--store", "full.db"], "is no history key"),
     ],
 )
 def test_failed_work_is_one_line_and_code_1(compactor, transcript, plan_file, folder, arguments, says):
@@ -103,12 +108,13 @@ def test_failed_work_is_one_line_and_code_1(compactor, transcript, plan_file, fo
     (folder / "digits-plan.json").write_text('{"version": ' + "9" * 5_000 + "}")
     (folder / "digits.json").write_text('[{"role": "user", "content": "x", "n": ' + "9" * 5_000 + "}]")
     (folder / "deep.json").write_text("[" * 250 + "]" * 250)
-    before = sorted(folder.iterdir())
+    assert compactor("apply", plan_file, transcript, "-o", "view.json", "--store", "full.db").code == 0
+    before = {file for file in folder.iterdir() if "full.db" not in file.name}
     ran = compactor(*arguments)
     assert ran.code == 1
     assert says in ran.err
     assert len(ran.err.splitlines()) == 1
-    assert sorted(folder.iterdir()) == before
+    assert {file for file in folder.iterdir() if "full.db" not in file.name} == before
 
 
 @pytest.mark.parametrize("text", ["\ud83d alone", "a\u0000b"])

@@ -63,6 +63,14 @@ def test_undo_gives_everything_back_with_what_was_said_since(compactor, applied,
     assert [event["kind"] for event in compactor("log", "--json").json] == ["apply", "undo"]
 
 
+def test_machines_read_what_was_undone_and_forgotten(compactor, applied, example, folder):
+    undone = compactor("undo", applied, "-o", "whole.json", "--json").json
+    assert (undone["originals"], undone["added"], undone["output"]) == (len(example["messages"]), 0, "whole.json")
+    assert compactor("store", "flush", "--json").json == {"left": []}
+    assert compactor("store", "forget", undone["history"], "--yes", "--json").json == {"left": []}
+    assert compactor("store", "list", "--json").json == []
+
+
 def test_undo_of_a_view_that_was_edited_is_refused(compactor, applied, folder):
     view = json.loads(applied.read_text())
     view["messages"][0]["content"][0]["text"] += " and more"

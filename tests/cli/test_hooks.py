@@ -79,6 +79,7 @@ def test_settings_of_another_form_are_left_alone(compactor, client, text):
     ran = compactor("hooks", "install", "--yes")
     assert (ran.code, len(ran.err.splitlines())) == (2, 1)
     assert "settings.json: cannot be changed" in ran.err
+    assert "validation error" not in ran.err
     assert client.read_text() == text
 
 
@@ -128,6 +129,12 @@ def test_a_hook_that_fails_says_so_and_never_stops_the_client(compactor, monkeyp
     ran = call_hook(compactor, monkeypatch, **fields)
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (0, "", 1)
     assert "goes on without us" in ran.err
+    assert "validation error" not in ran.err
+
+
+def test_a_call_that_is_no_event_names_the_field(compactor, monkeypatch):
+    ran = call_hook(compactor, monkeypatch, hook_event_name="PreCompact")
+    assert "as JSON on standard input: session_id: Field required" in ran.err
 
 
 def test_long_brief_stays_within_what_the_client_takes(example_plan: CompactionPlan):

@@ -2,12 +2,13 @@
 
 import json
 import stat
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from applier.adapters.transcripts import client_file, read_transcript
+from applier.adapters.transcripts import client_file, client_finds, read_transcript
 from planner.validity import check_messages
 from tests.transcripts.session_logs import ClaudeCodeLog
 
@@ -32,7 +33,7 @@ def test_compacted_session_stands_beside_the_old_one(compactor, session, folder)
     assert ran.code == 0, ran.err
     path = Path(ran.json["file"])
     assert (path.parent, path.stem) == (folder, ran.json["session_id"])
-    assert ran.json["resume"] == f"cd /w/my.app && claude --resume {path.stem}"
+    assert ran.json["resume"].endswith(f" && cd /w/my.app && claude --resume {path.stem}")
     assert session.read_bytes() == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     view = read_transcript(path)
@@ -51,10 +52,36 @@ def test_dry_run_and_nothing_to_do_write_nothing(compactor, session, folder):
 
 def test_session_is_written_where_the_client_looks(compactor, session, folder, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))
-    place = Path(compactor("resume", session, "--planner", "rules", "--in-client", "--json").json["file"])
+    told = compactor("resume", session, "--planner", "rules", "--in-client", "--json").json
+    place = Path(told["file"])
+    assert told["resume"] == f"cd /w/my.app && claude --resume {place.stem}"
     assert place.parent == folder / "client" / "projects" / "-w-my-app"
     assert place.is_file()
     assert stat.S_IMODE((folder / "client").stat().st_mode) == 0o700
+
+
+def test_where_the_client_does_not_look_it_is_told_to_be_put_there(compactor, session, folder, monkeypatch):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))
+    ran = compactor("resume", session, "--planner", "rules", "-o", "new.jsonl", "--json")
+    place = folder / "client" / "projects" / "-w-my-app" / f"{ran.json['session_id']}.jsonl"
+    command = ran.json["resume"]
+    assert f"cp {folder / 'new.jsonl'} {place} && cd /w/my.app && claude --resume {place.stem}" in command
+    subprocess.run(["bash", "-c", command.partition(" && cd ")[0]], check=True)
+    assert place.read_bytes() == (folder / "new.jsonl").read_bytes()
+    again = compactor("resume", place, "--planner", "rules", "--target-ratio", "0.5", "--json")
+    assert "cp " not in again.json["resume"], "beside a session of the client's own it is found"
+
+
+def test_a_rollout_is_found_anywhere_below_the_sessions(tmp_path):
+    text = json.dumps({"type": "session_meta", "payload": {"id": "s", "cwd": "/w"}}) + "\n"
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+    read = read_transcript(text + json.dumps({"type": "response_item", "payload": item}) + "\n")
+    session_id = "0b5c0b5c-0000-4000-8000-000000000001"
+    in_place = client_file(read, session_id, datetime(2026, 1, 2, tzinfo=UTC), {"CODEX_HOME": str(tmp_path)})
+    older = tmp_path / "sessions" / "2025" / "11" / "30" / in_place.name
+    assert client_finds(read, older, in_place)
+    assert not client_finds(read, older.with_name("other.jsonl"), in_place)
+    assert not client_finds(read, tmp_path / in_place.name, in_place)
 
 
 def test_rollouts_have_their_own_place(tmp_path):

@@ -15,6 +15,12 @@ def test_compactions_and_curve_are_shown(compactor, transcript, folder):
     assert sorted(folder.iterdir()) == [transcript]
 
 
+def test_help_of_the_page_says_what_it_shows(compactor):
+    shown = " ".join(compactor("watch", "--help").out.split())
+    assert "each compaction, what came back, the bill" in shown
+    assert "save and apply" not in shown
+
+
 def test_json_has_every_call(compactor, transcript):
     (run,) = compactor("watch", transcript, "--window", 20_000, "--json").json
     assert len(run["calls"]) == 33

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import anyio
@@ -116,6 +117,14 @@ def test_a_history_may_be_named_itself(store_path):
     found, brief = ask(store_path, ("search_context", {"text": "ours-4711"}), ("brief", {}), session="", history=key)
     assert "ours-4711" in found
     assert brief
+
+
+def test_an_unknown_history_is_said_at_the_start(store_path):
+    for key, words in (("hffffffff", "no history hffffffff in this store"), ("x", "is no history key")):
+        command = [sys.executable, "-m", "applier.cli", "mcp", "--store", str(store_path), "--history", key]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+        assert words in done.stderr
 
 
 def test_wrong_calls_are_answered(store_path, tmp_path):

@@ -9,7 +9,9 @@ import anthropic
 import httpx
 import pytest
 
-from applier.testing import Answer, MessagesServer, say
+from applier.testing import Answer, MessagesServer, Request, say
+from applier.testing.prompt_cache import request_tokens
+from planner.reading.messages import plain_message
 from tests.proxy.chat_server import ChatServer
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
 
@@ -46,6 +48,12 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
         assert len(messages) == 100
         assert proxy.metrics.value("compactions") >= 2
         assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        body = server.exchanges[-1].request.body
+        plain = [plain_message(message) for message in messages]
+        lists = ({**body, "messages": plain[:at]} for at in range(1, 100, 2))
+        without = sum(request_tokens(Request(whole, {})) for whole in lists)
+        sent = sum(exchange.usage.prompt_tokens for exchange in server.exchanges)
+        assert sent + proxy.metrics.value("saved_tokens") == pytest.approx(without, rel=0.02)
         assert {exchange.request.headers["authorization"] for exchange in server.exchanges} == {f"Bearer {SECRET}"}
 
 

@@ -159,6 +159,9 @@ def test_no_key_is_stored_or_shown(proxied, tmp_path, capfd):
     assert secret not in metrics + "".join(capfd.readouterr())
 
 
+REQUESTS = "compactor_requests_total{"
+
+
 def test_metrics_and_health(proxied):
     with MessagesServer("ok") as server:
         proxy = proxied(server)
@@ -170,6 +173,10 @@ def test_metrics_and_health(proxied):
     assert 'compactor_requests_total{kind="passed"} 1' in text
     assert 'compactor_upstream_responses_total{status="2xx"} 2' in text
     assert "compactor_open_conversations 1" in text
+    counted = {line.split('kind="')[1].split('"')[0] for line in text.splitlines() if line.startswith(REQUESTS)}
+    (help_text,) = (line for line in text.splitlines() if line.startswith("# HELP compactor_requests_total"))
+    assert all(kind in help_text for kind in counted)
+    assert "refused" not in help_text, "what the guard refuses is not counted"
 
 
 def test_fifty_conversations_at_once(proxied):

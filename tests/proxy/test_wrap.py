@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -49,6 +50,14 @@ def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
     assert done.stderr.startswith("compactor: 0 compactions; ")
 
 
+def test_the_report_is_json_where_it_is_asked_for(tmp_path):
+    with MessagesServer("hello") as server:
+        done = run("wrap", "--json", "--upstream", server.url, sys.executable, "-c", CLIENT, env=environment(tmp_path))
+    told = json.loads(done.stderr)
+    assert (told["compactions"], told["saved_tokens"], told["compacted"]) == (0, 0, [])
+    assert told["prompt_tokens"] == server.exchanges[0].usage.prompt_tokens
+
+
 def test_where_the_environment_already_points_is_the_provider(tmp_path):
     with MessagesServer("hello") as server:
         env = environment(tmp_path, ANTHROPIC_BASE_URL=server.url)
@@ -64,6 +73,7 @@ def test_where_the_environment_already_points_is_the_provider(tmp_path):
         (["proxy", "--host", "0.0.0.0"], 2, "COMPACTOR_PROXY_TOKEN"),
         (["proxy", "--window", "1"], 2, "--window"),
         (["mcp"], 2, "--session or --history"),
+        (["mcp", "--history", "nonsense"], 1, "no store there yet"),
     ],
 )
 def test_wrong_use_is_one_line(arguments, code, words, tmp_path):

@@ -5,7 +5,8 @@ from anthropic.types import Message
 
 from applier.session import PRESETS, Session
 from applier.session.gauge import TooLong, read_too_long
-from planner import ReferenceNotFound, SettingsError
+from applier.settings import SessionSettings
+from planner import PlanSettings, ReferenceNotFound, SettingsError
 from planner.validity import check_messages
 from tests.session.agent import Agent
 from tests.strategies import make_session
@@ -271,3 +272,14 @@ def test_words_larger_than_the_window_are_said_to_be_once(session_of):
     assert session.prepare(history) == history
     session.prepare(history)
     assert [event.kind for event in session.log()].count("still_too_large") == 1
+
+
+def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
+    left = {}
+    for ratio in (0.1, 0.5):
+        plan = PlanSettings(target_ratio=ratio)
+        session = session_of(window_tokens=ROOMY, settings=SessionSettings(plan=plan))
+        session.prepare(make_session(60))
+        session.recover(make_session(60), "prompt is too long: 45000 tokens > 40000 maximum")
+        left[ratio] = session.state.tokens / session.state.limit_tokens
+    assert left[0.1] < 0.25 < left[0.5] < 0.75

@@ -443,3 +443,61 @@ def test_a_compacting_call_digests_each_message_once_and_reads_only_new_turns(se
     assert session.compact(history).applied
     assert len(digested) <= len(history) + 2, "and the compacted head, to tell it from the list"
     assert read[1:] == [80 - 61], "only the turns that came"
+
+
+def test_of_a_reminder_that_repeats_the_last_one_stays(session_of):
+    reminder = {"role": "system", "content": "The task tools have not been used recently."}
+    history = make_session(60)
+    for at in range(101, 6, -6):
+        history.insert(at, reminder)
+    history.insert(3, {"role": "system", "content": "Answer briefly."})
+    done = session_of(window_tokens=200_000, model="claude-opus-5-5").compact(history)
+    systems = [message["content"] for message in done.messages if message["role"] == "system"]
+    assert history.count(reminder) > 5
+    assert str(systems).count(reminder["content"]) == 1
+    assert "Answer briefly." in str(systems)
+    assert check_messages(done.messages, model="claude-opus-5-5") == []
+
+
+def test_a_model_with_a_small_window_has_that_one_unless_it_is_set(session_of, monkeypatch):
+    def window(model, **given):
+        session = Session("fix", planner="rules", model=model, **given)
+        session.set_request(model=model)
+        return session.state.window_tokens
+
+    assert window("claude-opus-5-5") == 200_000
+    assert window("gpt-4.1") == 200_000
+    assert window("gpt-4o-mini") == window("openai/gpt-4o") == 128_000
+    assert window("gpt-4-0613") == 8_192
+    assert window("gpt-4o", window_tokens=150_000) == 150_000
+    monkeypatch.setenv("COMPACTOR_WINDOW_TOKENS", "60000")
+    assert window("gpt-4-0613") == 60_000
+    session = session_of(model="claude-opus-5-5", window_tokens=None, settings=SessionSettings())
+    session.set_request(model="gpt-4o")
+    assert session.state.window_tokens == 60_000
+
+
+def test_the_ratio_is_that_of_all_the_text_not_of_the_newest_result():
+    """An odd result (numbers, say) behind a long talk must not say how long all the rest is."""
+    gauge, counted, actual = Gauge(20_000), 5_000, 30_000
+    gauge = gauge.calibrated(counted, actual, 200_000)
+    for _ in range(20):
+        counted, actual = counted + 1_000, actual + 1_000
+        gauge = gauge.calibrated(counted, actual, 200_000)
+    counted, actual = counted + 3_000, actual + 1_500
+    gauge = gauge.calibrated(counted, actual, 200_000)
+    assert gauge.of_messages(10_000) == pytest.approx(9_350, rel=0.05)
+
+
+def test_look_up_tools_are_known_behind_a_server_name(session_of):
+    tools = [{"name": "mcp__compactor__restore_context", "input_schema": {"type": "object"}}]
+    session = session_of(window_tokens=60_000, tools=tools, preset="adk")
+    call = {"type": "tool_use", "id": "c1", "name": tools[0]["name"], "input": {"reference": "t2"}}
+    back = {"type": "tool_result", "tool_use_id": "c1", "content": "restored line\n" * 3_000}
+    history = [
+        {"role": "user", "content": "Go on."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [back]},
+    ]
+    assert session.prepare(history) == history, "what was just brought back is not demoted again"
+    assert session._state.call.restore_tool == tools[0]["name"]

@@ -70,7 +70,9 @@ class Gateway:
         if passage.session is None or passage.messages is None or passage.body is None:
             return None
         try:
+            before = passage.session.state.compactions
             messages = passage.session.recover(passage.messages, Refused(status, text))
+            self.metrics.add("compactions", amount=passage.session.state.compactions - before)
             return None if messages is None else _bytes(passage.wire.with_messages(passage.body, messages))
         except Exception:  # noqa: BLE001 - the same boundary
             self.metrics.add("requests", 'kind="failed"')

@@ -8,13 +8,14 @@ from collections import Counter
 __all__ = ["Metrics"]
 
 _HELP = {
-    "requests": "Requests that came in, by what was done: prepared, unchanged, passed, failed, refused.",
-    "upstream_responses": "Answers of the provider, by class of status.",
-    "prompt_tokens": "Prompt tokens as the provider counted them: uncached, read, written.",
-    "saved_tokens": "Prompt tokens that compaction spared, by the session's own count.",
-    "compactions": "Compactions.",
-    "added_seconds": "Time from a request's last byte to its first byte upstream.",
-    "open_conversations": "Sessions open now.",
+    "requests": "Requests let in, by what went out: prepared (a compacted list), unchanged (its session had nothing "
+    "to compact), passed (as it came: no conversation yet, or another path), failed (as it came: an error here).",
+    "upstream_responses": "Answers of the provider, by the class of their status.",
+    "prompt_tokens": "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
+    "saved_tokens": "Prompt tokens that these would have had more without compaction.",
+    "compactions": "Compactions, those after a refusal for length included.",
+    "added_seconds": "Seconds spent on requests of conversations before they went out.",
+    "open_conversations": "Conversations whose session is open now.",
 }
 _GAUGES = ("open_conversations",)
 

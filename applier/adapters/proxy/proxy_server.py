@@ -1,25 +1,18 @@
-"""`ProxyServer`: the proxy on a port, with its sessions on one store.
-
-Runs in a thread beside a client that it is wrapped around, or as a program of its own until it is told to stop.
-"""
+"""`ProxyServer`: the proxy on a port, with its sessions on one store; stopping it closes them."""
 
 from __future__ import annotations
 
-import logging
 import secrets
 import socket
-import threading
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
-
-import uvicorn
+from typing import Any
 
 from applier.adapters.proxy.asgi import Upstreams, proxy_app
 from applier.adapters.proxy.conversations import Conversations
 from applier.adapters.proxy.gateway import Gateway
 from applier.adapters.proxy.guard import LOOPBACK_HOSTS
 from applier.adapters.proxy.metrics import Metrics
+from applier.serving import AppServer
 from applier.session import Session
 from applier.session.presets import preset_named
 from applier.settings import load_settings
@@ -53,7 +46,7 @@ class ProxySettings:
         return self.host in LOOPBACK_HOSTS
 
 
-class ProxyServer:
+class ProxyServer(AppServer):
     """The proxy; a context manager that listens from its start.
 
     ::
@@ -78,45 +71,14 @@ class ProxyServer:
         self._session_settings = load_settings(**settings.session)
         preset_named(self._session_settings.preset)
         self.gateway = Gateway(Conversations(self._open_session), self.metrics)
-        self._socket = _listening(settings.host, settings.port)
         app = proxy_app(self.gateway, settings.upstreams, token=settings.token, is_loopback=settings.is_loopback)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=_STOP_SECONDS,
-        )
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # an answer that broke off is no news of ours
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self.run, daemon=True)
+        super().__init__(app, _listening(settings.host, settings.port), _STOP_SECONDS)
 
     @property
     def url(self) -> str:
         """The base URL for a client."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    def run(self) -> None:
-        """Answer until told to stop: by `stop`, or in the main thread by SIGINT or SIGTERM."""
-        self._server.run(sockets=[self._socket])
-
-    def stop(self) -> None:
-        """Take no more requests, let answers under way end, close the sessions."""
-        self._server.should_exit = True
-
-    def __enter__(self) -> Self:
-        """Answer, in a thread."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop, and wait for it."""
-        self.stop()
-        self._thread.join()
 
     def _open_session(self, session_id: str, model: str) -> Session:
         return Session(settings=self._session_settings, model=model, store=self.settings.store, session_id=session_id)

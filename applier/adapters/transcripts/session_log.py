@@ -21,7 +21,7 @@ from applier.adapters.transcripts.transcript import Transcript
 from planner.reading.messages import Block, Message, blocks, message_digest, readable_text
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["client_file", "resume_command", "session_log", "working_folder"]
+__all__ = ["client_file", "client_finds", "resume_command", "session_log", "working_folder"]
 
 Line = dict[str, Any]
 
@@ -66,6 +66,17 @@ def client_file(like: Transcript, session_id: str, now: datetime, environment: M
         return Path(root, "sessions", f"{now:%Y/%m/%d}", name)
     root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
     return Path(root, "projects", _NO_NAME.sub("-", working_folder(like)), name)
+
+
+def client_finds(like: Transcript, place: Path, in_place: Path) -> bool:
+    """Whether the client of `like` finds a log at `place`, where `in_place` is the file that `client_file` names.
+
+    Claude Code looks in the folder of the project, by name; Codex below its folder of sessions.
+    """
+    if like.format == "codex":
+        named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
+        return named and place.resolve().is_relative_to(in_place.parents[3].resolve())
+    return place.resolve() == in_place.resolve()
 
 
 def resume_command(like: Transcript, session_id: str) -> str:

@@ -8,7 +8,7 @@ import click
 
 from applier.cli.options import as_json, store_option
 from applier.cli.screen import clean, plain_table, print_json, screen
-from applier.cli.stores import existing_store, latest_history
+from applier.cli.stores import existing_store, known_history, latest_history
 from planner.plan import FactType
 
 __all__ = ["command"]
@@ -25,7 +25,7 @@ def command(history: str | None, kind: str | None, store: str | None, as_json: b
     HISTORY is a key like h1a2b3c4d; without it, the one saved last.
     """
     with existing_store(store) as opened:
-        found = opened.facts(history or latest_history(opened))
+        found = opened.facts(known_history(opened, history) if history else latest_history(opened))
     facts = [fact for fact in found if kind in (None, fact.type)]
     if as_json:
         print_json([fact.model_dump(mode="json") for fact in facts])

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import TypeAdapter
 
-from applier.adapters.client_hooks import HookCall, brief_after_compaction, with_hooks, without_hooks
+from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import read_transcript
 from applier.cli.files import make_folder, write_whole
 from applier.cli.options import as_json, store_option
@@ -38,9 +37,6 @@ _settings = click.option(
 )
 _dry_run = click.option("--dry-run", is_flag=True, help="Show the change; write nothing.")
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
-
-
-_SETTINGS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 @click.group
@@ -85,7 +81,7 @@ def run() -> None:
     Whatever fails is said in a line on standard error, and the client goes on.
     """
     try:
-        echo(_answer(HookCall.model_validate_json(sys.stdin.buffer.read())), nl=False)
+        echo(_answer(read_call(sys.stdin.buffer.read())), nl=False)
     except Exception as error:  # noqa: BLE001 - the client's session must never break on us
         echo(f"compactor: {' '.join(str(error).split())[:300]}; the session goes on without us", err=True)
 
@@ -119,10 +115,12 @@ def _change(
 def _changed(before: str, change: Callable[[Mapping[str, Any]], dict[str, Any]], path: Path) -> str:
     """The text of the settings after `change`; as it was if that changes nothing."""
     try:
-        old = _SETTINGS.validate_json(before) if before.strip() else {}
-        new = change(old)
-    except ValueError as error:
+        old = json.loads(before) if before.strip() else {}
+        new = change(old) if isinstance(old, dict) else None
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: cannot be changed: {error}") from None
+    if new is None:
+        raise SettingsError(f"{path}: cannot be changed: expected a JSON object, found {type(old).__name__}")
     return before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
 
 

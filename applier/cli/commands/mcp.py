@@ -7,7 +7,7 @@ import importlib
 import click
 
 from applier.cli.options import store_option
-from applier.cli.stores import existing_store
+from applier.cli.stores import existing_store, known_history
 
 __all__ = ["command"]
 
@@ -23,6 +23,9 @@ def command(session: str | None, history: str | None, store: str | None) -> None
     """
     if not session and not history:
         raise click.UsageError("Say by --session or --history which conversation may be seen.")
+    if history:
+        with existing_store(store) as opened:
+            known_history(opened, history)
     try:
         adapter = importlib.import_module("applier.adapters.mcp")
     except ModuleNotFoundError as error:

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from applier.cli.options import as_json
 from applier.cli.proxy_options import open_proxy, session_options
-from applier.cli.screen import echo
+from applier.cli.screen import echo, print_json
 
 __all__ = ["command"]
 
@@ -16,13 +17,17 @@ __all__ = ["command"]
 @click.option("--host", default="127.0.0.1", show_default=True, help="Beyond loopback needs $COMPACTOR_PROXY_TOKEN.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
 @session_options
-def command(**options: Any) -> None:
+@as_json
+def command(as_json: bool, **options: Any) -> None:
     """Keep the conversations of any client within their window.
 
     Speaks Anthropic's Messages API and OpenAI's chat completions; /metrics and /health are its own. Keys are passed
     on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
     """
     server = open_proxy(**options)
-    echo(f"ANTHROPIC_BASE_URL={server.url}", err=True)
-    echo(f"OPENAI_BASE_URL={server.url}/v1", err=True)
+    bases = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
+    if as_json:
+        print_json(bases)
+    for name, url in () if as_json else bases.items():
+        echo(f"{name}={url}", err=True)
     server.run()

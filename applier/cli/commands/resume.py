@@ -11,7 +11,14 @@ from uuid import uuid4
 
 import click
 
-from applier.adapters.transcripts import Transcript, client_file, resume_command, working_folder, write_transcript
+from applier.adapters.transcripts import (
+    Transcript,
+    client_file,
+    client_finds,
+    resume_command,
+    working_folder,
+    write_transcript,
+)
 from applier.cli.files import make_folder, read_file, write_whole
 from applier.cli.options import as_json, planning, store_option
 from applier.cli.review import Sheet, reviewed
@@ -56,11 +63,13 @@ def command(
         )
     with working("planning…"):
         sheet = reviewed(planned(read, session, **how), read.messages)
-    session_id, now = str(uuid4()), datetime.now(UTC)
-    place = output or client_file(read, session_id, now, dict(os.environ) if in_client else None)
+    session_id = str(uuid4())
+    in_place = client_file(read, session_id, datetime.now(UTC), os.environ)
+    place = in_place if in_client else output or client_file(read, session_id, datetime.now(UTC), None)
     if sheet.changes and not dry_run:
         _write(sheet, read, session_id, place, store)
-    _report(sheet, read, session_id, place, dry_run=dry_run, as_json=as_json)
+    typed = _typed(read, session_id, place, in_place)
+    _report(sheet, session_id, place, typed, dry_run=dry_run, as_json=as_json)
 
 
 def _write(sheet: Sheet, read: Transcript, session_id: str, place: Path, store: str | None) -> None:
@@ -73,13 +82,19 @@ def _write(sheet: Sheet, read: Transcript, session_id: str, place: Path, store: 
     write_whole(place, write_transcript(view, read, session_id=session_id))
 
 
-def _report(sheet: Sheet, read: Transcript, session_id: str, place: Path, *, dry_run: bool, as_json: bool) -> None:
-    plan, folder = sheet.plan, working_folder(read)
-    typed = (
-        f"cd {shlex.quote(folder)} && {resume_command(read, session_id)}"
-        if folder
-        else resume_command(read, session_id)
-    )
+def _typed(read: Transcript, session_id: str, place: Path, in_place: Path) -> str:
+    """What a person types to go on: where the client does not look, the file is copied to `in_place` first."""
+    steps = [resume_command(read, session_id)]
+    if folder := working_folder(read):
+        steps.insert(0, f"cd {shlex.quote(folder)}")
+    if not client_finds(read, place, in_place):
+        source, goal = shlex.quote(str(place.absolute())), shlex.quote(str(in_place))
+        steps.insert(0, f"mkdir -p {shlex.quote(str(in_place.parent))} && cp {source} {goal}")
+    return " && ".join(steps)
+
+
+def _report(sheet: Sheet, session_id: str, place: Path, typed: str, *, dry_run: bool, as_json: bool) -> None:
+    plan = sheet.plan
     if as_json:
         written = {"written": sheet.changes and not dry_run, "session_id": session_id, "file": str(place)}
         print_json({**sheet.to_json(), **written, "resume": typed})

@@ -40,8 +40,9 @@ def list_(store: str | None, as_json: bool) -> None:
 @click.argument("history")
 @click.option("--yes", is_flag=True, help="Yes, for good.")
 @store_option
+@as_json
 @click.pass_context
-def forget(context: click.Context, history: str, yes: bool, store: str | None) -> None:
+def forget(context: click.Context, history: str, yes: bool, store: str | None, as_json: bool) -> None:
     """Delete a conversation for good, with its plans, facts, events and session states.
 
     HISTORY is a key like h1a2b3c4d, or a plan's id like p1a2b3c4d. Exit 1 if something of it is left.
@@ -50,23 +51,27 @@ def forget(context: click.Context, history: str, yes: bool, store: str | None) -
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
     with existing_store(store) as opened:
         left = opened.forget(history)
-    echo(f"{history} is forgotten; its references restore nothing any more")
-    _report(context, left)
+    if not as_json:
+        echo(f"{history} is forgotten; its references restore nothing any more")
+    _report(context, left, as_json=as_json)
 
 
 @command.command
 @store_option
+@as_json
 @click.pass_context
-def flush(context: click.Context, store: str | None) -> None:
+def flush(context: click.Context, store: str | None, as_json: bool) -> None:
     """Take what was forgotten out of the database's logs, too; exit 1 if something is left there."""
     with existing_store(store) as opened:
         left = opened.flush()
-    _report(context, left)
+    _report(context, left, as_json=as_json)
 
 
-def _report(context: click.Context, left: Sequence[Finding]) -> None:
+def _report(context: click.Context, left: Sequence[Finding], *, as_json: bool) -> None:
     """Say what is left of what was forgotten."""
-    for finding in left:
+    if as_json:
+        print_json({"left": [finding.model_dump(mode="json") for finding in left]})
+    for finding in () if as_json else left:
         repair = f": {finding.repair}" if finding.repair else ""
         echo(f"compactor: left: {clean(finding.problem)}{repair}", err=True)
     context.exit(1 if left else 0)

@@ -12,8 +12,8 @@ import click
 
 from applier.adapters.transcripts import write_transcript
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import store_option
-from applier.cli.screen import echo
+from applier.cli.options import as_json, store_option
+from applier.cli.screen import echo, print_json
 from applier.cli.stores import existing_store
 from applier.store.protocol import Store
 from applier.store.secrets import redact_texts
@@ -30,7 +30,8 @@ _NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
 @click.argument("view", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", metavar="FILE", required=True, type=click.Path(path_type=Path))
 @store_option
-def command(view: Path, output: Path, store: str | None) -> None:
+@as_json
+def command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
     """Write the whole history behind a view again.
 
     VIEW is a transcript that `compactor apply` wrote; the agent may have gone on with it. FILE gets the originals
@@ -43,6 +44,9 @@ def command(view: Path, output: Path, store: str | None) -> None:
         added = _added(opened, key, read.messages, view)
         opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
     write_whole(output, write_transcript([*originals, *added], read))
+    if as_json:
+        print_json({"history": key, "originals": len(originals), "added": len(added), "output": str(output)})
+        return
     echo(f"{len(originals)} original messages and {len(added)} added since are in {output}")
 
 

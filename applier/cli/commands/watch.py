@@ -19,7 +19,7 @@ from applier.bench.replay import Replay, ReplayedCall, replay
 from applier.cli.browser import show_page, web_pages
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
-from applier.cli.options import as_json, part, transcript, web
+from applier.cli.options import as_json, part, transcript
 from applier.cli.screen import clean, plain_table, print_json, progress, screen
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import SessionSettings, load_settings
@@ -51,7 +51,11 @@ HEIGHT = 8
 @click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
 @part
 @as_json
-@web
+@click.option(
+    "--web",
+    is_flag=True,
+    help="Show it in a browser on this machine: the size of each prompt, each compaction, what came back, the bill.",
+)
 def command(
     transcript: Path,
     presets: tuple[str, ...],

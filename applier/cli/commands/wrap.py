@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from applier.cli.options import as_json
 from applier.cli.proxy_options import TOKEN_VARIABLE, open_proxy, session_options
-from applier.cli.screen import echo
+from applier.cli.screen import echo, print_json
 
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
@@ -22,18 +23,21 @@ __all__ = ["SESSION_VARIABLE", "command"]
 
 SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Names the conversations of this run, for `compactor mcp` inside the client."""
+TOKEN_KINDS = ("uncached", "read", "written")
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @session_options
+@as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, /, client: tuple[str, ...], **options: Any) -> None:
+def command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
 
-    Its exit code is this command's. What was removed from its prompts can be restored at any time.
+    Its exit code is this command's. What was removed from its prompts can be restored at any time. What was saved is
+    said at the end on standard error: standard output is the client's.
     """
     source = click.get_current_context().get_parameter_source("upstream")
     if source is not None and source.name == "DEFAULT" and os.environ.get("ANTHROPIC_BASE_URL"):
@@ -42,8 +46,10 @@ def command(ctx: click.Context, /, client: tuple[str, ...], **options: Any) -> N
     name = f"wrap-{secrets.token_hex(4)}"
     with open_proxy(**options) as proxy:
         code = _run(client, _environment(proxy, name))
-        report = list(_report(proxy))
-    for line in report:
+        report = _report(proxy)
+    if as_json:
+        print_json(report, err=True)
+    for line in () if as_json else _lines(report):
         echo(f"compactor: {line}", err=True)
     ctx.exit(code)
 
@@ -77,18 +83,35 @@ def _run(client: tuple[str, ...], environment: Mapping[str, str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _report(proxy: ProxyServer) -> Iterator[str]:
-    """What was sent, what was spared, and how to see and restore it."""
+def _report(proxy: ProxyServer) -> dict[str, Any]:
+    """What was sent, what was spared, and where what was removed is."""
     metrics = proxy.metrics
-    sent = sum(metrics.value("prompt_tokens", f'kind="{kind}"') for kind in ("uncached", "read", "written"))
-    saved, compactions = metrics.value("saved_tokens"), metrics.value("compactions")
-    yield f"{compactions:.0f} compactions; {sent:,.0f} prompt tokens sent, about {saved:,.0f} more without"
-    if failed := metrics.value("requests", 'kind="failed"'):
-        yield f"{failed:.0f} requests went out as they came, for something failed here"
-    for session in proxy.gateway.conversations.sessions():
-        state = session.state
-        if state.compactions:
-            yield (
-                f"{state.history_messages} messages, {state.tokens:,} tokens of them in the last prompt: compactor log "
-                f"--session {session.session_id}; compactor restore {state.history_key[:9]}:t1"
-            )
+    return {
+        "compactions": int(metrics.value("compactions")),
+        "prompt_tokens": int(sum(metrics.value("prompt_tokens", f'kind="{kind}"') for kind in TOKEN_KINDS)),
+        "saved_tokens": int(metrics.value("saved_tokens")),
+        "failed_requests": int(metrics.value("requests", 'kind="failed"')),
+        "compacted": [
+            {
+                "session": session.session_id,
+                "messages": session.state.history_messages,
+                "tokens": session.state.tokens,
+                "history": session.state.history_key[:9],
+            }
+            for session in proxy.gateway.conversations.sessions()
+            if session.state.compactions
+        ],
+    }
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """The report for people."""
+    sent, saved = report["prompt_tokens"], report["saved_tokens"]
+    yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
+    if failed := report["failed_requests"]:
+        yield f"{failed} requests went out as they came, for something failed here"
+    for one in report["compacted"]:
+        yield (
+            f"{one['messages']} messages, {one['tokens']:,} tokens of them in the last prompt: compactor log "
+            f"--session {one['session']}; compactor restore {one['history']}:t1"
+        )
