@@ -82,9 +82,7 @@ _PASSED_RUN = re.compile(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
-_VERDICT_WORDS = re.compile(
-    r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE"
-)
+_VERDICT_WORDS = re.compile(r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE")
 """Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these."""
 _PREFIX = re.compile(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""

@@ -358,7 +358,7 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Mappi
 
 def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
     """Lines of results with what the agent wrote in a later turn, or, read lately, may yet; signatures, headings."""
-    written: dict[int, int] = {}
+    written: dict[str, int] = {}
     for turn in turns:
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):
