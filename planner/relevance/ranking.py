@@ -156,12 +156,15 @@ def rank_lines(
     spent, priority = 0.0, float("inf")
     while heap and spent < budget_tokens:
         _, order, turn, number = heapq.heappop(heap)
-        ratio, numbers = ground.best(turn, number)
-        if ratio <= 0:
-            continue
-        if heap and ratio < -heap[0][0] - 1e-12:
+        most = -heap[0][0] if heap else 0.0
+        ratio, numbers = ground.bound(turn, number), (number,)
+        if ratio >= most:
+            ratio, numbers = ground.best(turn, number)
+        if ratio < most - 1e-12:
             heapq.heappush(heap, (-ratio, order, turn, number))
             continue
+        if ratio <= 0:
+            break
         spent += turn.cost(numbers)
         priority = min(priority, ratio)
         for one in numbers:
