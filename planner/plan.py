@@ -133,7 +133,7 @@ class Provenance(_Model):
     model: str = ""
     prompts: str = ""
     """``sha256:…`` of the prompts that were used."""
-    usage: Usage = Usage()
+    usage: Usage = Field(default_factory=Usage)
     asked: Literal["rules", "cards", "prefix"] = "rules"
     """How the planner was asked: not at all, by turn cards, or behind the agent's own cached prefix."""
     filled_tokens: Count = 0

@@ -96,11 +96,24 @@ def redact(text: str) -> str:
 
 
 def redact_texts(value: Any) -> Any:
-    """JSON data with `redact` applied to every text in it; names stay."""
+    """JSON data with `redact` applied to every text in it; names stay. The same object if nothing in it is secret."""
+    together = "\n".join(dict.fromkeys(_texts(value)))  # looked through at once: most plans hold no secret
+    return value if redact(together) == together else _redacted(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def _redacted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: redact_texts(inner) for key, inner in value.items()}
+        return {key: _redacted(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [redact_texts(inner) for inner in value]
+        return [_redacted(inner) for inner in value]
     return redact(value) if isinstance(value, str) else value
 
 

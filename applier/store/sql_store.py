@@ -148,8 +148,10 @@ class SqlStore:
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """See `Store.save_plan`."""
-        clean = CompactionPlan.from_json(json.dumps(redact_texts(plan.model_dump(mode="json"))))
-        content = clean.to_json().encode()
+        data = plan.model_dump(mode="json")
+        clean = redact_texts(data)
+        plan = plan if clean is data else CompactionPlan.from_json(json.dumps(clean))
+        content = plan.to_json().encode()
         digest = digest_of(content)
         with self.database.transaction(write=True) as transaction:
             transaction.rows(
@@ -176,8 +178,8 @@ class SqlStore:
         """See `Store.save_facts`."""
         with self.database.transaction(write=True) as transaction:
             says = find_history(transaction, history_key).says
-            for fact in facts:
-                content = encode(redact_texts(fact.model_dump(mode="json")), "fact")
+            for fact in redact_texts([fact.model_dump(mode="json") for fact in facts]):
+                content = encode(fact, "fact")
                 transaction.rows(
                     "INSERT INTO facts (says, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                     (says, digest_of(content), pack(content)),

@@ -7,8 +7,6 @@ import io
 import re
 import struct
 
-import imagesize  # type: ignore[import-untyped]
-
 from planner.reading.messages import Block
 
 __all__ = ["image_size", "media_mark", "source_data", "visible_pages"]
@@ -27,6 +25,8 @@ def source_data(block: Block) -> str:
 
 def image_size(block: Block) -> tuple[int, int] | None:
     """Width and height in pixels of an ``image`` block; None when they cannot be told from its bytes."""
+    import imagesize  # type: ignore[import-untyped]  # loads an HTTP client: only where there are images
+
     try:
         head = _decoded(source_data(block)[:_HEAD_CHARACTERS])
         width, height = imagesize.get(io.BytesIO(head), exif_rotation=False)

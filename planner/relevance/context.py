@@ -32,7 +32,7 @@ def neighbours(lines: Sequence[Line], at: int) -> tuple[int, ...]:
     if 2 * own >= around:
         return ()
     for steps in _REACHES:
-        if all(step in beside for step in steps) and 2 * (own + sum([beside[step] for step in steps])) >= around:
+        if all(map(beside.__contains__, steps)) and 2 * (own + sum(map(beside.__getitem__, steps))) >= around:
             return tuple([at + 1 + step for step in steps])
     return tuple([at + 1 + step for step in beside])
 

@@ -1,14 +1,16 @@
 """The order in which lines deserve free space: by relevance for their tokens, best first.
 
 A greedy order: each pick is the line (with the neighbours it needs to be understood) that adds most of what no earlier
-pick holds yet, for what it costs. The order follows from the history alone, never from a planner's answer.
+pick holds yet, for what it costs. A line is rated by the most it can add, and exactly when its turn has come. The order
+follows from the history alone, never from a planner's answer.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.reading.lines import Line
@@ -43,27 +45,35 @@ class _Turn:
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance, counter: TokenCounter) -> None:
         self.evidence = evidence
-        self.standing: set[int] = set()
         self.relevance = relevance.lines[evidence.turn.id]
         self.weight = relevance.turn_weights.get(evidence.turn.id, 1.0)
-        self.neighbours = [neighbours(evidence.lines, at) if own.names else () for at, own in enumerate(self.relevance)]
-        """Of each line those that must stand too for it to be understood."""
-        self._costs = [line_tokens(counter, line) for line in evidence.lines]
+        self.standing: set[int] = set()
+        self._counter = counter
+        self._needed: dict[int, tuple[int, ...]] = {}
+
+    def needed(self, number: int) -> tuple[int, ...]:
+        """The lines that must stand too for line `number` to be understood."""
+        known = self._needed.get(number)
+        if known is None:
+            known = self._needed[number] = neighbours(self.evidence.lines, number - 1)
+        return known
 
     def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
         """True if the words around line `number` stand, or stand `with_it`."""
-        needed = self.neighbours[number - 1]
-        return not needed or all(other in self.standing or other in with_it for other in needed)
+        needed = self.needed(number)
+        return self.standing.issuperset(needed) or all(one in self.standing or one in with_it for one in needed)
 
-    def cost(self, numbers: Sequence[int]) -> int:
+    def cost(self, numbers: Iterable[int]) -> int:
         """Raw tokens that a pick adds; 0 if all of it stands."""
-        costs, standing = self._costs, self.standing
-        if standing:
-            return sum([costs[number - 1] for number in numbers if number not in standing])
-        lines = self.evidence.lines
-        is_prose = all(lines[number - 1].part in ("user", "assistant") for number in numbers)
-        head = PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS
-        return head + sum([costs[number - 1] for number in numbers])
+        cost, is_prose = 0, True
+        for number in numbers:
+            if number not in self.standing:
+                line = self.evidence.lines[number - 1]
+                cost += line_tokens(self._counter, line)
+                is_prose = is_prose and line.part in ("user", "assistant")
+        if self.standing:
+            return cost
+        return cost + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
 
 
 _UNNAMED, _NAMED, _UNDERSTOOD = 0, 1, 2
@@ -79,11 +89,25 @@ class _Ground:
         self._weights = relevance.weights
         self._states = dict.fromkeys(relevance.weights, _UNNAMED)
 
-    def ratio(self, turn: _Turn, numbers: Sequence[int]) -> float:
+    def bound(self, turn: _Turn, number: int) -> float:
+        """The most that one line adds by itself for each token."""
+        names, base = turn.relevance[number - 1]
+        shares = _SHARES[True]
+        gain = base + sum([shares[self._states[name]] * self._weights[name] for name in names])
+        return gain * turn.weight / (turn.cost((number,)) or 1)
+
+    def best(self, turn: _Turn, number: int) -> tuple[float, tuple[int, ...]]:
+        """What a line adds for each token, by itself or with the lines that explain it; and which lines these are."""
+        alone = self._ratio(turn, (number,)), (number,)
+        if not turn.relevance[number - 1].names or turn.explains(number):
+            return alone
+        group = tuple(sorted((number, *turn.needed(number))))
+        return max(alone, (self._ratio(turn, group), group), key=itemgetter(0))
+
+    def _ratio(self, turn: _Turn, numbers: Sequence[int]) -> float:
         """What a pick adds for each token; 0 if all of it stands."""
-        gain = self._gain(turn, numbers)
-        cost = turn.cost(numbers) if gain > 0 else 0
-        return gain / cost if cost > 0 else 0.0
+        cost = turn.cost(numbers)
+        return self._gain(turn, numbers) / cost if cost > 0 else 0.0
 
     def _gain(self, turn: _Turn, numbers: Sequence[int]) -> float:
         weights, states = self._weights, self._states
@@ -123,26 +147,31 @@ def rank_lines(
     """
     ground = _Ground(evidence, relevance, counter)
     _lay_ground(ground, pinned, whole)
-    candidates = enumerate(_candidates(ground, whole))
-    rated = ((-ground.ratio(ground.turns[turn_id], numbers), at, turn_id, numbers) for at, (turn_id, numbers) in candidates)
-    heap = [entry for entry in rated if entry[0] < 0]
+    heap = [
+        (-ground.bound(turn, number), order, turn, number)
+        for order, (turn, number) in enumerate(_candidates(ground, whole))
+    ]
     heapq.heapify(heap)
     picks: list[Pick] = []
     spent, priority = 0.0, float("inf")
     while heap and spent < budget_tokens:
-        _, order, turn_id, numbers = heapq.heappop(heap)
-        turn = ground.turns[turn_id]
-        ratio = ground.ratio(turn, numbers)
+        _, order, turn, number = heapq.heappop(heap)
+        most = -heap[0][0] if heap else 0.0
+        ratio, numbers = ground.bound(turn, number), (number,)
+        if ratio >= most:
+            ratio, numbers = ground.best(turn, number)
+        if ratio < most - 1e-12:
+            heapq.heappush(heap, (-ratio, order, turn, number))
+            continue
         if ratio <= 0:
-            continue
-        if heap and ratio < -heap[0][0] - 1e-12:
-            heapq.heappush(heap, (-ratio, order, turn_id, numbers))
-            continue
+            break
         spent += turn.cost(numbers)
         priority = min(priority, ratio)
-        for number in numbers:
-            ground.stand(turn, number)
-        picks.append(Pick(turn_id, numbers, priority))
+        for one in numbers:
+            ground.stand(turn, one)
+        picks.append(Pick(turn.evidence.turn.id, numbers, priority))
+        if not turn.explains(number):
+            heapq.heappush(heap, (-priority, order, turn, number))
     return tuple(picks)
 
 
@@ -162,15 +191,11 @@ def _lay_ground(ground: _Ground, pinned: Mapping[str, frozenset[int]], whole: Co
             ground.stand(turn, line.number)
 
 
-def _candidates(ground: _Ground, whole: Collection[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every line by itself, and with its neighbours where it does not explain itself."""
+def _candidates(ground: _Ground, whole: Collection[str]) -> Iterator[tuple[_Turn, int]]:
+    """Every line that says something, by its turn and number."""
     for turn_id, turn in ground.turns.items():
-        if turn_id in whole:
-            continue
-        for line in turn.evidence.lines:
-            number = line.number
-            if number in turn.evidence.boilerplate_lines or not line.text.strip():
-                continue
-            yield turn_id, (number,)
-            if needed := turn.neighbours[number - 1]:
-                yield turn_id, tuple(sorted((number, *needed)))
+        if turn_id not in whole:
+            boilerplate = turn.evidence.boilerplate_lines
+            for line in turn.evidence.lines:
+                if line.number not in boilerplate and line.text.strip():
+                    yield turn, line.number

@@ -1,0 +1,31 @@
+"""Regular expressions that are compiled when they are first used: compiling all of them took most of importing this."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+__all__ = ["lazy_pattern"]
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """``re.compile(text, flags)``, made at its first use."""
+    return cast("re.Pattern[str]", _Pattern(text, flags))
+
+
+class _Pattern:
+    """Stands in for a compiled pattern and hands on its methods."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self.pattern = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        compiled = re.compile(self.pattern, self._flags)
+        self.__dict__.update((method, getattr(compiled, method)) for method in _METHODS)
+        return getattr(compiled, name)
+
+
+_METHODS = ("search", "match", "fullmatch", "finditer", "findall", "split", "sub", "subn", "flags", "groupindex", "groups")
