@@ -25,7 +25,7 @@ from planner.model.client import (
     unavailable,
 )
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.model.question import Sizes, earlier_plan, turn_index
+from planner.model.question import Sizes, earlier_plan, turn_index, view_sizes
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
@@ -126,19 +126,13 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
 def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
     """The question itself: what to write, how long, and an index of all turns."""
     turns = list(request.evidence.turns.values())
-    live = sum(turn.tokens for turn in turns if turn.turn.live)
     sizes = Sizes.of(request, turns)
-    stay = min(request.analysis.tokens, request.target_tokens)
-    text = (
-        f"The conversation has {len(turns)} turns and {request.analysis.tokens} tokens. What is left of it may have "
-        f"{stay} at most, the brief and what you have yet to answer ({min(live, stay)}) included.\n{sizes.text}"
-    )
     return prompts.render(
         "prefix",
         brief_rules=prompts.texts["brief"],
         index=_index(request, turns),
         focus=safe_text(request.focus).strip() or "(nothing in particular)",
-        sizes=text,
+        sizes=f"{view_sizes(request, sizes)}\n{sizes.text}",
     )
 
 
@@ -150,7 +144,9 @@ def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
     most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     text = ""
     for characters in (100, 60, 30, 12):
-        lines = (f"{t.turn.id} · {t.tokens}/{len(t.lines)} · {_opening(request, t, characters)}" for t in new)
+        lines = (
+            f"{t.turn.id} · {t.tokens}/{len(t.lines)} · {_opening(request, t, characters)}{_stays(t)}" for t in new
+        )
         text = "\n".join([*([before] if before else []), *lines])
         if request.counter.text(text) <= most:
             break
@@ -158,12 +154,17 @@ def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
 
 
 def _opening(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """What a turn calls, or how it begins: by this the model knows it again."""
+    """What a turn calls, or how it begins: by this the model knows it again; and whether it stays in any case."""
     head = turn_head(turn, characters, request.evidence.shown)
-    if turn.calls or not turn.lines:
-        return head
-    said = (turn.user_lines or turn.lines)[0].text
-    return one_line(f"{head}: {said}", characters)
+    if not turn.calls and turn.lines:
+        said = (turn.user_lines or turn.lines)[0].text
+        head = one_line(f"{head}: {said}", characters)
+    return head + _stays(turn)
+
+
+def _stays(turn: TurnEvidence) -> str:
+    """The mark of a turn that stays in any case, whole or in part."""
+    return " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,16 @@ from planner.proposal import PlanRequest
 from planner.reading.lines import statements
 from planner.selection import brief_limit, least_tokens
 
-__all__ = ["Question", "Sizes", "earlier_plan", "latest_request", "plan_questions", "task_text", "turn_index"]
+__all__ = [
+    "Question",
+    "Sizes",
+    "earlier_plan",
+    "latest_request",
+    "plan_questions",
+    "task_text",
+    "turn_index",
+    "view_sizes",
+]
 
 TASK_CHARACTERS, TASK_OPENING = 6_000, 600
 """A longer task is cut in its middle; of one that stands on a card anyway, this much is said again."""
@@ -83,8 +92,8 @@ class Sizes:
         """How long the answer may be, in words a model can count by."""
         words, lines = int(self.brief / TOKENS_A_WORD), max(5, self.brief // TOKENS_A_LINE)
         return (
-            f"Your answer: a brief of at most {words} words ({self.brief} tokens, about {lines} lines); entries and "
-            f"facts of at most {self.entries} tokens (about {self.entries // TOKENS_AN_ENTRY} of them)."
+            f"Your answer: a brief of at most {words} words ({self.brief} tokens, about {lines} lines); the "
+            f"rest of it at most {self.entries} tokens (about {self.entries // TOKENS_AN_ENTRY} entries)."
         )
 
 
@@ -180,16 +189,21 @@ def _question(
 
 def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
     """What the whole is, what may stay, and how long the answer may be."""
-    everyone = list(request.evidence.turns.values())
-    whole, here = sum(turn.tokens for turn in everyone), sum(turn.tokens for turn in scope.turns)
-    stay = min(whole, request.target_tokens)
-    sizes = Sizes.of(request, everyone if last else scope.turns)
-    text = f"The conversation has {len(everyone)} turns and {whole} tokens. The agent gets at most {stay} of them. "
-    text += _shares(stay, least_tokens(request), sizes.brief, len(everyone))
+    whole, here = request.evidence.tokens, sum(turn.tokens for turn in scope.turns)
+    sizes = Sizes.of(request, list(request.evidence.turns.values()) if last else scope.turns)
+    text = view_sizes(request, sizes)
     if here < whole:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
         text += f" These cards are {scope.name}, {here} tokens of it; {part}."
     return f"{text}\n{sizes.text}"
+
+
+def view_sizes(request: PlanRequest, sizes: Sizes) -> str:
+    """How large the conversation is, and what of it may stay."""
+    turns, whole = len(request.evidence.turns), request.evidence.tokens
+    stay = min(whole, request.target_tokens)
+    text = f"The conversation has {turns} turns and {whole} tokens. At most {stay} of them may stay. "
+    return text + _shares(stay, least_tokens(request), sizes.brief, turns)
 
 
 def _shares(stay: int, least: int, brief: int, turns: int) -> str:

@@ -355,7 +355,7 @@ def test_what_is_sent_and_answered_stays_small():
     assert request.evidence.tokens > 150_000
     assert proposal.provenance.usage.input_tokens <= 0.25 * request.evidence.tokens
     sizes = re.search(
-        r"brief of at most \d+ words \((\d+) tokens.*entries and facts of at most (\d+)", server.requests[0].prompt
+        r"brief of at most \d+ words \((\d+) tokens.*the rest of it at most (\d+)", server.requests[0].prompt
     )
     assert int(sizes[1]) + int(sizes[2]) <= 0.03 * request.evidence.tokens
 

@@ -43,6 +43,15 @@ def planned(server, body=None, model=None, seconds_since=20.0, **more):
     return ModelPlanner(client=client, model=model).propose(replace(plan_request(), agent_request=agent))
 
 
+def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be():
+    question = prefix_question(plan_request(), load_prompts())
+    index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
+    assert next(line for line in index if line.startswith("t9 ")).endswith(" · LIVE")
+    assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t5", "t7"]
+    assert "LIVE turns and `kept` lines take" in question
+    assert "a brief of at most 114 words" in question
+
+
 def test_the_agents_own_model_is_asked_behind_its_prefix():
     body = agent_body()
     before = json.dumps(body)
