@@ -257,13 +257,11 @@ def in_time(work: Callable[[], Result], deadline: Deadline) -> Result:
 
 def reading_notes(reading: Reading, scope: Scope, *, cut_off: bool) -> tuple[str, ...]:
     """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
-    left = reading.left_out(scope)
-    if not cut_off and not reading.problems and not left:
+    if not cut_off and not reading.problems:
         return ()
     parts = [f"{reading.wrong_entries} of {reading.entries} entries could not be used as they were"]
     parts = (["the answer was cut off"] if cut_off else []) + (parts if reading.wrong_entries else [])
     parts += reading.problems[:MOST_PROBLEMS]
-    parts += [f"{left} turns ranked by the rules"] if left else []
     return (f"{scope.name}: {'; '.join(parts)}",)
 
 
