@@ -7,14 +7,17 @@ line; a mistake in one entry never costs another. Every pass over the text is li
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import from_json
 
+from planner.brief import HEADINGS
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
 from planner.model.entries import (
@@ -53,14 +56,28 @@ class Answer(BaseModel):
     @field_validator("brief", "turns", "facts", mode="before")
     @classmethod
     def _lines(cls, value: object) -> list[str]:
-        """A text is its lines; of a list what is no text is left out."""
+        """A text is its lines, a mapping its names each with what stands under it; what is no text is left out."""
+        if isinstance(value, dict):
+            value = [item for name, under in value.items() for item in _named(str(name), under)]
         items = value if isinstance(value, list) else [value]
-        return [line for item in items if isinstance(item, str) for line in _whole(item).splitlines()]
+        return [line for item in items for line in _whole(_words(item)).splitlines()]
 
     @field_validator("rest", mode="before")
     @classmethod
     def _text(cls, value: object) -> str:
-        return _whole(value) if isinstance(value, str) else ""
+        return _whole(_words(value))
+
+
+def _named(name: str, under: object) -> list[object]:
+    """``{"REQUEST": [...]}`` is a heading and its lines, ``{"t9": "keep 9"}`` one entry."""
+    return [name, *under] if isinstance(under, list) else [f"{name} {_words(under)}"]
+
+
+def _words(item: object) -> str:
+    """A text; of a mapping its values, as of ``{"turn": "t9", "strategy": "keep", "score": 9}``."""
+    if isinstance(item, dict):
+        return " ".join(str(value) for value in item.values() if isinstance(value, str | int))
+    return item if isinstance(item, str) else ""
 
 
 def _whole(text: str) -> str:
@@ -121,25 +138,50 @@ def spans(numbers: Iterable[int]) -> str:
 # The whole answer, from text.
 
 
+_OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|rest|facts)\"", re.IGNORECASE)
+"""Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
+MOST_STARTS = 8
+"""So many beginnings are tried: an example that is said again, a draft, the answer."""
+
+
 def answer_in(text: str) -> Answer | None:
-    """The answer in `text`, among words, cut off or with broken quotes; None if there is nothing of one."""
+    """The answer in `text`, among words, cut off or with broken quotes; None if there is nothing of one.
+
+    Of several the one that says most.
+    """
     text = text[:MOST_ANSWER_CHARACTERS]
-    start = max(0, text.find("{"))
+    starts = [*(match.start() for match in islice(_OPENS.finditer(text), MOST_STARTS)), max(0, text.find("{"))]
+    lines = text.splitlines()
+    sound = [one for start in starts if (one := _sound(text, start)) is not None]
+    answer = _best(sound or [*(_cut_off(text[start:]) for start in starts), _sections(lines)])
+    if not sound and not _size(answer):
+        answer = _best([_page(lines)])
+    return answer if _size(answer) else None
+
+
+def _best(readings: Iterable[Any]) -> Answer:
+    return max(map(_valid, readings), key=_size)
+
+
+def _size(answer: Answer) -> int:
+    """How much an answer says."""
+    return len(answer.brief) + len(answer.turns) + bool(answer.rest)
+
+
+def _sound(text: str, start: int) -> dict[str, Any] | None:
+    """The answer in the JSON that begins at `start`, whatever stands behind it; None if it is none."""
     try:
         whole, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError):
-        whole = None
-    if isinstance(whole, dict) and whole.keys() & Answer.model_fields.keys():
-        readings = [_valid(whole)]
-    else:
-        readings = [_valid(_cut_off(text[start:])), _valid(_sections(text.splitlines()))]
-    answer = max(readings, key=lambda one: len(one.brief) + len(one.turns) + bool(one.rest))
-    return answer if answer.brief or answer.turns or answer.rest else None
+        return None
+    fields = isinstance(whole, dict) and {name.strip().lower() for name in whole}
+    return whole if fields and fields & Answer.model_fields.keys() else None
 
 
 def _valid(data: object) -> Answer:
+    fields = {str(name).strip().lower(): value for name, value in data.items()} if isinstance(data, dict) else {}
     try:
-        return Answer.model_validate(data)
+        return Answer.model_validate(fields)
     except ValidationError:
         return Answer()
 
@@ -158,12 +200,19 @@ def _sections(lines: Iterable[str]) -> dict[str, Any]:
     current: list[str] | None = None
     for line in lines:
         name, separator, behind = line.strip(" \t{,#*").partition(":")
-        name = name.strip(" \"'*").lower()
-        if name in Answer.model_fields and (separator or not behind):
-            current, line = fields.setdefault(name, []), behind
+        name = name.strip(" \"'*,")
+        heading = name.isupper() and not separator and "brief" in fields
+        if name.lower() in Answer.model_fields and not heading and (separator or not behind):
+            current, line = fields.setdefault(name.lower(), []), behind
         if current is not None:
             current += _strings(line)
     return {**fields, "rest": " ".join(fields.get("rest", []))}
+
+
+def _page(lines: Sequence[str]) -> dict[str, Any]:
+    """An answer that is the brief alone, from its first heading on."""
+    first = next((at for at, line in enumerate(lines) if line.strip(" \t#*:") in HEADINGS), len(lines))
+    return {"brief": [line for line in lines[first:] if line.strip(" \t`")]}
 
 
 def _strings(line: str) -> list[str]:

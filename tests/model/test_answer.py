@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.brief import read_brief
 from planner.model.answer import Answer, Scope, answer_in, read_answer
 from planner.model.entries import read_entry
 from tests.model.sample import SAMPLE, plan_request
@@ -131,7 +132,14 @@ def written(*turns, rest=REST, brief=()):
     return "{\n" + ",\n".join([*parts, f'"rest": "{rest}"']) + "\n}"
 
 
-BRIEF = ("REQUEST", '- "Never touch legacy/queue_v1.py" (t1)', "STATE", "- 5 passed in 0.42s (t9)")
+BRIEF = (
+    "REQUEST",
+    '- "Never touch legacy/queue_v1.py" (t1)',
+    "STATE",
+    "- 5 passed in 0.42s (t9)",
+    "FACTS",
+    "- drain_queue (t5)",
+)
 TEXT = written("t1 keep 9", "t5 keep 3", brief=BRIEF)
 
 
@@ -144,14 +152,40 @@ TEXT = written("t1 keep 9", "t5 keep 3", brief=BRIEF)
         TEXT.replace(",\n", "\n"),
         "BRIEF:\n" + "\n".join(BRIEF) + "\n\n## Turns\n\n- t1 keep 9\n- t5 keep 3\n\nrest: reference 1\n",
         json.dumps({"brief": "\n".join(BRIEF), "turns": "t1 keep 9\nt5 keep 3", "rest": REST, "more": {"x": 1}}),
+        TEXT.replace(",\n", "\n", 1),
+        f"I read {{all of it}}. As in the example,\n{written('t1 keep 9')}\nbut:\n{TEXT}",
+        json.dumps({"Answer": {"Brief": BRIEF, "Turns": {"t1": "keep 9", "t5": "keep 3"}, "Rest": REST}}),
+        json.dumps(
+            {
+                "brief": {head: [line] for head, line in zip(BRIEF[::2], BRIEF[1::2], strict=True)},
+                "turns": [{"turn": "t1", "strategy": "keep", "score": 9}, {"turn": "t5", "strategy": "keep"}],
+                "rest": {"strategy": "reference", "score": 1},
+            }
+        ),
     ],
-    ids=["whole", "among words", "quotes not escaped", "commas forgotten", "sections", "texts for lists"],
+    ids=[
+        "whole",
+        "among words",
+        "quotes not escaped",
+        "commas forgotten",
+        "sections",
+        "texts for lists",
+        "one comma forgotten",
+        "behind an example",
+        "within another object",
+        "mappings for lists",
+    ],
 )
 def test_an_answer_is_read_from_any_near_form(text):
     found = answer_in(text)
     assert tuple(found.brief) == BRIEF
     assert [read_entry(turn).runs for turn in found.turns] == [((1, 1),), ((5, 5),)]
     assert found.rest == REST
+
+
+def test_a_page_without_any_form_is_a_brief():
+    found = answer_in("Here is the memory:\n\n" + "\n".join(f"## {line}" if line.isupper() else line for line in BRIEF))
+    assert [statement.line for statement in read_brief("\n".join(found.brief))] == list(BRIEF[1::2])
 
 
 def test_what_stands_of_an_answer_cut_off_is_read():
