@@ -14,7 +14,7 @@ from math import ceil
 
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
-from planner.evidence.state import Said, branches, changed_files, check_outcomes, commits, remedies
+from planner.evidence.state import Said, branches, changed_files, check_outcomes, commits, open_items, remedies
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_head
 from planner.model.entries import BEST_SCORE
@@ -42,7 +42,7 @@ REQUEST_CHARACTERS = 1_500
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
-BRIEF_RATIO = 0.024
+BRIEF_RATIO = 0.025
 """The brief takes at most this share of the history. On six sessions a brief of 2.3 % answered .84 of what the
 continuation needed, more than any line of that size."""
 ENTRIES_RATIO = 0.004
@@ -256,7 +256,7 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
-_OUTCOMES = (changed_files, check_outcomes, commits, branches, remedies)
+_OUTCOMES = (changed_files, check_outcomes, commits, branches, remedies, open_items)
 
 
 def _outcomes(said: Sequence[Said], scope: Scope) -> str:
