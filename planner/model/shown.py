@@ -33,6 +33,8 @@ COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
 SIGNATURE_WORTH = 0.4
 """What a signature or heading counts beside the names that later turns use, each up to 1."""
+CONFLICT_LINES = 40
+"""Of one side and the other of a merge conflict so many lines count as much as a signature."""
 RECENT_TURNS = 8
 """What so few turns ago was read may be used yet: what it names counts as if it were."""
 AGAIN = 0.6
@@ -288,7 +290,7 @@ def _details(turn: TurnEvidence) -> Iterator[int]:
 
 
 def _changes(turn: TurnEvidence) -> Iterator[int]:
-    """What edits put in, of one that failed also what it looked for, and the beginning of other long arguments."""
+    """What edits put in and where, of one that failed all it looked for, and the beginning of other long arguments."""
     for call in turn.calls:
         lines = turn.lines_of(call.block)
         if call.kind != "write":
@@ -297,7 +299,7 @@ def _changes(turn: TurnEvidence) -> Iterator[int]:
         edited = edited_lines(call, lines)
         old = {line.text.strip(): line for line in lines if edited.get(line.number) == "-"}
         new = (line for line in lines if edited.get(line.number) == "+" and line.text.strip() not in old)
-        tried = old.values() if call.is_error else ()
+        tried = list(old.values())[: None if call.is_error else 1]
         yield from (line.number for line in (*lines[:1], *tried, *new))
 
 
@@ -366,14 +368,29 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
     last = turns[-1].turn.number if turns else 0
     for turn in turns:
         number = turn.turn.number
+        conflict = frozenset(_conflicts(turn))
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
             if line.part not in ("result", "user") or not line.text.strip():
                 continue
             lately = last - number < RECENT_TURNS
             names = frozenset(name for name in own.names if lately or written.get(name, 0) > number)
-            signature = SIGNATURE_WORTH * _is_signature(line)
+            signature = SIGNATURE_WORTH * (line.number in conflict or _is_signature(line))
             if names or signature:
                 yield _Candidate(turn, line, names, signature, counter.raw(card_text(line)) + NUMBER_TOKENS)
+
+
+def _conflicts(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines within merge conflicts: both sides are what has to be decided."""
+    left = 0
+    for line in turn.lines:
+        text = _GUTTER.sub("", line.text)
+        if line.part != "result" or text.startswith(">>>>>>> "):
+            left = 0
+        elif text.startswith("<<<<<<< "):
+            left = CONFLICT_LINES
+        elif left:
+            left -= 1
+            yield line.number
 
 
 def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:

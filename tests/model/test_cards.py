@@ -134,6 +134,26 @@ def test_the_number_that_a_tool_put_before_a_line_stands_where_something_is_defi
     assert "4|     queue.join_all_workers()" in shown
 
 
+def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():
+    lines = [f"    row_{n} = load_row({n})  # of the table" for n in range(400)]
+    lines[200:200] = ["<<<<<<< HEAD", "    ours of the table", "", "=======", "    theirs of the table", ">>>>>>> main"]
+    source = "\n".join(f"{n:6}→{line}" for n, line in enumerate(lines, 1))
+    request = plan_request([SAMPLE[0], *call(7, "Read", {"file_path": "app/table.py"}, source), *SAMPLE[1:]])
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 2_000), "t2")
+    assert "|     ours of the table" in shown
+    assert "|     theirs of the table" in shown
+    assert shown.count("load_row") < 100
+
+
+def test_an_edit_shows_where_it_was_made():
+    old = "def drain(queue):\n    wait_for_workers()\n    queue.join()"
+    edit = {"file_path": "app/queue.py", "old_string": old, "new_string": old + "\n    report_end()"}
+    request = plan_request([*SAMPLE[:3], *call(7, "Edit", edit, "edited"), *SAMPLE[3:]])
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 700), "t3")
+    assert "- def drain(queue):" in shown
+    assert "+     report_end()" in shown
+
+
 def text_of(cards, turn_id):
     return next(card.text for card in cards if card.turns[0].turn.id == turn_id)
 
