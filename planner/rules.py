@@ -5,40 +5,30 @@ Its words are extracts of the turns, so they are true; the model planner's gaps 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
 
 from planner.brief import Heading, Statement, brief_text
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.conclusions import conclusions
-from planner.evidence.names import specifics_of
 from planner.evidence.state import (
     Said,
     branches,
     changed_files,
     check_outcomes,
     choices,
-    commands,
     commits,
     latest_request,
     open_items,
     remedies,
     urls,
-    user_messages,
 )
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 
 __all__ = ["RulesPlanner"]
 
-CONCLUSION_CHARACTERS = 600
-"""So much of what the agent said last opens the state of the work."""
 CITED_TURNS = 3
 """A statement cites at most the last so many of its turns."""
-PROSE_SHARE, PROSE_BASE = 0.35, 0.5
-"""The page is filled with words up to this share of the target; a sentence without names is worth half a sure one."""
 MOST_PAGES = 8
 """At most so many pages in all."""
 FACT_CHARACTERS = 200
@@ -62,7 +52,7 @@ class RulesPlanner:
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         facts = [fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now)]
-        return Proposal(turns, Provenance(planner="rules"), _newest(facts), rules_brief(request))
+        return Proposal(turns, Provenance(planner="rules"), _newest(facts), rules_brief(request.evidence))
 
 
 def _newest(facts: Sequence[ExtractedFact]) -> tuple[ExtractedFact, ...]:
@@ -121,23 +111,21 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
             yield fact("decision", line.text.strip())
 
 
-def rules_brief(request: PlanRequest) -> str:
+def rules_brief(evidence: Evidence) -> str:
     """The page of memory as far as the record itself tells it: the newest first under each heading.
 
-    What failed and what the user demands is pinned, so it stands in the entries of its turns and not here again, but
-    for causes. What the record states comes first; where it leaves room, the words of the user and of the agent.
+    What failed, what the user demands and what was said stands in the entries of its turns, among the words around it,
+    and not here again.
     """
-    evidence = request.evidence
     wanted = latest_request(evidence)
     sections: dict[Heading, list[Said]] = {
         "REQUEST": [*([wanted] if wanted else []), *reversed(choices(evidence))],
-        "STATE": [*_conclusion(evidence), *reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
+        "STATE": [*reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
         "FAILED": list(reversed(remedies(evidence))),
         "FACTS": [
             *(Said(f"branch {one.text}", one.turn_ids) for one in reversed(branches(evidence))),
             *reversed(commits(evidence)),
             *_pages(evidence),
-            *reversed(commands(evidence)),
         ],
         "NEXT": open_items(evidence),
     }
@@ -146,50 +134,7 @@ def rules_brief(request: PlanRequest) -> str:
         for heading, listed in sections.items()
         for one in {said.text: said for said in listed}.values()
     ]
-    return brief_text([*page, *_words_that_fit(request, page)])
-
-
-def _words_that_fit(request: PlanRequest, page: Sequence[Statement]) -> Iterator[Statement]:
-    """What the user and the agent said, in turns the newest first, as far as the page has room."""
-    counter, evidence = request.counter, request.evidence
-    most = PROSE_SHARE * request.target_tokens / counter.scale
-    left = most - sum(counter.raw(statement.line + "\n") for statement in page)
-    there = " ".join(statement.text for statement in page)
-    users = [Statement("REQUEST", one.text, one.turn_ids) for one in reversed(user_messages(evidence))]
-    agents = [
-        Statement("DECISIONS", " ".join(one.text.split()), one.turn_ids)
-        for one in _by_worth(request, conclusions(evidence))
-    ]
-    for statement in chain.from_iterable(zip_longest(users, agents)):
-        if statement is not None and statement.text.strip("“”…")[:60] not in there:
-            left -= counter.raw(statement.line + "\n")
-            if left < 0:
-                return
-            yield statement
-
-
-def _by_worth(request: PlanRequest, sentences: Sequence[Said]) -> list[Said]:
-    """Sentences by the relevance of the names in them for their length, the newest of equals first."""
-    weights = request.relevance.weights
-    turns = list(request.evidence.turns)
-
-    def worth(at: int) -> float:
-        said = sentences[at]
-        names = sum(weights.get(name, 0.0) for name in specifics_of(said.text))
-        age = len(turns) - turns.index(said.turn_ids[0])
-        return (PROSE_BASE + names) / (1 + math.log1p(age)) / (20 + len(said.text))
-
-    return [sentences[at] for at in sorted(range(len(sentences)), key=lambda at: (-worth(at), -at))]
-
-
-def _conclusion(evidence: Evidence) -> list[Said]:
-    """What the agent said last."""
-    for turn in reversed(evidence.turns.values()):
-        words = " ".join(" ".join(line.text for line in turn.lines if line.part == "assistant").split())
-        if words:
-            cut = "…" * (len(words) > CONCLUSION_CHARACTERS)
-            return [Said(words[:CONCLUSION_CHARACTERS] + cut, (turn.turn.id,))]
-    return []
+    return brief_text(page)
 
 
 def _pages(evidence: Evidence) -> list[Said]:

@@ -1,4 +1,4 @@
-"""What a short answer of the user chose: the option or question of the assistant's text before, or a dialog's pairs."""
+"""What a short answer of the user chose: the option or question of the assistant's text before."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.evidence.calls import Call
 from planner.reading.lines import Statement
 
-__all__ = ["Choice", "answer_pairs", "answered_option"]
+__all__ = ["Choice", "answered_option"]
 
 SHORT_REPLY_CHARACTERS = 120
 """A reply that needs what it answers to be understood is no longer."""
@@ -90,21 +89,3 @@ def _last_list(offer: Sequence[Statement]) -> list[tuple[str, Statement]]:
 
 def _last_question(offer: Sequence[Statement]) -> list[Statement]:
     return [one for one in offer if one.text.rstrip().rstrip("*_").endswith("?")][-1:]
-
-
-_PAIR = re.compile(r'"(?P<question>[^"]{1,2000})"="(?P<answer>[^"]{0,4000})"')
-"""One answered question of a dialog: ``"Which cache?"="LRU"``."""
-
-
-def answer_pairs(call: Call) -> list[tuple[str, str]]:
-    """The questions that the user answered in a question tool's dialog, each with the answer."""
-    if call.kind != "ask" or call.is_error:
-        return []
-    text = call.text[:20_000]
-    if pairs := [(match["question"], match["answer"]) for match in _PAIR.finditer(text)]:
-        return pairs
-    question = call.input.get("question")
-    for opening in ("User selected: ", "User responded: "):
-        if text.startswith(opening) and isinstance(question, str):
-            return [(question, text.removeprefix(opening).strip())]
-    return []

@@ -103,8 +103,8 @@ def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
     around = [name for name in own if name in before] or list(_enclosing(old, seen))
     _put_first(change.edits, [name for name in around if name not in change.defines])
     if old:
-        had = specifics_of(old)
-        added = [name for name, kind in specifics_of(new).items() if name not in had and kind == "identifier"]
+        known = f"{seen}\n{old}"
+        added = [name for name, kind in specifics_of(new).items() if kind == "identifier" and name not in known]
         called = [f"{name}()" if f"{name}(" in new else name for name in added if "-" not in name and name not in own]
         _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
 

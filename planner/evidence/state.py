@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner.evidence.answers import Choice, answer_pairs
+from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
 from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
-from planner.reading.lines import join_lines, statements
+from planner.reading.lines import statements
 
 __all__ = [
     "CheckKind",
@@ -27,14 +27,11 @@ __all__ = [
     "changed_files",
     "check_outcomes",
     "choices",
-    "commands",
     "commits",
-    "constraints",
     "latest_request",
     "open_items",
     "remedies",
     "urls",
-    "user_messages",
 ]
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
@@ -43,13 +40,9 @@ REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
 OUTCOME_CHARACTERS = 160
 """Of how a check ended so much."""
-MESSAGE_CHARACTERS = 200
-"""Of an earlier message of the user so much."""
 LINE_CHARACTERS = 300
 """Of one line so much."""
-COMMAND_CHARACTERS = 100
-"""Of a command, and of how it ended, so much."""
-MOST_NAMES = 8
+MOST_NAMES = 5
 """Of the names in one file so many of a kind, the last ones."""
 
 
@@ -81,41 +74,9 @@ def _chosen(turn: TurnEvidence, choice: Choice) -> Said:
     return Said(f"{_quoted(_words(turn))} to: {_cut(choice.text)}", (choice.turn_id, turn.turn.id))
 
 
-def constraints(evidence: Evidence) -> list[Said]:
-    """What the user asked, forbade, corrected, chose: pinned words, in quotes, and the answers given in dialogs."""
-    asked: list[Said] = []
-    for turn in evidence.turns.values():
-        numbers = [number for number in turn.pinned_lines if turn.lines[number - 1].part != "result"]
-        asked += [Said(_quoted(_cut(one.text)), (turn.turn.id,)) for one in turn.statements_of(numbers)]
-        asked += _answers(turn)
-    return asked
-
-
-def user_messages(evidence: Evidence) -> list[Said]:
-    """What the user wrote, message by message, but for what is pinned and stands anyway; in quotes, cut."""
-    said: list[Said] = []
-    for turn in evidence.turns.values():
-        pinned = set(turn.pinned_lines)
-        own = [line for line in turn.user_lines if line.number not in pinned and turn.choice is None]
-        if words := _plain_lines(one.text for one in statements(own)):
-            said.append(Said(_quoted(_cut(words, MESSAGE_CHARACTERS)), (turn.turn.id,)))
-    return said
-
-
 def choices(evidence: Evidence) -> list[Said]:
     """What short answers of the user chose, each with the words of the answer."""
     return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
-
-
-def _answers(turn: TurnEvidence) -> Iterator[Said]:
-    """Answers of dialogs, and what the user said when refusing a call."""
-    dialogs = {call.result_block: pairs for call in turn.calls if (pairs := answer_pairs(call))}
-    for pairs in dialogs.values():
-        for question, answer in pairs:
-            yield Said(f"{_cut(question)} → {_quoted(_cut(answer))}", (turn.turn.id,))
-    rest = (line for line in turn.user_lines if line.part == "result" and line.block not in dialogs)
-    if words := without_boilerplate(join_lines(tuple(rest)).strip()):
-        yield Said(_quoted(words[:REQUEST_CHARACTERS]), (turn.turn.id,))
 
 
 def changed_files(evidence: Evidence) -> list[Said]:
@@ -248,41 +209,16 @@ def _retry_key(call: Call) -> str:
 
 
 def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
-    """What the agent says of the cause, up to the next failure or words of the user."""
+    """What the agent says of the cause, up to the next failure or words of the user: a line, and what its colon opens."""
     for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
-        for one in statements(line for line in turn.lines if line.part == "assistant"):
-            if _REMEDY.search(one.text):
-                return Said(one.text.strip(), (turn.turn.id,))
+        said = [one.text.strip() for one in statements(line for line in turn.lines if line.part == "assistant")]
+        said = list(filter(None, said))
+        for at, text in enumerate(said):
+            if _REMEDY.search(text):
+                return Said(" ".join(said[at : at + 1 + text.endswith(":")]), (turn.turn.id,))
         if turn.failed or turn.turn.kind == "user":
             return None
     return None
-
-
-_MOVE = re.compile(r"^\s*cd [^;&|\n]{1,200}(?:&&|;)\s*")
-"""``cd src && make``: where a command ran, not what it did."""
-_NO_DEED = re.compile(r"\s*(?:sleep|echo|true|pwd|cd|printf)\b|.*\bgit (?:-C \S+ )?commit\b", re.S)
-"""Commands that do nothing by themselves, and commits, which are listed with their hashes."""
-_NUMBER = re.compile(r"\d+")
-COMMAND_KEY_CHARACTERS = 40
-"""Commands that begin alike but for numbers do the same to another thing."""
-_DATA = re.compile(r"\"\w+\": ?[\"\d\[{]")
-"""A piece of JSON: ``"id": 7``; it says little without the rest."""
-
-
-def commands(evidence: Evidence) -> list[Said]:
-    """What was run with success, each command's last run with how it ended; looking and checks left out."""
-    runs: dict[str, Said] = {}
-    for turn, call, outcome in _calls(evidence):
-        if call.kind == "run" and call.command and outcome.status in ("passed", "done") and check_kind(call) is None:
-            command = _MOVE.sub("", call.command.split("<<", 1)[0])
-            if not _NO_DEED.match(command):
-                key = _NUMBER.sub("0", command[:COMMAND_KEY_CHARACTERS])
-                runs.pop(key, None)
-                outcome_line = turn.outcome_of(call)
-                ended = "" if _DATA.search(outcome_line) else _cut(evidence.shown(outcome_line), COMMAND_CHARACTERS)
-                text = f"ran `{_cut(evidence.shown(command), COMMAND_CHARACTERS)}`"
-                runs[key] = Said(f"{text} → {ended}" if ended else text, (turn.turn.id,))
-    return list(runs.values())
 
 
 _URL = re.compile(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
@@ -331,8 +267,8 @@ _ON_BRANCH = re.compile(
 
 
 _ASKS_BRANCH = re.compile(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
-_BRANCH_ALONE = re.compile(r"^([\w/-][\w./-]{0,119})$", re.M)
-"""What such a command prints: the name of the branch, alone in its line."""
+_BRANCH_ALONE = re.compile(r"^(\w[\w./-]{0,119})$", re.M)
+"""What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
 
 
 def branches(evidence: Evidence) -> list[Said]:

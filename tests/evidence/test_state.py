@@ -47,15 +47,6 @@ def test_the_latest_request_is_what_the_user_typed_last():
     assert request.turn_ids == ("t4", "t5")
 
 
-def test_constraints_are_the_users_words_and_the_answers_to_questions():
-    session = Session("Fix it. Never touch the schema.")
-    session.calls("AskUserQuestion", 'User has answered your questions: "Which cache?"="LRU".', questions=[])
-    assert lines(state.constraints(session.evidence)) == [
-        ("“Fix it. Never touch the schema.”", ("t1",)),
-        ("Which cache? → “LRU”", ("t2",)),
-    ]
-
-
 def test_changed_files_say_how_their_last_change_ended():
     session = Session("Fix it.")
     session.calls("Write", "ok", file_path="src/a.py", content="a")
@@ -82,10 +73,10 @@ def test_of_each_kind_of_check_the_last_run_counts():
 
 def test_a_failure_is_told_with_its_cause_and_its_later_success():
     session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make run")
-    session.says("The root cause is a missing default.").calls("Bash", "fine", command="make run | tail -3")
+    session.says("The root cause is:\n\n- a missing default.").calls("Bash", "fine", command="make run | tail -3")
     (failure,) = state.remedies(session.evidence)
     assert failure.text.startswith("Bash make run failed")
-    assert "The root cause is a missing default." in failure.text
+    assert "The root cause is: - a missing default." in failure.text
     assert "later succeeded at t4" in failure.text
     assert failure.turn_ids == ("t2", "t3", "t4")
 
@@ -106,5 +97,5 @@ def test_branch_commits_urls_and_open_items():
 def test_an_empty_record_says_nothing():
     evidence = gather_evidence(read_history([]), TokenCounter.for_model(""))
     assert state.latest_request(evidence) is None
-    for statements in (state.constraints, state.changed_files, state.check_outcomes, state.remedies):
+    for statements in (state.changed_files, state.check_outcomes, state.remedies):
         assert statements(evidence) == []
