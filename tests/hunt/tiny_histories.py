@@ -225,7 +225,7 @@ class _Writer:
         self.drawn.messages += self.drawn.messages[-2:]
 
     def out_of_place(self):
-        self.add(self.pick(("user", "assistant", "system", "developer")), self.pick(("", " ", [], self.words())))
+        self.add(self.pick(("user", "assistant", "system")), self.pick(("", " ", [], self.words())))
 
     def unknown(self):
         self.add("assistant", [{"type": "hologram", "data": self.machine("t")}, self.said()])
