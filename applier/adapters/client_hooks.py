@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from planner.errors import SettingsError
+from planner.layout.placeholders import clean
 from planner.plan import CompactionPlan
 
 __all__ = ["HookCall", "brief_after_compaction", "read_call", "with_hooks", "without_hooks"]
@@ -107,7 +108,7 @@ def brief_after_compaction(plan: CompactionPlan, key: str, command: str) -> str:
         f"`{command} restore {key}:t1 --search TEXT` the lines of it that hold TEXT.\n</compacted>"
     )
     room = MOST_CHARACTERS - len(opening) - len(closing)
-    return "\n".join(part for part in (opening, _cut(plan.brief, room), closing) if part) + "\n"
+    return "\n".join(part for part in (opening, _cut(clean(plan.brief), room), closing) if part) + "\n"
 
 
 def _cut(brief: str, characters: int) -> str:

@@ -83,7 +83,7 @@ class Recall:
 
 def restored_text(tracker: HistoryTracker, named: Named, message: int) -> Addition:
     """The turn said again behind message `message`."""
-    text = clean(turn_text(tracker.history, named.turn_id)).replace("</restored", "&lt;/restored")
+    text = clean(turn_text(tracker.history, named.turn_id))
     return Addition(
         message,
         f'<restored turn="{named.turn_id}">\n'

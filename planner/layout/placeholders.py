@@ -160,10 +160,11 @@ class _Entry:
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
         chosen = excerpt_numbers(self.decision, len(self.turn.lines))
-        yield clean(self.decision.summary)
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
         loose = [line for line in self.turn.lines if line.number in chosen and line.block not in in_calls]
-        yield self.spoken([line for line in loose if line.part == "assistant"])
+        spoken = self.spoken([line for line in loose if line.part == "assistant"])
+        # together, for a frame may begin in the one and go on in the other
+        yield clean("\n".join(part for part in (self.decision.summary, spoken) if part))
         yield from self.called(chosen)
         users = [line for line in loose if line.source == "user"]
         yield self.quoted([line for line in loose if line.part != "assistant" and line.source != "user"], {})

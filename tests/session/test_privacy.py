@@ -74,7 +74,7 @@ def test_a_session_hands_out_its_own_and_no_other_conversation(store, session_of
             with pytest.raises(ReferenceNotFound) as refused:
                 session.restore(reference)
             assert SECRET not in str(refused.value)
-            others = str(refused.value).replace(reference, "")
+            others = str(refused.value).replace(key, "")
             assert not [name for name in foreign if name in others]
             call = {"type": "tool_use", "id": "toolu_7", "name": "restore_context", "input": {"reference": reference}}
             result = handle_tool_use(session, call)

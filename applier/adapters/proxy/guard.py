@@ -37,7 +37,7 @@ class Guard:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._is_loopback and _name(f"//{host}") not in LOOPBACK_HOSTS:
             return refusal(403, "permission_error", f"host {host!r} is not this machine")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return refusal(403, "permission_error", "requests of other sites' pages are refused")
         if self._token and not _matches(headers.get(TOKEN_HEADER, ""), self._token):
             return refusal(401, "authentication_error", f"the header {TOKEN_HEADER} must hold the proxy's token")
