@@ -229,6 +229,9 @@ class CompactionPlan(BaseModel):
             return cls.model_validate(json.loads(text))
         except ValidationError as error:
             findings = [_finding(place, item) for item in error.errors(include_url=False)]
+            missing = {str(item["loc"][0]) for item in error.errors() if item["type"] == "missing"}
+            if missing >= {"history", "turns"}:
+                raise PlanRejected(f"{place}: no plan: expected what `compactor plan -o` writes", findings) from None
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             raise PlanRejected(findings[0].problem + more, findings) from None
         except (ValueError, RecursionError) as error:

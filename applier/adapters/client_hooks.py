@@ -48,8 +48,8 @@ def read_call(raw: bytes) -> HookCall:
         return HookCall.model_validate_json(raw)
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
-        place = ".".join(map(str, item["loc"])) or "all of it"
-        raise SettingsError(f"expected a hook's event as JSON on standard input: {place}: {item['msg']}") from None
+        said = ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"])))
+        raise SettingsError(f"expected a hook's event as JSON on standard input: {said}") from None
 
 
 def with_hooks(settings: Mapping[str, Any], python: str) -> dict[str, Any]:

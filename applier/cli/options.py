@@ -14,6 +14,7 @@ from planner.plan import Strategy
 
 __all__ = [
     "MOST_TOKENS",
+    "OutputFile",
     "as_json",
     "brief",
     "edits",
@@ -54,6 +55,21 @@ class _EditType(click.ParamType[Edit]):
         if last < first:
             self.fail(f"{value!r}: the range runs backwards; expected t{last}-t{first}={strategy}.", param, ctx)
         return Edit(first, last, strategy)
+
+
+class OutputFile(click.Path):
+    """A file to be written: its folder is there, and it is none itself; said before any work is done."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        """With `allow_dash`, ``-`` is standard output."""
+        super().__init__(dir_okay=False, allow_dash=allow_dash, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """`value` as a path."""
+        path = Path(super().convert(value, param, ctx))
+        if str(path) != "-" and not path.absolute().parent.is_dir():
+            self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)
+        return path
 
 
 def _file(**more: Any) -> click.Path:

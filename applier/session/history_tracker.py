@@ -179,7 +179,7 @@ class HistoryTracker:
         while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
             shared, at = shared + 1, at + 1
         new = [plain_message(message, f"messages[{i}]") for i, message in enumerate(given[shared:], shared)]
-        replaced, edited_from = self._replace(given, anchor, known)
+        replaced, edited_from = self._replace(given, anchor, shared)
         changed = at < len(self)
         if changed:
             self._cut(at)

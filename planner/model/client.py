@@ -8,6 +8,7 @@ loaded only when a client is opened.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -103,6 +104,7 @@ def open_endpoint(
 def _provider_endpoint(model: str, timeout_seconds: float) -> Endpoint:
     import instructor
 
+    logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
     try:
         found = instructor.from_provider(model)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own

@@ -3,7 +3,7 @@
 import pytest
 
 from applier.view import preview
-from planner import check_plan, read_history
+from planner import PlanSettings, check_plan, plan_compaction, read_history
 from planner.analysis import analyze
 from planner.relevance.pinned import PREVIEW_LINES
 from tests.strategies import image, text
@@ -218,3 +218,20 @@ def test_a_persons_edit_is_guarded_again():
     assert again.estimated_tokens > plan.estimated_tokens
     assert again.decisions["t2"].tokens_after == again.decisions["t2"].tokens_before
     assert any(message is SESSION[1] for message in preview(again).messages)
+
+
+def test_a_cache_mark_inside_a_result_of_the_live_tail_stays_on_it():
+    mark = {"type": "ephemeral"}
+    text = "\n".join(f"row {number} of a long table, value {number * 7}" for number in range(3_000))
+    call = {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "cat table"}}
+    inside = [{"type": "text", "text": text, "cache_control": mark}]
+    messages = [
+        {"role": "user", "content": "Look at the table."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": inside}]},
+    ]
+    settings = PlanSettings(window_tokens=8_000)
+    plan = plan_compaction(messages, "Look", planner="rules", target_tokens=100, settings=settings)
+    (result,) = preview(plan).messages[-1]["content"]
+    assert len(str(result)) < len(text) / 2
+    assert result["cache_control"] == mark

@@ -48,6 +48,9 @@ def test_version(compactor):
         (["review", "plan.json", "transcript.json", "--set", "t999=keep"], "the plan has turns t1 to t"),
         (["apply", "plan.json", "transcript.json"], "say by -o where"),
         (["apply", "plan.json", "transcript.json", "-o", "no/where.json"], "no such folder"),
+        (["apply", "plan.json", "transcript.json", "-o", "."], "is a directory"),
+        (["plan", "broken-too.json", "-o", "no/where.json"], "'no': no such folder: make it first"),
+        (["undo", "transcript.json", "-o", "no/where.json"], "no such folder"),
         (["restore", "t1", "--lines", "9-3"], "expected lines like 3-9"),
         (["plan", "transcript.json", "--set", "t5-t2=keep"], "the range runs backwards; expected t2-t5=keep"),
         (["plan", "transcript.json", "--set", f"t{'9' * 5_000}=keep"], "expected t12=STRATEGY"),
@@ -63,6 +66,7 @@ def test_version(compactor):
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):
     whole = {**json.loads(transcript.read_text()), "system": "You are a coding agent. " * 20}
     transcript.with_name("with-system.json").write_text(json.dumps(whole))
+    transcript.with_name("broken-too.json").write_text("{")
     ran = compactor(*arguments)
     assert ran.code == 2
     assert says in ran.err
@@ -77,6 +81,8 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["plan", "broken.json", "--task", "x"], "broken.json"),
         (["plan", "number.json", "--task", "x"], "number.json"),
         (["review", "broken.json"], "broken.json"),
+        (["review", "transcript.json"], "transcript.json: no plan: expected what `compactor plan -o` writes"),
+        (["log", "--store", "."], "a folder, not a store"),
         (["review", "old-plan.json"], "version"),
         (["review", "huge-plan.json"], "huge-plan.json: history.tokens"),
         (["review", "endless-plan.json"], "endless-plan.json: target_tokens"),

@@ -47,15 +47,34 @@ class ChatServer:
                 pass
 
             def do_POST(self) -> None:
-                status, answer = server.answer(self.rfile.read(int(self.headers["content-length"])))
-                data = json.dumps(answer).encode()
+                raw = self.rfile.read(int(self.headers["content-length"]))
+                status, answer = server.answer(raw)
+                streams = status == 200 and json.loads(raw).get("stream")
+                data = events(answer) if streams else json.dumps(answer).encode()
                 self.send_response(status)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", "text/event-stream" if streams else "application/json")
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
 
         return Handler
+
+
+def events(answer: dict[str, Any]) -> bytes:
+    """`answer` as OpenAI streams it: pieces of the message, the reason of its end, then the usage in its own event."""
+    message = answer["choices"][0]["message"]
+    call = {"index": 0, **message["tool_calls"][0]}
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": ""},
+        {"content": message["content"]},
+        {"tool_calls": [{**call, "function": {**call["function"], "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": call["function"]["arguments"]}}]},
+    ]
+    chunk = {"id": answer["id"], "object": "chat.completion.chunk", "model": "m", "created": 0}
+    chunks = [{**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    chunks.append({**chunk, "choices": [], "usage": answer["usage"]})
+    return b"".join(f"data: {json.dumps(one)}\n\n".encode() for one in chunks) + b"data: [DONE]\n\n"
 
 
 def unmatched(messages: list[dict[str, Any]]) -> str:

@@ -7,6 +7,7 @@ import threading
 
 import anthropic
 import httpx
+import openai
 import pytest
 
 from applier.testing import Answer, MessagesServer, Request, say
@@ -167,6 +168,33 @@ def test_a_prompt_that_is_too_long_is_sent_again_shorter(proxied, tmp_path):
             messages = work(send_with(client), tools, turns=1, model="claude-opus-4-8")
         assert len(messages) == 100
         assert {violation.rule for violation in server.violations} == {22}
+
+
+def test_streamed_chat_completions(proxied, tmp_path):
+    """The real client streams: it reads what the provider sent, and the usage behind it reaches the session."""
+    tools = Tools(tmp_path)
+    messages = [{"role": "user", "content": "Check the modules."}]
+    with ChatServer() as server:
+        proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
+        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="any", max_retries=0) as client:
+            for _ in range(30):
+                given = {"model": "gpt-5.5", "messages": messages, "stream_options": {"include_usage": True}}
+                with client.chat.completions.stream(**given) as stream:
+                    message = stream.get_final_completion().choices[0].message
+                (call,) = message.tool_calls
+                function = {"name": call.function.name, "arguments": call.function.arguments}
+                calls = [{"id": call.id, "type": "function", "function": function}]
+                output = tools.run("bash", json.loads(call.function.arguments))
+                messages += [
+                    {"role": "assistant", "content": message.content, "tool_calls": calls},
+                    {"role": "tool", "tool_call_id": call.id, "content": output},
+                ]
+        counted = proxy.metrics.value("prompt_tokens", 'kind="uncached"')
+        assert proxy.metrics.value("compactions") >= 2
+        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert proxy.metrics.value("saved_tokens") > 0
+    assert counted == sum(len(raw) // 3 for raw in server.raw)
+    assert max(map(len, server.raw)) < 8_000 * 3
 
 
 def test_chat_completions(proxied, tmp_path):

@@ -10,6 +10,7 @@ from planner import TokenCounter, read_history
 from tests.strategies import histories, make_session
 
 COUNTER = TokenCounter.for_model()
+MARK = {"type": "ephemeral"}
 
 
 def tracker_of(messages):
@@ -85,6 +86,19 @@ def test_cache_marks_that_move_change_nothing_but_are_taken_over():
     assert (arrival.start, arrival.changed) == (len(messages), False)
     assert arrival.replaced == {len(messages) - 1: messages[-1]}
     assert "cache_control" not in tracker.plain[len(messages) - 1]["content"][-1]
+
+
+def test_marks_move_behind_a_list_that_is_a_few_calls_old():
+    """The caller goes on from an older compacted list: a mark that it took off must not stay, or there are five."""
+    messages = make_session(8)[:13]
+    marked = {**messages[10], "content": [{**block, "cache_control": MARK} for block in messages[10]["content"]]}
+    tracker = tracker_of(messages[:9])
+    view = [{"role": "user", "content": "<compacted> … </compacted>"}, *messages[6:9]]
+    tracker.returned(view, head=1)
+    tracker.take([*messages[:10], marked])
+    arrival = tracker.take([*view, *messages[9:]])
+    assert (arrival.start, arrival.changed) == (11, False)
+    assert [index for index, message in enumerate(tracker.originals) if "cache_control" in str(message)] == []
 
 
 def test_the_newest_message_changed_in_place_is_noticed():

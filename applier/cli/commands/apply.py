@@ -8,7 +8,7 @@ import click
 
 from applier.adapters.transcripts import Transcript
 from applier.cli.files import read_file, read_plan, write_whole
-from applier.cli.options import as_json, edits, part, plan_file, store_option, transcript
+from applier.cli.options import OutputFile, as_json, edits, part, plan_file, store_option, transcript
 from applier.cli.review import Sheet, reviewed
 from applier.cli.screen import echo, print_json, working
 from applier.cli.work import applied_text
@@ -25,7 +25,7 @@ __all__ = ["command"]
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(allow_dash=True, path_type=Path),
+    type=OutputFile(allow_dash=True),
     help="Where the new transcript goes; - for standard output.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")

@@ -12,7 +12,7 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.files import write_whole
-from applier.cli.options import as_json, show_all
+from applier.cli.options import OutputFile, as_json, show_all
 from applier.cli.review import Sheet, print_sheet, reviewed
 from applier.cli.screen import echo, print_json, screen, working
 from applier.store.opening import open_store
@@ -47,7 +47,7 @@ class _Shown:
     "--copy",
     "copy",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     help="Only write the demo's transcript to FILE, to try the other commands on.",
 )
 @show_all

@@ -17,7 +17,7 @@ from applier.bench.exam import SUMMARY, Target
 from applier.bench.labels import read_labels
 from applier.bench.methods import METHODS
 from applier.cli.commands.eval_probes import ExamOptions, hold_exams
-from applier.cli.options import as_json
+from applier.cli.options import OutputFile, as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 from planner.errors import TranscriptError
 
@@ -57,9 +57,7 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option(
-    "--chart", metavar="FILE", type=click.Path(path_type=Path), help="Draw recall against size: .svg, .png and others."
-)
+@click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
 @click.option(
     "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."

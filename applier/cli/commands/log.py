@@ -30,7 +30,7 @@ def command(session: str | None, count: int, store: str | None, as_json: bool) -
     table = plain_table("time (UTC)", "session", "what", "before", "after", "", right=("before", "after"))
     for event in events:
         table.add_row(*(clean(cell) for cell in _cells(event)))
-    screen().print(table if events else "no events")
+    screen().print(table if events else f"no events of session {session}" if session else "no events")
 
 
 def _cells(event: Mapping[str, Any]) -> Iterator[str]:

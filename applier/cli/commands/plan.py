@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import as_json, edits, part, planning, show_all, store_option, transcript, web
+from applier.cli.options import OutputFile, as_json, edits, part, planning, show_all, store_option, transcript, web
 from applier.cli.review import print_sheet, reviewed
 from applier.cli.review.in_browser import review_in_browser
 from applier.cli.screen import echo, print_json, screen, working
@@ -21,7 +21,7 @@ __all__ = ["command"]
 @click.command
 @transcript
 @planning
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the plan there.")
+@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the plan there.")
 @edits
 @part
 @show_all

@@ -8,7 +8,7 @@ import click
 
 from applier.cli.commands.prompts_eval import command as compare
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import as_json, part, transcript
+from applier.cli.options import OutputFile, as_json, part, transcript
 from applier.cli.screen import echo, print_json, screen
 from planner.api import plan_compaction
 from planner.errors import SettingsError
@@ -87,7 +87,7 @@ def copy(folder: Path) -> None:
 @click.option(
     "--target-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="R", default=0.25, show_default=True
 )
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
+@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write it there.")
 def render(
     transcript: Path, part: int | None, folder: Path | None, task: str | None, target_ratio: float, output: Path | None
 ) -> None:

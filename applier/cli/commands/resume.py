@@ -20,7 +20,7 @@ from applier.adapters.transcripts import (
     write_transcript,
 )
 from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import as_json, planning, store_option
+from applier.cli.options import OutputFile, as_json, planning, store_option
 from applier.cli.review import Sheet, reviewed
 from applier.cli.screen import echo, print_json, working
 from applier.cli.work import apply_and_record, planned
@@ -34,7 +34,7 @@ __all__ = ["command"]
 @click.command
 @click.argument("session", metavar="SESSION.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @planning
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the new session there.")
+@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the new session there.")
 @click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @store_option

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from applier.cli.files import read_file, read_plan, read_text, write_whole
-from applier.cli.options import as_json, brief, edits, part, plan_file, show_all, store_option, web
+from applier.cli.options import OutputFile, as_json, brief, edits, part, plan_file, show_all, store_option, web
 from applier.cli.review import print_sheet, review_sheet, reviewed
 from applier.cli.review.in_browser import review_in_browser
 from applier.cli.screen import print_json, screen, working
@@ -19,7 +19,7 @@ __all__ = ["command"]
 @click.command
 @plan_file
 @click.argument("transcript", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the checked plan.")
+@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the checked plan.")
 @edits
 @brief
 @click.option("--edit", is_flag=True, help="Change the brief in your editor.")

@@ -12,7 +12,7 @@ import click
 
 from applier.adapters.transcripts import write_transcript
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import as_json, store_option
+from applier.cli.options import OutputFile, as_json, store_option
 from applier.cli.screen import echo, print_json
 from applier.cli.stores import existing_store
 from applier.store.protocol import Store
@@ -28,7 +28,7 @@ _NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
 
 @click.command
 @click.argument("view", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", metavar="FILE", required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", metavar="FILE", required=True, type=OutputFile())
 @store_option
 @as_json
 def command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
@@ -42,8 +42,8 @@ def command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
     with existing_store(store) as opened:
         originals = list(opened.load_history(key).messages)
         added = _added(opened, key, read.messages, view)
+        write_whole(output, write_transcript([*originals, *added], read))
         opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
-    write_whole(output, write_transcript([*originals, *added], read))
     if as_json:
         print_json({"history": key, "originals": len(originals), "added": len(added), "output": str(output)})
         return

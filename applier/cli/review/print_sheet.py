@@ -55,7 +55,8 @@ def _verdict(plan: CompactionPlan, preview: Preview | None) -> Iterator[str]:
     met = "met" if after <= plan.target_tokens else "not met, see the findings"
     yield f"{before:,} tokens → {after:,}{share}; target {plan.target_tokens:,}: {met}."
     counts = Counter(decision.strategy for decision in plan.turns)
-    yield f"{plan.history.turns:,} turns: {', '.join(f'{counts[own]} {own}' for own in STYLES if counts[own])}."
+    of_each = ", ".join(f"{counts[own]} {own}" for own in STYLES if counts[own])
+    yield f"{plan.history.turns:,} turns: {of_each}." if of_each else "No messages, so nothing to plan."
     if preview is not None:
         yield _cost(preview)
 
