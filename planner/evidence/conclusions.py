@@ -10,23 +10,24 @@ from collections.abc import Iterator
 
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.state import Said
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["conclusions"]
 
 LEAST_CHARACTERS, MOST_CHARACTERS = 30, 260
 """A shorter sentence says too little by itself; a longer one is cut, its cut marked."""
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\"“(])")
+_SENTENCE = lazy_pattern(r"(?<=[.!?])\s+(?=[A-Z`*\"“(])")
 """Between sentences: ``it. The``; not ``e.g. this``, ``a.py``."""
-_BULLET = re.compile(r"^\s*(?:[-*•+]|\d{1,3}[.)]|#{1,6})\s+")
-_BOLD = re.compile(r"\*\*")
-_PLAIN_CODE = re.compile(r"^\s*(?:[|{}<>]|```|[│├└─]|//|\w+\s*[:=]=?\s*$)")
+_BULLET = lazy_pattern(r"^\s*(?:[-*•+]|\d{1,3}[.)]|#{1,6})\s+")
+_BOLD = lazy_pattern(r"\*\*")
+_PLAIN_CODE = lazy_pattern(r"^\s*(?:[|{}<>]|```|[│├└─]|//|\w+\s*[:=]=?\s*$)")
 """What is no prose: a row of a table, a brace, a fence, a tree."""
-_ANNOUNCES = re.compile(
+_ANNOUNCES = lazy_pattern(
     r"(?:(?:now|next|first|then|good|great|ok|okay|perfect)[,.!:]? )*(?:let me|let's|i'll|i will|i need to|now) ", re.I
 )
 """What only says what comes next: ``Now let me check``."""
-_TELLING = re.compile(
+_TELLING = lazy_pattern(
     r"\b(?:because|since|so that|instead|rather than|root cause|the (?:issue|problem|reason|cause|catch|fix|key|killer)"
     r"|turns? out|means?|already|confirmed|decid|chos|recommend|trade-?off|reject|drop(?:ped)?|keep|kept|only|never"
     r"|must|won't|can't|cannot|doesn't|didn't|isn't|no longer|not |fails?|failed|passe[sd]|remaining|left|still|require"

@@ -28,4 +28,4 @@ class _Pattern:
         return getattr(compiled, name)
 
 
-_METHODS = ("search", "match", "fullmatch", "finditer", "findall", "split", "sub", "subn", "flags", "groupindex", "groups")
+_METHODS = ("search", "match", "fullmatch", "finditer", "findall", "split", "sub", "subn", "flags", "groups")
