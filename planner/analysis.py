@@ -5,20 +5,20 @@ Made once and passed on; a list that grew is read from where it grew. Decides no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from planner.evidence import Evidence, gather_evidence
 from planner.reading.history import History, read_history
+from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, focused, line_relevance
 from planner.validity import check_messages
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
 
-_INDEX = re.compile(r"messages\[(\d+)\]")
+_INDEX = lazy_pattern(r"messages\[(\d+)\]")
 """The message that a violation names: ``messages[12]``, also in ``messages[12].content[0]``."""
 _STRUCTURE = frozenset(range(1, 10))
 """The rules of pairing and ids; what else is wrong with a message does not grow by cutting around it."""

@@ -7,7 +7,6 @@ and never with the page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -15,6 +14,7 @@ from typing import Literal, get_args
 from planner.evidence import Evidence
 from planner.evidence.grounding import invented
 from planner.plan import Finding
+from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
@@ -47,12 +47,12 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
-_CITED = re.compile(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
+_CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
-_ID = re.compile(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
-_QUOTE = re.compile('["“]([^"“”]{8,600})["”]')
-_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
-_HEADING_MARKS = re.compile(r"^[#*\s]+|[#*:\s]+$")
+_ID = lazy_pattern(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
+_QUOTE = lazy_pattern('["“]([^"“”]{8,600})["”]')
+_BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
+_HEADING_MARKS = lazy_pattern(r"^[#*\s]+|[#*:\s]+$")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from planner.errors import PlanRejected
 from planner.reading.history import History
+from planner.reading.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from planner.analysis import Analysis
@@ -38,7 +38,7 @@ Strategy = Literal["keep", "summarize", "reference", "drop"]
 FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
 MOST_TOKENS = 10**12

@@ -24,6 +24,7 @@ from planner.evidence.state import (
 )
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["RulesPlanner"]
 
@@ -34,11 +35,11 @@ MOST_PAGES = 8
 FACT_CHARACTERS = 200
 """Facts that rules extract are single lines; longer ones are left where they stand."""
 
-_DECISION = re.compile(
+_DECISION = lazy_pattern(
     r"\b(?:decided|decision|I'll (?:use|go with|keep)|let's (?:use|go with)|going with|chose|we(?:'ll| will) use)\b",
     re.I,
 )
-_INSTALL = re.compile(
+_INSTALL = lazy_pattern(
     r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
     r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
 )

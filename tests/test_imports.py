@@ -210,6 +210,7 @@ def test_validity_lives_apart_from_what_builds_lists():
         "planner.reading.families",
         "planner.reading.media",
         "planner.reading.messages",
+        "planner.reading.patterns",
         "planner.reading.tokens",
     }
     used = {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.reading.lines import Statement
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Choice", "answered_option"]
 
@@ -15,23 +16,23 @@ SHORT_REPLY_CHARACTERS = 120
 CHOICE_CHARACTERS = 400
 """Of what was chosen so much stands beside the answer."""
 
-_OPTION = re.compile(
+_OPTION = lazy_pattern(
     r"\s{0,6}(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:Option +|Approach +)?\(?(?P<key>\d{1,2}"
     r"|[A-Ha-h])[.):]\)?(?:\*\*)? +(?P<text>\S.*)"
 )
 """An option in a list: ``1. Use a queue``, ``**B)** Both``, ``### Option 2: Poll``; not ``1.5 s``, ``e.g. this``."""
-_KEY = re.compile(
+_KEY = lazy_pattern(
     r"(?:(?:let'?s |we |i'?d |i )?(?:go|do|take|use|pick|choose|like|prefer)?(?: with| for)? ?)?(?:option|number"
     r"|approach|#|no\.?)? ?"
     r"\(?(?P<key>\d{1,2}|[a-h])\)?(?=$|[\s.,:;!)])",
     re.I,
 )
 """A reply that names an option: ``2``, ``option B``, ``let's go with option 1, …``; not ``a test``, ``3 files``."""
-_ARTICLE = re.compile(
+_ARTICLE = lazy_pattern(
     r"(?:a|\d{1,2}) +(?!and\b|or\b|but\b|please\b|is\b|sounds\b|looks\b|then\b|with\b)[a-z]{2,}", re.I
 )
-_ALL = re.compile(r"(?:both|all(?: of (?:them|it|the above))?|everything|each|do (?:both|all))\b", re.I)
-_ASSENT = re.compile(
+_ALL = lazy_pattern(r"(?:both|all(?: of (?:them|it|the above))?|everything|each|do (?:both|all))\b", re.I)
+_ASSENT = lazy_pattern(
     r"(?:y|yes|yeah|yep|yup|ok|okay|sure|right|correct|agreed?|please(?: do)?|go(?: ahead| for it)?|do (?:it|that)|"
     r"sounds good|looks good|lgtm|perfect|great|n|no|nope|nah|don'?t|not yet)\b",
     re.I,

@@ -10,23 +10,24 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
 from planner.reading.lines import Line, join_lines
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["boilerplate_of", "without_boilerplate"]
 
-_CONTENT = re.compile(
+_CONTENT = lazy_pattern(
     r"\s*(?:# AGENTS\.md instructions for |<(?:INSTRUCTIONS|user_instructions|environment_context|skills_instructions|"
     r"apps_instructions)>|This session is being continued|Another language model|<summary>|<compacted "
     r"|\[aider output\])"
 )
 """How a host's block begins that says something: ``# AGENTS.md instructions for /app``; not ``<command-name>``."""
-_REMINDER = re.compile(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
-_NAGGING = re.compile(
+_REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
+_NAGGING = lazy_pattern(
     r"(?:The (?:TodoWrite|task) tools? ha(?:s|ven't|sn't)|This is a reminder that your todo list|Your"
     r" todo list has changed|"
     r"Whenever you read a file|Warning: the file exists but (?:the contents are empty|is shorter))"
 )
 """How a reminder begins that only tells the agent how to behave."""
-_SENTENCES = re.compile(
+_SENTENCES = lazy_pattern(
     r"\.? ?You can now continue with the user's answers in mind\.?"
     r"|User has answered your questions: "
     r"|The user doesn't want to proceed with this tool use\. The tool use was rejected"
@@ -52,7 +53,7 @@ _SENTENCE_WORDS = (
     *("Edit the file again", "Note: The user's next message"),
 )
 """Every match of `_SENTENCES` holds one of these: most lines need not be searched further."""
-_WRAPPER = re.compile(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
+_WRAPPER = lazy_pattern(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
 """A line that a host prints above a command's output: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
 _WRAPPER_WORDS = ("Chunk ID:", "Wall time:", "Original token count:", "Output:")
 """Every match of `_WRAPPER` holds one of these."""

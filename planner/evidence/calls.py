@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Call", "CallKind", "calls_of"]
 
@@ -25,19 +26,19 @@ _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "que
 COMMAND_CHARACTERS = 4_096
 """What a command does shows within so much of it."""
 
-_WRITE_NAME = re.compile(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I)
-_READ_NAME = re.compile(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I)
-_SEARCH_NAME = re.compile(r"grep|search|find|query|rg", re.I)
-_RUN_NAME = re.compile(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
-_ASK_NAME = re.compile(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
+_WRITE_NAME = lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I)
+_READ_NAME = lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I)
+_SEARCH_NAME = lazy_pattern(r"grep|search|find|query|rg", re.I)
+_RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
+_ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
-_PROCESS_NAME = re.compile(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re.I)
+_PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re.I)
 """Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
-_SUBAGENT_NAME = re.compile(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
+_SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
 
-_READ_COMMAND = re.compile(
+_READ_COMMAND = lazy_pattern(
     r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
     r"(?:cat|head|tail|sed -n|less|ls|rg|grep|egrep|find|fd|tree|wc|nl|bat|jq|awk|stat|file|which|"
     r"git (?:diff|log|show|status|blame|grep|ls-files|branch|remote)|gh (?:pr|issue|run) (?:view|list|diff|checks)|"

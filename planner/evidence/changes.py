@@ -13,6 +13,7 @@ from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence
 from planner.evidence.names import specifics_of
 from planner.reading.lines import without_numbers
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["FileChange", "file_changes"]
 
@@ -21,16 +22,16 @@ NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_sour
 SEEN_CHARACTERS = 200_000
 """Of a file so much of what was seen is remembered."""
 
-_DEFINES = re.compile(
+_DEFINES = lazy_pattern(
     r"^(?P<indent>[ \t]{0,8})(?:export |pub |async |static |public |private |abstract |default ){0,4}"
     r"(?:func|def|class|function|type|interface|struct|enum|fn|trait|const|module)\s{1,4}(?:\([^()\n]{0,60}\)\s{0,2})?"
     r"(?P<name>[A-Za-z_]\w{2,60})",
     re.M,
 )
 """What a line of code defines: ``func (s *Store) Save(``, ``export class Foo``; not ``return type``."""
-_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
+_PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
-_HUNK = re.compile(r"^@@ (.*)$", re.M)
+_HUNK = lazy_pattern(r"^@@ (.*)$", re.M)
 """Where a hunk of a patch is: ``@@ def load(self):``; not ``@@``."""
 
 

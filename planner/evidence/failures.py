@@ -24,6 +24,7 @@ from planner.evidence.outcomes import (
     verdict_of_run,
 )
 from planner.reading.lines import Part, Statement, numbers_of
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Failures", "failures_of", "has_failed", "is_refusal", "read_calls"]
 
@@ -34,17 +35,17 @@ RESPONSE_LINES = 4
 SHORT_RESULT_LINES = 3
 """What a call read is looked through for signs of failure only when it is this short."""
 
-_SHELL_ERROR = re.compile(
+_SHELL_ERROR = lazy_pattern(
     r"^(?:rg|ls|cat|sed|grep|find|head|tail|cd|git|gh|fatal|error|bash|zsh|sh|jq|awk|stat|tree|wc): .*"
     r"(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|ambiguous|not a )"
     r"|^fatal: "
 )
 """A reading command's own complaint, whatever it also printed."""
-_EXIT = re.compile(
+_EXIT = lazy_pattern(
     r"(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code|exit_code)[\"']?\s*[:=]?\s*(?!0\b)-?[1-9]\d*\b",
     re.I,
 )
-_REPORT = re.compile(
+_REPORT = lazy_pattern(
     r"^\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|"
     r"(?:fatal|error|panic|fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:|"
     r"--- FAIL|FAIL\b|FAILED\b|✗|✖|✘|✕|×|❌|not ok\b|npm ERR!|E {3,}\S|"
@@ -64,15 +65,15 @@ _REPORT_WORDS = (
     *("not recognized", "not exist", "unknown", "refused", "elifecycle"),
 )
 """Every match of `_REPORT` holds one of these, in lower case."""
-_TRACE_END = re.compile(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
-_REJECTED = re.compile(
+_TRACE_END = lazy_pattern(r"^\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt))\b(?::.*)?$")
+_REJECTED = lazy_pattern(
     r"\s*(?:The user (?:doesn'?t|does not|did not|didn'?t) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user|"
     r"\[Request interrupted by user|(?:The )?(?:tool use was rejected|user (?:has )?(?:rejected|denied|declined"
     r"|aborted)))",
     re.I,
 )
 """How hosts say that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``."""
-_REFUSED_BY_TOOL = re.compile(
+_REFUSED_BY_TOOL = lazy_pattern(
     r"\s*(?:<tool_use_error>|InputValidationError|String to replace not found|"
     r"File has (?:not been read|been modified)|Error (?:editing|writing|reading|executing)|"
     r"Your proposed edit has introduced|apply_patch verification failed|No replacement was performed)"
@@ -83,12 +84,12 @@ _REFUSED_WORDS = (
     *("apply_patch", "no replacement"),
 )
 """Every match of `_REFUSED_BY_TOOL` holds one of these, in lower case."""
-_TOOL_ERROR = re.compile(
+_TOOL_ERROR = lazy_pattern(
     rf"{_REFUSED_BY_TOOL.pattern}|\s*(?:Error:|ERROR\b|error:)"
     r"|\s*\{\s*\"errors?\": ?+(?!null|false|\"\"|\[\]|\{\})"
 )
 """How a tool's own error begins: ``Error: no such flight``, ``{"error": "denied"}``; not ``{"error": null}``."""
-_HTTP_ERROR = re.compile(
+_HTTP_ERROR = lazy_pattern(
     r"\s*(?:<\s*)?HTTP/\d(?:\.\d)? [45]\d\d\b|.{0,120}\bstatus(?: ?code)?[\"']?\s*[:=]?\s*[45]\d\d\b(?! tokens)"
     r"|.{0,120}\(HTTP [45]\d\d\)|\s*(?:[45]\d\d )(?:Internal Server Error|Bad Request|Not Found|Unauthorized|Forbidden|"
     r"Bad Gateway|Service Unavailable|Gateway Timeout|Too Many Requests|Conflict|Unprocessable)"
@@ -102,7 +103,7 @@ _HTTP_WORDS = (
     *("bad gateway", "service unavailable", "gateway timeout", "too many requests", "conflict", "unprocessable"),
 )
 """Every match of `_HTTP_ERROR` holds one of these, in lower case."""
-_ADMITTED = re.compile(
+_ADMITTED = lazy_pattern(
     r"\b(?:did(?:n['’]t| not)|could(?:n['’]t| not)) (?:seem to |really |actually |quite |cleanly )?"
     r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed|take effect)\b"
     r"|\b(?:approach|fix|change|attempt|patch|workaround|edit|it|that|this) (?:does(?:n['’]t| not)|is(?:n['’]t| not)) "
@@ -115,13 +116,13 @@ _ADMITTED = re.compile(
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
 with a race detector``, ``you're right``, ``returns as is when the format doesn't match``."""
-_RAISED = re.compile(r"^E {3,}\S")
+_RAISED = lazy_pattern(r"^E {3,}\S")
 """What pytest says was raised."""
-_LOCATED = re.compile(
+_LOCATED = lazy_pattern(
     r"^\s*(?:\[[\w:.-]+\] )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)?\)?:? +(?!in \S+$|\w+(?:Error|Exception)$)\S"
 )
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place."""
-_TOOL_SAYS = re.compile(
+_TOOL_SAYS = lazy_pattern(
     r"^\s*(?:[\w.-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown|"
     r"not a |HTTP [45]\d\d|(?<!\d )failed)|^\s*(?:fatal|error|panic)\b(?!: expect\(received\)).{3,}|"
     r"^\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
@@ -131,37 +132,37 @@ _TOOL_WORDS = (
     *("http ", "failed", "fatal", "error", "panic", "conflict ("),
 )
 """Every match of `_TOOL_SAYS` holds one of these, in lower case."""
-_EXPECTED = re.compile(r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Received|Actual|got)\b ?:", re.I)
-_WANTED = re.compile(r"^\s*(?:Expected|want)\b ?:", re.I)
-_NAMED_TEST = re.compile(
+_EXPECTED = lazy_pattern(r"\bexpected\b.*\b(?:got|found|received|but|to)\b|^\s*(?:Received|Actual|got)\b ?:", re.I)
+_WANTED = lazy_pattern(r"^\s*(?:Expected|want)\b ?:", re.I)
+_NAMED_TEST = lazy_pattern(
     r"^\s*(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|✗|✖|✘|✕|×|not ok|test (?:result:|\S+ \.\.\.) FAILED)"
 )
-_DIAGNOSED = re.compile(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
+_DIAGNOSED = lazy_pattern(r"^\s*[\w./\\@-]+\.\w{1,5}[:(]\d+[:,]\d+\)?:? (?:- )?(?:fatal )?error\b")
 """``file.c:12:5: error``: a compiler gave up at that place."""
-_AT_COLUMN = re.compile(r"^(?:vet: )?[\w./\\@-]+\.\w{1,5}:\d+:\d+: (?!(?:warning|note|info)\b)\S")
+_AT_COLUMN = lazy_pattern(r"^(?:vet: )?[\w./\\@-]+\.\w{1,5}:\d+:\d+: (?!(?:warning|note|info)\b)\S")
 """``file.go:12:3: undefined: x``: what a compiler refuses; a search prints no column."""
-_NEW_TEXT = re.compile(r"new_str(?:ing)?:")
+_NEW_TEXT = lazy_pattern(r"new_str(?:ing)?:")
 """Opens the new text among the lines of a call that edits."""
-_NO_FAILURE = re.compile(
+_NO_FAILURE = lazy_pattern(
     r"\b(?:0 (?:failed|failures|errors?)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?"
     r"|all (?:tests )?pass)",
     re.I,
 )
 
 
-_PASSING = re.compile(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
+_PASSING = lazy_pattern(r"(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)")
 """A line that tells of a test that passed, or only warns: ``(pass) fails when the file does not exist``."""
-_TELLING = re.compile(
+_TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|"
     r"undefined|cannot|can't|unable|unknown|panic|invalid|expected|"
     r"conflict|timed? ?out|want|mismatch",
     re.I,
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
-_BARE = re.compile(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
+_BARE = lazy_pattern(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
 """A line that says no more than that there was an error."""
-_HEADING = re.compile(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
-_ERRORS_HEADING = re.compile(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
+_HEADING = lazy_pattern(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
+_ERRORS_HEADING = lazy_pattern(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +321,7 @@ _RANKS: tuple[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...], ...] = (
     ((_EXIT, ("exit", "return")),),
 )
 """Patterns by rank, each with words of which every match holds one, in lower case."""
-_FAILURE_WORDS = re.compile("|".join(sorted({re.escape(w) for rank in _RANKS for _, words in rank for w in words})))
+_FAILURE_WORDS = lazy_pattern("|".join(sorted({re.escape(w) for rank in _RANKS for _, words in rank for w in words})))
 """Without one of these, and without a place, a line says nothing of a failure: asking this first is quick."""
 
 

@@ -6,7 +6,6 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lines import Line, Statement, join_lines, statements, turn_lines
+from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence", "read_turn"]
@@ -34,9 +34,9 @@ LATEST_CHARACTERS = 1_500
 """Of the user's latest message so much stands verbatim at any target: it is what is asked now."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
-_TAG = re.compile(r"</?[\w-]{1,40}>")
+_TAG = lazy_pattern(r"</?[\w-]{1,40}>")
 """A tag alone, which says nothing of how a call ended: ``</output>``."""
-_VALUE = re.compile(
+_VALUE = lazy_pattern(
     r"[$€£¥]\s?\d[\d.,]*[kKmM]?\b|\b\d{4}-\d\d-\d\d\b"
     r"|\b\d+(?:[.,]\d+)*\s?(?:%|(?:ms|s|sec|seconds?|min|minutes?|h|hours?|days?|[KMG]i?B|tokens?|USD|EUR)\b)"
 )

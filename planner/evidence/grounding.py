@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from planner.reading.patterns import lazy_pattern
+
 __all__ = ["NameIndex", "invented"]
 
 TOKEN_CHARACTERS = 1_024
@@ -21,44 +23,44 @@ COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
 
-_TOKEN = re.compile(rf"[\w./\\:@+%$#~*=&?-]{{1,{TOKEN_CHARACTERS}}}")
+_TOKEN = lazy_pattern(rf"[\w./\\:@+%$#~*=&?-]{{1,{TOKEN_CHARACTERS}}}")
 """A run of the characters that names are made of: ``src/a.py:3``, ``--no-verify``, ``https://a.b/c?d=1``."""
-_COMPONENT = re.compile(r"\w+")
-_ESCAPE = re.compile(r"\\[nrt]")
+_COMPONENT = lazy_pattern(r"\w+")
+_ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_THOUSANDS = lazy_pattern(r"(?<=\d),(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
-_TURN_ID = re.compile(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
+_TURN_ID = lazy_pattern(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
 """``t9``, ``t9-t14``: ids of turns are the plan's own."""
 _TRAILING = ".,:;!?-*=&\\"
-_CLOSED = re.compile(r"\w[\"'`)\]]$")
+_CLOSED = lazy_pattern(r"\w[\"'`)\]]$")
 """What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
-_HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
-_MEASURE = re.compile(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%|-[a-z]+)?")
+_HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
+_MEASURE = lazy_pattern(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%|-[a-z]+)?")
 """A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``; not ``v2``."""
-_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
-_HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_RANGE = re.compile(r"(\d{1,9})[-–](\d{1,9})")
+_FLAG = lazy_pattern(r"--?[A-Za-z][\w-]*")
+_HYPHENATED = lazy_pattern(r"[A-Za-z]+(?:-[A-Za-z]+)+")
+_RANGE = lazy_pattern(r"(\d{1,9})[-–](\d{1,9})")
 """``946-968``: a range of lines, whose ends are two numbers; not ``2026-11-21``."""
-_BLANK = re.compile(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
+_BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
 """What a writer leaves open in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 PART_CHARACTERS = 8
 """A shorter part of an identifier says too little: ``HashLength`` of ``Test_HashLengthMismatch`` does, ``Hash`` does
 not."""
 PIECE_CHARACTERS = 4
 """Of a name with something left open, pieces this long and longer must be held."""
-_SPLIT = re.compile(r"[:=,#@&?]+")
-_ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
+_SPLIT = lazy_pattern(r"[:=,#@&?]+")
+_ABBREVIATION = lazy_pattern(r"(?:[A-Za-z]\.)*[A-Za-z]")
 """``e.g``, ``i.e``: letters with dots."""
 SHORT_HASH = 7
 """As few characters of a hash as git prints."""
-_HASH = re.compile(rf"[0-9a-f]{{{SHORT_HASH},40}}")
+_HASH = lazy_pattern(rf"[0-9a-f]{{{SHORT_HASH},40}}")
 """A commit, short or long; a short one is held by the long one that it begins."""
-_NUMBERED = re.compile(
+_NUMBERED = lazy_pattern(
     r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I
 )
 """Words behind which a number is a name: ``port 3``, ``exit code 2``, ``PR #7``; not ``all 3``."""
-_INSTALL = re.compile(
+_INSTALL = lazy_pattern(
     r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
 )
 """Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""

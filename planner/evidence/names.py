@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from planner.reading.patterns import lazy_pattern
+
 __all__ = ["Specific", "SpecificKind", "find_specifics", "is_identifier", "parts_of", "specifics_of"]
 
 SpecificKind = Literal["url", "path", "identifier", "number"]
@@ -30,15 +32,15 @@ _WORD = r"[A-Za-z_$@#][\w$]*(?:(?:[.:-]|::)\w+)*|\d[\w]*(?:[.:-]\w+)*"
 _NAME_CHARACTER = r"[\w.@+%$#/\\:~*-]"
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++)[.:]?+|[0-9]{{1,2}}+|[.:@+%#*-]++)(?!{_NAME_CHARACTER})"
 """``Timeout``, ``row:``, ``12``, ``->``: a word that a dictionary holds, or a mark; not ``to_json``, ``e.g``."""
-_RUN = re.compile(
+_RUN = lazy_pattern(
     rf"(?:[^\w.@+%$#/\\:~*-]++|{_PLAIN})*+(?:(?P<url>{_URL})|(?P<run>{_NAME_CHARACTER}{{1,{NAME_CHARACTERS}}})|\Z)"
 )
 """Characters that names are made of, as far as they go, behind what is none; at the end of the text nothing."""
-_TOKEN = re.compile(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
+_TOKEN = lazy_pattern(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
-_HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
-_DIGITS = re.compile(r"\d{3}")
-_SEPARATORS = re.compile(r"[/\\.:-]+")
+_HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
+_DIGITS = lazy_pattern(r"\d{3}")
+_SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
 """A name with more components is no name; what is behind them is read as one."""
 _TRAILING = ".,:;!?-"

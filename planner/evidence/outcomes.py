@@ -13,6 +13,7 @@ from typing import Literal
 
 from planner.evidence.calls import COMMAND_CHARACTERS, Call
 from planner.reading.lines import Statement
+from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "Outcome",
@@ -34,7 +35,7 @@ OUTCOME_LINES = 3
 HEAD_LINES, TAIL_LINES = 6, 4
 """Hosts print an exit code within so many lines of the start or of the end of a result."""
 
-_EXIT = re.compile(
+_EXIT = lazy_pattern(
     r"^\s*(?:Process exited with code|Exit code:?|Error: Exit code|exit status|exited with code|"
     r"\[?(?:The )?[Cc]ommand (?:completed|finished|exited|failed) with exit code:?"
     r"|<shellId: \S+ completed with exit code)"
@@ -45,23 +46,23 @@ _EXIT = re.compile(
     r"|\[[Ee]xited with code (-?\d{1,10})\]$",
 )
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``; not ``# exit code 2 means usage``."""
-_QUIET = re.compile(
+_QUIET = lazy_pattern(
     r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?(?:grep|diff)|[ef]grep|rg|ag|ack|cmp|test|\[|pgrep|which|type"
     r"|command -v)(?: |$)"
 )
 """Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``.
 """
-_CHAINED = re.compile(r"&&|\|\||[;|\n]")
-_QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
+_CHAINED = lazy_pattern(r"&&|\|\||[;|\n]")
+_QUOTES = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 """Quoted words of a command: what stands in them chains nothing."""
-_WRAPPING = re.compile(
+_WRAPPING = lazy_pattern(
     r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code"
     r"|Error: Exit code|"
     r"<shellId:|Command .{0,160} executed with exit code|\[(?:The command|Command|Current|Python)[ :])"
 )
 """What a host prints around the output of a command: ``Wall time: 0.1 seconds``."""
 
-_FAILED_RUN = re.compile(
+_FAILED_RUN = lazy_pattern(
     r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?"
     r"|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
     r"|^\s*(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|^--- FAIL|^test result: FAILED"
@@ -71,7 +72,7 @@ _FAILED_RUN = re.compile(
 )
 """How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
 ``FAILED = 3``, ``12 errors fixed``."""
-_PASSED_RUN = re.compile(
+_PASSED_RUN = lazy_pattern(
     r"^\s*(?:=+ )?(?:Tests?:? +|Test Files +|✔ |✓ )?\d{1,10} (?:tests? |specs? )?pass(?:ed|ing)?\b"
     r"|^\s*\d{1,10} (?:examples?|runs|tests), .{0,80}\b0 failures|^\s*0 fail(?:ed|ures?|ing)?\b"
     r"|^OK(?:\s*$| \()|^PASS\s*$|^ok\s+\S+\s+(?:[\d.]+m?s|\(cached\))|^test result: ok"
@@ -82,11 +83,11 @@ _PASSED_RUN = re.compile(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
-_VERDICT_WORDS = re.compile(r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE")
+_VERDICT_WORDS = lazy_pattern(r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE")
 """Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these."""
-_PREFIX = re.compile(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
+_PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
-_DONE = re.compile(
+_DONE = lazy_pattern(
     r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:To "
     r"|Switched to|Already |"
     r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed"

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
+from planner.reading.patterns import lazy_pattern
+
 __all__ = ["common_root", "without_root"]
 
 LEAST_USES = 4
@@ -17,7 +19,7 @@ PARENT_SHARE = 1.25
 DEEPEST_FOLDER = 16
 """Folders further down than this are not looked at: a path of a thousand components is no path."""
 
-_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:/[\w.@+-]+){2,}")
+_ABSOLUTE = lazy_pattern(r"(?<![\w.:/~-])(?:/[\w.@+-]+){2,}")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
 slash, so nothing is tried twice."""
 

@@ -19,6 +19,7 @@ from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
 from planner.reading.lines import statements
+from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "CheckKind",
@@ -99,17 +100,17 @@ def _change(evidence: Evidence, change: FileChange) -> Said:
 
 
 _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
-    ("typecheck", re.compile(r"\b(?:typecheck|type-check|tsc|mypy|pyright|go vet|flow check)\b")),
-    ("lint", re.compile(r"\b(?:lint|eslint|ruff|biome|golangci-lint|flake8|clippy|rubocop|prettier)\b|lint:|:lint")),
-    ("test", re.compile(r"\b(?:test|tests|pytest|jest|vitest|rspec|mocha|tox|nextest|ctest|unittest)\b|test:|:test")),
-    ("build", re.compile(r"\b(?:build|compile|make|tsup|webpack|vite build|cargo check)\b")),
+    ("typecheck", lazy_pattern(r"\b(?:typecheck|type-check|tsc|mypy|pyright|go vet|flow check)\b")),
+    ("lint", lazy_pattern(r"\b(?:lint|eslint|ruff|biome|golangci-lint|flake8|clippy|rubocop|prettier)\b|lint:|:lint")),
+    ("test", lazy_pattern(r"\b(?:test|tests|pytest|jest|vitest|rspec|mocha|tox|nextest|ctest|unittest)\b|test:|:test")),
+    ("build", lazy_pattern(r"\b(?:build|compile|make|tsup|webpack|vite build|cargo check)\b")),
 )
 """Which kind of check a command is, the first that fits: ``bun run typecheck``, ``go test ./...``; not ``cat test.py``,
 which only looks."""
-_NO_CHECK = re.compile(r"\s*(?:git|gh|cd|echo|cat|ls|grep|rg|mkdir|rm|cp|mv|touch|tail|head|sed|export|go doc)\b")
+_NO_CHECK = lazy_pattern(r"\s*(?:git|gh|cd|echo|cat|ls|grep|rg|mkdir|rm|cp|mv|touch|tail|head|sed|export|go doc)\b")
 """Commands that check nothing, whatever the words behind them: ``git commit -m "Fix the build"``."""
-_CHAINED = re.compile(r"&&|\|\||[;|\n]")
-_QUOTES = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
+_CHAINED = lazy_pattern(r"&&|\|\||[;|\n]")
+_QUOTES = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
 def check_kind(call: Call) -> CheckKind | None:
@@ -140,7 +141,7 @@ def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
     return f"{word}: {_cut(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
 
 
-_REMEDY = re.compile(
+_REMEDY = lazy_pattern(
     r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)\b(?! (?:real|valid|fixed"
     r"|resolved|gone|now))|the fix (?:is|was)|fixed by|"
     r"turned out|this (?:happens|happened|fails|failed) because|because the|needs? to be|should be .{0,40} instead)\b",
@@ -197,7 +198,7 @@ def _successes(turns: Sequence[TurnEvidence]) -> dict[str, list[int]]:
     return places
 
 
-_SHOWING = re.compile(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head|grep|rg)\b.*$|\s*2>&1\s*$", re.S)
+_SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head|grep|rg)\b.*$|\s*2>&1\s*$", re.S)
 """What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
 
 
@@ -221,8 +222,10 @@ def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
     return None
 
 
-_URL = re.compile(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
-_REVIEW = re.compile(r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}")
+_URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
+_REVIEW = lazy_pattern(
+    r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
+)
 """A pull request or an issue: ``https://host/a/b/pull/7``."""
 
 
@@ -242,7 +245,7 @@ def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
     return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]
 
 
-_COMMIT = re.compile(
+_COMMIT = lazy_pattern(
     r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M
 )
 """What git says of a commit: ``[main a1b2c3d] Fix the race``."""
@@ -258,7 +261,7 @@ def commits(evidence: Evidence) -> list[Said]:
     ]
 
 
-_ON_BRANCH = re.compile(
+_ON_BRANCH = lazy_pattern(
     r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
     r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
     re.M,
@@ -266,8 +269,8 @@ _ON_BRANCH = re.compile(
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 
 
-_ASKS_BRANCH = re.compile(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
-_BRANCH_ALONE = re.compile(r"^(\w[\w./-]{0,119})$", re.M)
+_ASKS_BRANCH = lazy_pattern(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
+_BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
 
 
@@ -305,8 +308,8 @@ def open_items(evidence: Evidence) -> list[Said]:
     return []
 
 
-_MADE_TASK = re.compile(r"task_?create|create_?task", re.I)
-_TASK_ID = re.compile(r"#(\d{1,5})\b")
+_MADE_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
+_TASK_ID = lazy_pattern(r"#(\d{1,5})\b")
 """How tools name a task that they made: ``Task #5 created``."""
 
 

@@ -13,12 +13,13 @@ from itertools import groupby, islice
 from planner.evidence.calls import Call
 from planner.evidence.sources import SUMMARY_OPENING, attributed
 from planner.reading.lines import Line, Statement, numbers_of
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Constraints", "constraints_of", "own_words"]
 
-_QUOTED = re.compile(r"\s*(?:[-*]|\d+\.)?\s*[\"“][^\"”]{4,}[\"”]")
+_QUOTED = lazy_pattern(r"\s*(?:[-*]|\d+\.)?\s*[\"“][^\"”]{4,}[\"”]")
 """A whole line in quotes: ``- "never touch main"``; not ``the word "main" is``."""
-_BINDING = re.compile(
+_BINDING = lazy_pattern(
     r"\b(?:must|never|always|don'?t|do not|doesn'?t|(?<!is )only|without|"
     r"should(?:n'?t)?|make sure|ensure|avoid|instead|"
     r"prefers?|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|wants?|exactly|at least|at most|"
@@ -28,7 +29,7 @@ _BINDING = re.compile(
     re.I,
 )
 """Words that oblige: ``never push``, ``please no mocks``, ``LIMIT: 3``; not ``is only a test``, ``I know``."""
-_RULE = re.compile(
+_RULE = lazy_pattern(
     r"^\s*(?:[-*]|\d+\.)\s+(?:\*\*)?(?:use|do not|don'?t|never|always|must|prefer|avoid|only|keep|run)\b"
     r"|^[^|`#]{0,60}\b(?:must|should|never|always)\b",
     re.I,

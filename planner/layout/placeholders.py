@@ -19,6 +19,7 @@ from planner.reading.history import History, Turn
 from planner.reading.lines import Line, call_parts, dense, join_lines
 from planner.reading.media import media_mark
 from planner.reading.messages import blocks
+from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "clean",
@@ -59,17 +60,17 @@ _STORED = "Ids name stored turns."
 _WHOLE = "Whole outside: {}."
 _ROOT = "Relative paths are in {}."
 
-_FRAME = re.compile(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
+_FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
-_HEADING = re.compile(r"(?:old|new)_str(?:ing)?:")
+_HEADING = lazy_pattern(r"(?:old|new)_str(?:ing)?:")
 """What opens the old or new text of an edit among its call's lines; there the marks say which is which."""
-_CHANGED = re.compile(
+_CHANGED = lazy_pattern(
     r"(?:The )?[Ff]ile .{0,300}(?:has been |was )?(?:updated|created|written|edited|saved)(?: successfully)?\b"
     r"|(?:Updated|Created|Wrote|Edited|Successfully (?:wrote|edited|updated|created)) \S{0,300}|Success\. Updated"
 )
 """What tools say of a change that was made: ``The file a.py has been updated successfully.``; not ``File not found``.
 """
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
 def history_key(history: History) -> str:

@@ -5,13 +5,14 @@ The one place that reads model names. A name nobody knows counts as a current Cl
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from planner.reading.patterns import lazy_pattern
+
 __all__ = ["ModelFamily", "known_window_tokens", "model_family"]
 
-_VERSION = re.compile(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
+_VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 _CURRENT = (99, 0)
 _SMALL_WINDOWS = (

@@ -8,13 +8,13 @@ pieces gives the text back. What a long line says is judged by its statements, w
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, readable_text, result_text
+from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "WRAP_CHARACTERS",
@@ -44,10 +44,10 @@ SENTENCE_CHARACTERS = 60
 STATEMENT_CHARACTERS = 160
 """Pieces of one physical line are read together up to this length."""
 
-_GUTTER = re.compile(r"^\s*(\d+)→")
+_GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
-_BREAK = re.compile(r"[\s,;{}()\[\]|]")
-_SENTENCE_END = re.compile(r"[.!?:;] ")
+_BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
+_SENTENCE_END = lazy_pattern(r"[.!?:;] ")
 """``it. The``; not ``3.11`` or ``a.py``."""
 
 

@@ -157,9 +157,8 @@ def rank_lines(
     while heap and spent < budget_tokens:
         _, order, turn, number = heapq.heappop(heap)
         most = -heap[0][0] if heap else 0.0
-        ratio, numbers = ground.bound(turn, number), (number,)
-        if ratio >= most:
-            ratio, numbers = ground.best(turn, number)
+        bound = ground.bound(turn, number)
+        ratio, numbers = ground.best(turn, number) if bound >= most else (bound, ())
         if ratio < most - 1e-12:
             heapq.heappush(heap, (-ratio, order, turn, number))
             continue

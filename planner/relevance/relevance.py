@@ -6,7 +6,6 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import exp, log1p
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
 from planner.reading.lines import Part
+from planner.reading.patterns import lazy_pattern
 
 __all__ = ["LineRelevance", "Relevance", "focused", "line_relevance"]
 
@@ -34,7 +34,7 @@ CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
 """What is said in a line counts up to this length."""
 
-_WORDS = re.compile(r"[^\W\d_]{3,}")
+_WORDS = lazy_pattern(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
 
 

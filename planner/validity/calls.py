@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from planner.reading.messages import Message, blocks
+from planner.reading.patterns import lazy_pattern
 from planner.validity.request import Request, place_of
 from planner.validity.violation import Violation
 
 __all__ = ["CALL_RULES"]
 
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_ID = lazy_pattern(r"[a-zA-Z0-9_-]+")
 _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
 
 

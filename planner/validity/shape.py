@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.reading.messages import Message, blocks
+from planner.reading.patterns import lazy_pattern
 from planner.validity.request import Request, place_of
 from planner.validity.violation import Violation
 
 __all__ = ["SHAPE_RULES"]
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _ROLES = ("user", "assistant", "system")
 MAX_MESSAGES = 100_000
 
