@@ -210,7 +210,7 @@ def _retry_key(call: Call) -> str:
 
 
 def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
-    """What the agent says of the cause, up to the next failure or words of the user: a line, and what its colon opens."""
+    """What the agent says of the cause, up to the next failure or words of the user, with what its colon opens."""
     for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
         said = [one.text.strip() for one in statements(line for line in turn.lines if line.part == "assistant")]
         said = list(filter(None, said))

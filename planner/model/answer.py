@@ -50,7 +50,6 @@ class Answer(BaseModel):
         default_factory=list, description="The page of memory, a line a string: headings, and '- statement (t9, t14)'"
     )
     turns: list[str] = Field(default_factory=list, description=f"One entry a turn or run of turns: {ENTRY_FORM}")
-    rest: str = Field(default="", description="Strategy and score of every turn not named: 'reference 1'")
     facts: list[str] = Field(default_factory=list, description=f"One entry a fact: {FACT_FORM}")
 
     @field_validator("brief", "turns", "facts", mode="before")
@@ -61,11 +60,6 @@ class Answer(BaseModel):
             value = [item for name, under in value.items() for item in _named(str(name), under)]
         items = value if isinstance(value, list) else [value]
         return [line for item in items for line in _whole(_words(item)).splitlines()]
-
-    @field_validator("rest", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> str:
-        return _whole(_words(value))
 
 
 def _named(name: str, under: object) -> list[object]:
@@ -101,7 +95,7 @@ class Scope:
 
     @cached_property
     def to_plan(self) -> frozenset[int]:
-        """Numbers of the turns an answer must cover: all but the live tail, which stays whatever it says."""
+        """Numbers of the turns an answer may decide: all but the live tail, which stays whatever it says."""
         return frozenset(turn.turn.number for turn in self.turns if not turn.turn.live)
 
     @property
@@ -138,7 +132,7 @@ def spans(numbers: Iterable[int]) -> str:
 # The whole answer, from text.
 
 
-_OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|rest|facts)\"", re.IGNORECASE)
+_OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"", re.IGNORECASE)
 """Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
 MOST_STARTS = 8
 """So many beginnings are tried: an example that is said again, a draft, the answer."""
@@ -165,7 +159,7 @@ def _best(readings: Iterable[Any]) -> Answer:
 
 def _size(answer: Answer) -> int:
     """How much an answer says."""
-    return len(answer.brief) + len(answer.turns) + bool(answer.rest)
+    return len(answer.brief) + len(answer.turns)
 
 
 def _sound(text: str, start: int) -> dict[str, Any] | None:
@@ -206,7 +200,7 @@ def _sections(lines: Iterable[str]) -> dict[str, Any]:
             current, line = fields.setdefault(name.lower(), []), behind
         if current is not None:
             current += _strings(line)
-    return {**fields, "rest": " ".join(fields.get("rest", []))}
+    return fields
 
 
 def _page(lines: Sequence[str]) -> dict[str, Any]:
@@ -242,14 +236,10 @@ class Reading:
     entries: int = 0
     wrong_entries: int = 0
 
-    def left_out(self, scope: Scope) -> int:
-        """How many of the turns that `scope` asks about have no entry."""
-        return sum(f"t{number}" not in self.turns for number in scope.to_plan)
-
-    def usable_for(self, scope: Scope) -> bool:
-        """True if at most half of the entries have a problem, and they rank half of the turns or there is a brief."""
-        ranked = 2 * (len(scope.to_plan) - self.left_out(scope)) >= len(scope.to_plan)
-        return 2 * self.wrong_entries <= self.entries and (ranked or bool(self.brief))
+    @property
+    def is_usable(self) -> bool:
+        """True if it says something, and at most half of the entries have a problem."""
+        return 2 * self.wrong_entries <= self.entries and bool(self.brief or self.turns)
 
 
 def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
@@ -271,7 +261,7 @@ def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
             in_runs |= {number: _of_run(entry) for number in known}
     for form in answer.facts:
         _read_fact(reading, form, scope, now)
-    named = _rest(reading, answer.rest, scope) | in_runs | single
+    named = in_runs | single
     reading.turns = {f"t{number}": _proposal(number, entry) for number, entry in sorted(named.items())}
     return reading
 
@@ -323,17 +313,6 @@ def _entry_problems(entry: TurnEntry | None, scope: Scope, single: dict[int, Tur
     made_up = scope.invented(entry.text, number) if entry.strategy == "summarize" else []
     if made_up:
         yield f"the gist names {', '.join(made_up)}, which t{number} does not hold"
-
-
-def _rest(reading: Reading, rest: str, scope: Scope) -> dict[int, TurnEntry]:
-    """The stated rest for every turn; of one that cannot be read, none."""
-    if not rest.strip():
-        return {}
-    entry = read_entry(f"t1 {rest.strip()}")
-    if entry is None:
-        reading.problems.append(f'rest "{rest[:40]}": write keep, reference or drop and a score: reference 1')
-        return {}
-    return dict.fromkeys(scope.to_plan, _of_run(entry))
 
 
 def _proposal(number: int, entry: TurnEntry) -> TurnProposal:

@@ -125,7 +125,7 @@ class Conversation:
     def _read(self, answer: Answer | None, error: PlannerUnavailable | None) -> Outcome:
         model = str(getattr(self.last, "model", "") or "")
         reading = read_answer(answer, self.scope, self.now) if answer is not None else None
-        if reading is None or not reading.usable_for(self.scope):
+        if reading is None or not reading.is_usable:
             error = error or self._unavailable(ValueError())
             return Outcome(None, self.usage, model, (f"{self.scope.name}: {error}",), error)
         notes = reading_notes(reading, self.scope, cut_off=error is not None)
@@ -276,10 +276,9 @@ def _usable_answer(scope: Scope) -> type[Answer]:
         @model_validator(mode="after")
         def _usable(self) -> Checked:
             reading = read_answer(self, scope, 0.0)
-            if not reading.usable_for(scope):
-                left = reading.left_out(scope)
+            if not reading.is_usable:
                 listed = [f"- {problem}" for problem in reading.problems[:MOST_PROBLEMS]]
-                raise ValueError("\n".join([*listed, f"- {left} turns have no usable entry; add them, or give a rest"]))
+                raise ValueError("\n".join(listed or ["- there is no brief, and no entry"]))
             return self
 
     Checked.__name__ = Checked.__qualname__ = "Answer"

@@ -215,7 +215,7 @@ def ask_behind_prefix(
     called = any(getattr(block, "type", "") == "tool_use" for block in getattr(response, "content", ()))
     answer = None if called or is_refusal(response) else answer_in(response_text(response))
     reading = read_answer(answer, scope, request.now) if answer is not None else None
-    if reading is None or not reading.usable_for(scope):
+    if reading is None or not reading.is_usable:
         what = "called a tool instead" if called else "its answer could not be used"
         return failed(PlannerUnavailable(f"planner model {model}: {what}", usage), usage)
     return Outcome(reading, usage, model, reading_notes(reading, scope, cut_off=False))

@@ -57,8 +57,8 @@ real models had 3.2 to 3.7 a word and 67 to 78 a line, and kept to the words the
 TOKENS_AN_ENTRY = 22
 """What an entry or a fact of those answers took."""
 CHOICE_SHARE = 0.5
-"""Of the space beside the brief, what a planner is told to choose: on eleven answers at a tenth of the history the lines
-by which rules fill it answered as many questions as all that real models chose."""
+"""Of the space beside the brief, what a planner is told to choose: on eleven answers at a tenth of the history what
+rules put there answered as many questions as all that real models chose."""
 OUTCOMES_CHARACTERS = 6_000
 """How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 200

@@ -80,7 +80,7 @@ def _read(
         usage = Usage(input_tokens=tokens(prompt), output_tokens=tokens(text), requests=1)
         answer = answer_in(text)
         reading = read_answer(answer, question.scope, request.now) if answer is not None else None
-        if reading is not None and reading.usable_for(question.scope):
+        if reading is not None and reading.is_usable:
             yield Outcome(reading, usage, notes=reading_notes(reading, question.scope, cut_off=False))
             continue
         error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)

@@ -68,12 +68,10 @@ def test_what_belongs_to_exams_is_wrong_usage_without_one(compactor, whole_run, 
 
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
     cuts = [cut.name for cut in cuts_of_file(whole_run)]
-    for name, turns in (("a", '"t3 keep 9"'), ("b", '"t3 drop 0"')):
+    for name, turns in (("a", '"t1-t40 keep 9"'), ("b", '"t1-t40 drop 0"')):
         (folder / name).mkdir()
         for cut in cuts:
-            (folder / name / f"{cut}.answer.txt").write_text(
-                f'{{"need": "", "turns": [{turns}], "rest": "drop 0", "facts": []}}'
-            )
+            (folder / name / f"{cut}.answer.txt").write_text(f'{{"need": "", "turns": [{turns}], "facts": []}}')
     ran = compactor("prompts", "eval", whole_run, "--answers", "a", "--answers", "b")
     assert ran.code == 0, ran.err
     assert [line.split()[0] for line in ran.out.splitlines()[2:5]] == ["a", "b", "rules"]

@@ -72,7 +72,7 @@ def test_model_without_a_key_is_one_clear_line(compactor, transcript):
 
 
 def test_model_plans_where_there_is_a_key(compactor, transcript, monkeypatch):
-    answer = '{"need": "", "turns": ["t2 drop 0"], "rest": "reference 3", "facts": []}'
+    answer = '{"need": "", "turns": ["t2 drop 0"], "facts": []}'
     with Loopback([answer]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)

@@ -93,7 +93,7 @@ def test_a_recorded_method_writes_the_prompt_until_it_is_answered(sample, tmp_pa
     (prompt,) = (tmp_path / "answers").iterdir()
     assert prompt.name == "job@0.9.prompt.txt"
     assert TASK in prompt.read_text()
-    answer = '{"need": "", "turns": ["t2 keep 9"], "rest": "keep 5", "facts": []}'
+    answer = '{"need": "", "turns": ["t2 keep 9"], "facts": []}'
     (tmp_path / "answers" / "job@0.9.answer.txt").write_text(answer)
     (planned,) = exam_views(sample, [method], [0.9])
     assert planned.scores[1] == 1.0

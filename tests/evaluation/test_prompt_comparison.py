@@ -14,8 +14,8 @@ NOISE = [
     for n in range(20, 40)
     for message in (call(n, "Read", file_path=f"/srv/lib/m{n}.py"), result(n, "\n".join(NAMES[15 * n : 15 * n + 15])))
 ]
-KEEP_READ = '{"need": "", "turns": ["t2 keep 9"], "rest": "drop 0", "facts": []}'
-KEEP_NOTHING = '{"need": "", "turns": ["t2 drop 0"], "rest": "reference 1", "facts": []}'
+KEEP_READ = '{"need": "", "turns": ["t2 keep 9"], "facts": []}'
+KEEP_NOTHING = '{"need": "", "turns": ["t2 drop 0"], "facts": []}'
 
 
 @pytest.fixture

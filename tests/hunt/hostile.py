@@ -64,9 +64,9 @@ WHOLE = (
     "{",
     "null",
     "[" * 9_000,
-    '{"brief": 7, "turns": {}, "rest": []}',
+    '{"brief": 7, "turns": {}}',
     "\ud800",
-    "rest: keep 9",
+    "turns: keep 9",
     "t1 keep 9",
     "x" * 3_000,
 )
@@ -79,7 +79,6 @@ def hostile_answer(chance):
     answer = {
         "brief": chance.choice(EDITED_BRIEFS).split("\n"),
         "turns": chance.choices(ENTRIES, k=chance.randint(0, 6)),
-        "rest": chance.choice(("", "reference 1", "drop 0", "keep 9", "summarize 5", "?")),
         "facts": chance.choices(FACTS, k=chance.randint(0, 3)),
     }
     text = json.dumps(answer)

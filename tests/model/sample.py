@@ -53,6 +53,6 @@ def plan_request(
     return PlanRequest(analysis, task, "", analysis.tokens // 4, PlanSettings(**settings), 1_780_000_000.0, previous)
 
 
-def answer(*turns: str, rest: str = "", facts: tuple[str, ...] = (), brief: tuple[str, ...] = ()) -> str:
+def answer(*turns: str, facts: tuple[str, ...] = (), brief: tuple[str, ...] = ()) -> str:
     """What a planner model would say."""
-    return json.dumps({"brief": list(brief), "turns": list(turns), "rest": rest, "facts": list(facts)})
+    return json.dumps({"brief": list(brief), "turns": list(turns), "facts": list(facts)})

@@ -13,11 +13,10 @@ from tests.model.sample import SAMPLE, plan_request
 from tests.strategies import histories, texts
 
 SCOPE = Scope(list(plan_request(SAMPLE).evidence.turns.values()))
-REST = "reference 1"
 
 
-def reading(*turns, rest=REST, facts=(), scope=SCOPE):
-    return read_answer(Answer(turns=list(turns), rest=rest, facts=list(facts)), scope, 5.0)
+def reading(*turns, facts=(), scope=SCOPE):
+    return read_answer(Answer(turns=list(turns), facts=list(facts)), scope, 5.0)
 
 
 def test_a_right_answer_is_taken_as_it_is():
@@ -31,13 +30,13 @@ def test_a_right_answer_is_taken_as_it_is():
     assert found.turns["t5"].failed_approach
     assert found.turns["t5"].summary == "the lock deadlocks"
     assert found.turns["t1"].score == 1.0
-    assert found.turns["t3"].strategy == "reference"
+    assert "t3" not in found.turns, "its best lines fill what is left"
     assert found.facts[0].quote == "Never touch legacy/queue_v1.py, it is frozen."
     assert (found.facts[1].source, found.facts[1].timestamp) == ("t7", 5.0)
 
 
 def test_the_live_tail_needs_no_entry_and_takes_none():
-    found = reading("t1-t9 drop 0", rest="")
+    found = reading("t1-t9 drop 0")
     assert found.problems == []
     assert "t9" not in found.turns
 
@@ -50,30 +49,29 @@ def test_a_turn_named_in_a_run_and_alone_follows_its_own_entry():
 
 
 @pytest.mark.parametrize(
-    ("turns", "rest", "facts", "said"),
+    ("turns", "facts", "said"),
     [
-        (["t99 keep 9"], REST, [], "there is no t99; the turns are t1-t9"),
-        (["t5 keep 3 maybe"], REST, [], "'maybe' is no part of an entry"),
-        (["t5 summarize 7 4-2"], REST, [], "lines 4-2: t5 has lines 1-5"),
-        (["t5 summarize 7 30-40"], REST, [], "lines 30-40: t5 has lines 1-5"),
-        (["t5 summarize 7 0-2"], REST, [], "lines 0-2: t5 has lines 1-5"),
-        (["t5 summarize 7 | see src/evil.py"], REST, [], "names src/evil.py, which t5 does not hold"),
-        (["t5 summarize 7 | waited 4500 s"], REST, [], "names 4500, which t5 does not hold"),
-        (["t5 summarize 7 | call drain_all"], REST, [], "names drain_all, which t5 does not hold"),
-        (["t2-t5 summarize 3 | edits"], REST, [], "write one entry a turn"),
-        (["t5 keep 3", "t5 drop 0"], REST, [], "t5 is named twice"),
-        (["t5: keep!"], REST, [], "not an entry; write t<turn>"),
-        (["t5 keep 3"], "maybe", [], 'rest "maybe": write keep, reference or drop and a score'),
-        (["t5 keep 3"], REST, ["opinion t1 | nice"], "not a fact; write decision|error"),
-        (["t5 keep 3"], REST, ["decision t77 | nice"], "there is no t77"),
-        (["t5 keep 3"], REST, ["error t5 | worker_pool died"], "names worker_pool, which t5 does not hold"),
-        (["t5 keep 3"], REST, ["constraint t1 | keep it"], "needs the lines that hold the user's words"),
-        (["t5 keep 3"], REST, ["constraint t1 7 | keep it"], "t1 has lines 1-2"),
-        (["t5 keep 3"], REST, ["constraint t1 | frozen | It is frozen!"], "not the words of t1"),
+        (["t99 keep 9"], [], "there is no t99; the turns are t1-t9"),
+        (["t5 keep 3 maybe"], [], "'maybe' is no part of an entry"),
+        (["t5 summarize 7 4-2"], [], "lines 4-2: t5 has lines 1-5"),
+        (["t5 summarize 7 30-40"], [], "lines 30-40: t5 has lines 1-5"),
+        (["t5 summarize 7 0-2"], [], "lines 0-2: t5 has lines 1-5"),
+        (["t5 summarize 7 | see src/evil.py"], [], "names src/evil.py, which t5 does not hold"),
+        (["t5 summarize 7 | waited 4500 s"], [], "names 4500, which t5 does not hold"),
+        (["t5 summarize 7 | call drain_all"], [], "names drain_all, which t5 does not hold"),
+        (["t2-t5 summarize 3 | edits"], [], "write one entry a turn"),
+        (["t5 keep 3", "t5 drop 0"], [], "t5 is named twice"),
+        (["t5: keep!"], [], "not an entry; write t<turn>"),
+        (["t5 keep 3"], ["opinion t1 | nice"], "not a fact; write decision|error"),
+        (["t5 keep 3"], ["decision t77 | nice"], "there is no t77"),
+        (["t5 keep 3"], ["error t5 | worker_pool died"], "names worker_pool, which t5 does not hold"),
+        (["t5 keep 3"], ["constraint t1 | keep it"], "needs the lines that hold the user's words"),
+        (["t5 keep 3"], ["constraint t1 7 | keep it"], "t1 has lines 1-2"),
+        (["t5 keep 3"], ["constraint t1 | frozen | It is frozen!"], "not the words of t1"),
     ],
 )  # fmt: skip
-def test_every_mistake_is_named(turns, rest, facts, said):
-    found = reading(*turns, rest=rest, facts=facts)
+def test_every_mistake_is_named(turns, facts, said):
+    found = reading(*turns, facts=facts)
     assert any(said in problem for problem in found.problems)
 
 
@@ -118,18 +116,11 @@ def test_a_range_that_runs_over_the_end_is_cut_and_no_mistake():
     assert found.turns["t5"].excerpts == ((3, 5),)
 
 
-@pytest.mark.parametrize("rest", ["summarize 2", "reference", "Reference 1.", "keep all"])
-def test_a_mistake_in_rest_costs_no_entry(rest):
-    found = reading("t1 keep 9", rest=rest)
-    assert found.turns["t1"].strategy == "keep"
-    assert found.usable_for(SCOPE)
-
-
-def written(*turns, rest=REST, brief=()):
+def written(*turns, brief=()):
     """An answer as models write it: one string a line."""
     lists = {"brief": brief, "turns": turns}
     parts = [f'"{name}": [\n' + ",\n".join(json.dumps(one) for one in items) + "\n]" for name, items in lists.items()]
-    return "{\n" + ",\n".join([*parts, f'"rest": "{rest}"']) + "\n}"
+    return "{\n" + ",\n".join(parts) + "\n}"
 
 
 BRIEF = (
@@ -150,16 +141,15 @@ TEXT = written("t1 keep 9", "t5 keep 3", brief=BRIEF)
         f"Here you are:\n```json\n{TEXT}\n```\nAnything else?",
         TEXT.replace('\\"', '"'),
         TEXT.replace(",\n", "\n"),
-        "BRIEF:\n" + "\n".join(BRIEF) + "\n\n## Turns\n\n- t1 keep 9\n- t5 keep 3\n\nrest: reference 1\n",
-        json.dumps({"brief": "\n".join(BRIEF), "turns": "t1 keep 9\nt5 keep 3", "rest": REST, "more": {"x": 1}}),
+        "BRIEF:\n" + "\n".join(BRIEF) + "\n\n## Turns\n\n- t1 keep 9\n- t5 keep 3\n",
+        json.dumps({"brief": "\n".join(BRIEF), "turns": "t1 keep 9\nt5 keep 3", "more": {"x": 1}}),
         TEXT.replace(",\n", "\n", 1),
         f"I read {{all of it}}. As in the example,\n{written('t1 keep 9')}\nbut:\n{TEXT}",
-        json.dumps({"Answer": {"Brief": BRIEF, "Turns": {"t1": "keep 9", "t5": "keep 3"}, "Rest": REST}}),
+        json.dumps({"Answer": {"Brief": BRIEF, "Turns": {"t1": "keep 9", "t5": "keep 3"}}}),
         json.dumps(
             {
                 "brief": {head: [line] for head, line in zip(BRIEF[::2], BRIEF[1::2], strict=True)},
                 "turns": [{"turn": "t1", "strategy": "keep", "score": 9}, {"turn": "t5", "strategy": "keep"}],
-                "rest": {"strategy": "reference", "score": 1},
             }
         ),
     ],
@@ -180,7 +170,6 @@ def test_an_answer_is_read_from_any_near_form(text):
     found = answer_in(text)
     assert tuple(found.brief) == BRIEF
     assert [read_entry(turn).runs for turn in found.turns] == [((1, 1),), ((5, 5),)]
-    assert found.rest == REST
 
 
 def test_a_page_without_any_form_is_a_brief():
@@ -202,13 +191,13 @@ def test_what_is_no_answer_is_none(text):
     "text",
     [
         '{"turns": ' + "[" * 200_000,
-        '{"turns": [' + "9" * 5_000 + '], "rest": "drop 0"}',
-        '{"turns": ["t' + "9" * 5_000 + ' keep 9"], "rest": "drop 0"}',
-        '{"turns": ["t5 summarize 5 1-' + "9" * 5_000 + '"], "rest": "drop 0"}',
-        '{"turns": ["t5 summarize 5 | \\ud800"], "rest": "drop 0"}',
-        '{"turns": ["' + " " * 300_000 + '|"], "rest": "drop 0"}',
-        '{"turns": ["' + "t5," * 100_000 + ' keep 1"], "rest": "drop 0"}',
-        '{"brief": ["' + "(t1" * 100_000 + '"], "rest": "drop 0"}',
+        '{"turns": [' + "9" * 5_000 + "]}",
+        '{"turns": ["t' + "9" * 5_000 + ' keep 9"]}',
+        '{"turns": ["t5 summarize 5 1-' + "9" * 5_000 + '"]}',
+        '{"turns": ["t5 summarize 5 | \\ud800"]}',
+        '{"turns": ["' + " " * 300_000 + '|"]}',
+        '{"turns": ["' + "t5," * 100_000 + ' keep 1"]}',
+        '{"brief": ["' + "(t1" * 100_000 + '"]}',
     ],
     ids=["nesting", "number", "turn id", "line number", "surrogate", "blanks", "runs", "citations"],
 )

@@ -14,7 +14,7 @@ from planner.model import DEFAULT_MODEL, ModelPlanner, has_credentials
 from tests.loopback import KEY, Loopback, error
 from tests.model.sample import answer, plan_request
 
-GOOD = answer("t1 keep 9", rest="reference 1")
+GOOD = answer("t1 keep 9")
 
 
 def test_importing_the_planner_loads_no_sdk():

@@ -77,7 +77,7 @@ def test_what_was_spent_before_time_ran_out_is_said():
 def test_pieces_share_the_deadline_and_those_in_time_are_used():
     def last_stalls(body):
         shown = body["messages"][0]["content"]
-        return stall() if "\n## t60 · " in shown else answer(rest="keep 5", brief=("STATE", "- first half read (t2)"))
+        return stall() if "\n## t60 · " in shown else answer("t2 keep 5", brief=("STATE", "- first half read (t2)"))
 
     request = plan_request(large_history(), piece_tokens=3_000, timeout_seconds=12)
     with Loopback([last_stalls]) as server:

@@ -21,7 +21,7 @@ from tests.strategies import histories
 TOOL = {"name": "Bash", "input_schema": {"type": "object"}}
 MARK = {"type": "ephemeral"}
 BRIEF = ("STATE", "- 5 passed in 0.42s (t9)")
-GOOD = answer("t1 keep 9", rest="reference 1", brief=BRIEF)
+GOOD = answer("t1 keep 9", brief=BRIEF)
 
 
 def agent_body(messages=SAMPLE, **more):

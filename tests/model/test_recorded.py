@@ -51,7 +51,7 @@ def test_what_is_rendered_is_what_is_sent():
     from tests.loopback import Loopback
 
     request = plan_request()
-    with Loopback([answer(rest="drop 0")]) as server:
+    with Loopback([answer("t1-t8 drop 0")]) as server:
         ModelPlanner(client=server.client()).propose(request)
     body = server.requests[0].body
     sent = f"{body['system'][0]['text']}\n\n{body['messages'][0]['content']}"
