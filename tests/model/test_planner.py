@@ -144,7 +144,7 @@ def test_what_stands_of_an_answer_cut_off_is_used():
     assert len(server.requests) == 1
     assert [proposal.turns[f"t{n}"].strategy for n in range(1, 6)] == ["keep"] * 4 + ["summarize"]
     assert proposal.turns["t7"] == RulesPlanner().propose(plan_request()).turns["t7"]
-    assert proposal.provenance.notes == ("t1-t9: the answer was cut off; 3 turns ranked by the rules",)
+    assert proposal.provenance.notes == ("t1-t9: the answer was cut off",)
 
 
 BRIEF = (
