@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from planner.evidence.answers import Choice
@@ -210,13 +211,13 @@ def _retry_key(call: Call) -> str:
 
 
 def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
-    """What the agent says of the cause, up to the next failure or words of the user, with what its colon opens."""
+    """What the agent says of the cause, up to the next failure or words of the user, and what its colon opens."""
     for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
-        said = [one.text.strip() for one in statements(line for line in turn.lines if line.part == "assistant")]
-        said = list(filter(None, said))
-        for at, text in enumerate(said):
-            if _REMEDY.search(text):
-                return Said(" ".join(said[at : at + 1 + text.endswith(":")]), (turn.turn.id,))
+        spoken = statements(line for line in turn.lines if line.part == "assistant" and line.text.strip())
+        for one in spoken:
+            if _REMEDY.search(one.text):
+                opened = islice(spoken, int(one.text.rstrip().endswith(":")))
+                return Said(" ".join(said.text.strip() for said in (one, *opened)), (turn.turn.id,))
         if turn.failed or turn.turn.kind == "user":
             return None
     return None
