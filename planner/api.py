@@ -28,6 +28,7 @@ __all__ = [
     "bare_tool_name",
     "check_plan",
     "check_planner",
+    "check_tools",
     "open_planner",
     "plan_analysis",
     "plan_compaction",
@@ -82,11 +83,20 @@ def plan_compaction(
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
-        SettingsError: a target out of range or no larger than system and tools, a task that is no text, or an
+        SettingsError: an argument of the wrong type, a target out of range or no larger than system and tools, or an
             unknown planner.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
         PlanRejected: a planner object answered with something that is no `Proposal`.
     """
+    _check_argument("target_tokens", target_tokens, int | float, "a number")
+    _check_argument("target_ratio", target_ratio, int | float, "a number")
+    _check_argument("focus", focus, str, "text")
+    _check_argument("settings", settings, PlanSettings, "PlanSettings")
+    _check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
+    _check_argument("system", system, str | Sequence, "text or a list of blocks")
+    check_tools(tools)
+    if store is not None and not hasattr(store, "save_plan"):
+        raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     asked = open_planner(planner, model, client, prompts_dir)
     settings = settings or PlanSettings()
     analysis = analyze(messages, settings.target_model)
@@ -251,6 +261,22 @@ def _target(
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
     return analysis.tokens if share == 1 else int((analysis.tokens - _marks(analysis)) * share)
+
+
+def _check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
+
+
+def check_tools(tools: object) -> None:
+    """Raise a SettingsError unless `tools` is None or a list of tool definitions."""
+    if tools is None:
+        return
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise SettingsError(f"tools: expected a list of tool definitions, found {type(tools).__name__}")
+    wrong = next((tool for tool in tools if not isinstance(tool, Mapping)), None)
+    if wrong is not None:
+        raise SettingsError(f"tools: expected definitions as dicts, found {type(wrong).__name__}")
 
 
 def bare_tool_name(name: str) -> str:

@@ -88,9 +88,9 @@ def folder(tmp_path_factory):
     log = ClaudeCodeLog()
     for number, message in enumerate(demo()["messages"]):
         if message["role"] == "user":
-            log.user(message["content"])
+            log.user(message["content"], cwd="/code/logsift")
         for block in message["content"] if message["role"] == "assistant" else ():
-            log.assistant(f"msg_{number}", block)
+            log.assistant(f"msg_{number}", block, cwd="/code/logsift")
     (folder / "session.jsonl").write_text(log.text(), "utf-8")
     (folder / "tests").symlink_to(ROOT / "tests")
     return folder

@@ -155,7 +155,11 @@ def _known_kind(kind: str) -> str:
 
 
 def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:
-    return [hook] if callable(hook) else list(hook)
+    listed = [hook] if callable(hook) else list(hook)
+    wrong = next((one for one in listed if not callable(one)), None)
+    if wrong is not None:
+        raise SettingsError(f"hooks: expected callables, found {type(wrong).__name__}")
+    return listed
 
 
 def _ask(hook: Hook, event: Event) -> object:

@@ -18,7 +18,7 @@ from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
-from planner.errors import StoreDamaged, StoreError
+from planner.errors import SettingsError, StoreDamaged, StoreError
 from planner.layout.placeholders import history_key
 from planner.reading.messages import plain_message
 
@@ -31,7 +31,14 @@ class SessionStore:
     """The store of a session, opened when there is first something to write or to read."""
 
     def __init__(self, given: Store | str | Path | SessionStore | None) -> None:
-        """Use the store `given`, which stays the caller's to close, the one at that path, or the default one."""
+        """Use the store `given`, which stays the caller's to close, the one at that path, or the default one.
+
+        Raises:
+            SettingsError: it is none of these.
+        """
+        is_known = given is None or isinstance(given, str | os.PathLike | SessionStore)
+        if not is_known and not hasattr(given, "save_history"):
+            raise SettingsError(f"store: expected a store, a path or None, found {type(given).__name__}")
         self._path: str | os.PathLike[str] | None = None
         self._shared: SessionStore | None = None
         self._store: Store | None = None

@@ -32,7 +32,7 @@ from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
-from planner.api import PlannerChoice, check_planner
+from planner.api import PlannerChoice, check_planner, check_tools
 from planner.errors import ReferenceNotFound, SettingsError
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
@@ -100,6 +100,7 @@ class Session:
         settings = _settings(settings, window_tokens, max_output_tokens)
         planner = settings.planner if planner is None else planner
         check_planner(planner)
+        check_tools(tools)
         self.session_id = session_id or uuid.uuid4().hex[:12]
         self._lock = threading.RLock()
         self._hooks, self._children = hooks, 0
@@ -354,6 +355,8 @@ def _settings(
     given: SessionSettings | None, window_tokens: int | None, max_output_tokens: int | None
 ) -> SessionSettings:
     """The settings as given or as they are found, with the sizes that were given beside them."""
+    if given is not None and not isinstance(given, SessionSettings):
+        raise SettingsError(f"settings: expected SessionSettings(…), found {type(given).__name__}")
     if given is None:
         return load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
     sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}

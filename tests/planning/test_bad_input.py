@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.view import apply, preview
-from planner import PlanSettings, TokenCounter, TranscriptError, plan_compaction
+from planner import PlanSettings, SettingsError, TokenCounter, TranscriptError, plan_compaction
 from planner.validity import check_messages
 from tests.strategies import histories, image, make_session, text
 from tests.viewed import refused, said
@@ -23,6 +23,30 @@ def planned(messages, **wishes):
 def test_an_empty_list_stays_empty():
     plan = planned([])
     assert (plan.turns, plan.estimated_tokens, apply(plan)) == ((), 0, [])
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("target_tokens", "4000"),
+        ("target_ratio", "0.2"),
+        ("focus", ["auth"]),
+        ("settings", {"target_ratio": 0.2}),
+        ("previous", {}),
+        ("system", 3),
+        ("tools", "bash"),
+        ("tools", ["bash"]),
+        ("store", "x.db"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(argument, value):
+    with pytest.raises(SettingsError, match=f"^{argument}: expected .*, found (str|list|dict|int)$"):
+        planned(make_session(4), **{argument: value})
+
+
+def test_a_target_that_system_and_tools_fill_is_refused_with_the_numbers():
+    with pytest.raises(SettingsError, match=r"target_tokens 50: system and tools alone take \d+"):
+        planned(make_session(4), target_tokens=50, system="You are a coding agent. " * 50)
 
 
 @pytest.mark.parametrize("words", ["hi", "please fix it. " * 400])

@@ -501,3 +501,12 @@ def test_look_up_tools_are_known_behind_a_server_name(session_of):
     ]
     assert session.prepare(history) == history, "what was just brought back is not demoted again"
     assert session._state.call.restore_tool == tools[0]["name"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"settings": {"preset": "s06"}}, {"store": 3}, {"tools": "bash"}, {"hooks": {"post_compact": "print"}}],
+)
+def test_a_session_names_the_argument_of_the_wrong_type(given):
+    with pytest.raises(SettingsError, match=f"^{next(iter(given))}: expected "):
+        Session("fix", **given)

@@ -85,12 +85,19 @@ def _write(sheet: Sheet, read: Transcript, session_id: str, place: Path, store: 
 def _typed(read: Transcript, session_id: str, place: Path, in_place: Path) -> str:
     """What a person types to go on: where the client does not look, the file is copied to `in_place` first."""
     steps = [resume_command(read, session_id)]
-    if folder := working_folder(read):
+    folder = working_folder(read)
+    if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")
-    if not client_finds(read, place, in_place):
-        source, goal = shlex.quote(str(place.absolute())), shlex.quote(str(in_place))
-        steps.insert(0, f"mkdir -p {shlex.quote(str(in_place.parent))} && cp {source} {goal}")
+    if (folder or read.format == "codex") and not client_finds(read, place, in_place):
+        goal = _quoted(in_place.parent)
+        steps.insert(0, f"mkdir -p {goal} && cp {shlex.quote(str(place))} {goal}/{in_place.name}")
     return " && ".join(steps)
+
+
+def _quoted(path: Path) -> str:
+    """`path` for a shell; the home folder is ``~``."""
+    home = Path.home()
+    return f"~/{shlex.quote(str(path.relative_to(home)))}" if path.is_relative_to(home) else shlex.quote(str(path))
 
 
 def _report(sheet: Sheet, session_id: str, place: Path, typed: str, *, dry_run: bool, as_json: bool) -> None:
