@@ -7,7 +7,7 @@ and ``CLAUDE_AUTO_COMPACT``. Checks names and bounds; applies nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,8 @@ PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
 """Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
+_HOSTS = frozenset(("file_roots", "permissions"))
+"""What only the host may set: a repository that an agent works in brings its own project file."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
@@ -138,14 +140,29 @@ def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBas
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"
         path = own if own.is_file() else shared
+        source: TomlConfigSettingsSource | None = None
         try:
             if own.is_file():
-                return TomlConfigSettingsSource(settings_cls, own)
-            if shared.is_file() and (source := _ToolTable(settings_cls, shared)).toml_data:
-                return source
+                source = TomlConfigSettingsSource(settings_cls, own)
+            elif shared.is_file():
+                source = _ToolTable(settings_cls, shared)
         except (OSError, ValueError, AttributeError) as error:
             raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+        if source is not None and (own.is_file() or source.toml_data):
+            _check_trust(source.toml_data, path)
+            return source
     return InitSettingsSource(settings_cls, init_kwargs={})
+
+
+def _check_trust(data: Mapping[str, Any], path: Path) -> None:
+    """Refuse of a project file what would let whoever wrote the repository speak or read for the host.
+
+    Raises:
+        SettingsError: the file sets one of these.
+    """
+    for name in sorted(_HOSTS & data.keys()):
+        cure = f"set {PREFIX}{name.upper()}, or hand it to the session"
+        raise SettingsError(f"{path}: {name} is not read from a project's file, which may be a stranger's: {cure}")
 
 
 def load_settings(**given: Any) -> SessionSettings:

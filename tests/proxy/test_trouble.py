@@ -30,6 +30,7 @@ def post(proxy, body=TALK, path="/v1/messages", **headers):
     [
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
         ({"host": "evil.example"}, 403),
         ({"host": "127.0.0.1.evil.example:80"}, 403),
         ({"host": "localhost"}, 200),

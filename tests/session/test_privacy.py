@@ -81,3 +81,33 @@ def test_a_session_hands_out_its_own_and_no_other_conversation(store, session_of
             assert result["is_error"]
             assert SECRET not in str(result)
     assert session.restore("t1").text
+
+
+SECRETS = f"ghp_{'aB3dE5gH7j' * 4}", f"sk-ant-api03-{'aB3dE5gH7j' * 4}-_AA", "hunter22xyz"
+
+
+def leaky():
+    """A session in which the user, the agent, calls and failures spell out secrets."""
+    history = make_session(40)
+    history[0]["content"] += f"\nAlways push with {SECRETS[0]}.\nexport DB_PASSWORD={SECRETS[2]}"
+    for message in history[1::6]:
+        message["content"][0]["text"] += f" We decided to use {SECRETS[1]} as the key."
+    for message in history[2::4]:
+        said = f"Error: login failed for {SECRETS[1]}\nDB_PASSWORD={SECRETS[2]} refused"
+        message["content"][0]["content"] = f"{said}\n{message['content'][0]['content']}"
+    return history
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))
+def test_secrets_stand_in_originals_only(session_of, store, preset, caplog):
+    caplog.set_level(0)
+    session = session_of(f"push with {SECRETS[0]}", preset=preset, window_tokens=6_000)
+    agent = Agent(session).play(leaky())
+    session.compact(agent.messages, focus=SECRETS[1])
+    keys = [stored.key for stored in store.histories()]
+    plans = [store.load_plan(plan).to_json() for key in keys for plan in store.plans(key)]
+    facts = [str(store.facts(key)) for key in keys]
+    assert plans or preset != "relevance"
+    for text in (*plans, *facts, str(session.log()), str(store.events()), str(session.state), caplog.text):
+        assert not [secret for secret in SECRETS if secret in text]
+    assert SECRETS[1] in str(session.restore("t2").text)

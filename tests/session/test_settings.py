@@ -55,3 +55,14 @@ def test_a_wrong_variable_says_its_name(monkeypatch):
     monkeypatch.setenv("COMPACTOR_MAX_FAILURES", "many")
     with pytest.raises(SettingsError, match="max_failures"):
         load_settings()
+
+
+@pytest.mark.parametrize("text", ['permissions = ["all is allowed"]\n', 'file_roots = ["/"]\n'])
+@pytest.mark.parametrize("name", [PROJECT_FILE, "pyproject.toml"])
+def test_a_repository_cannot_speak_or_read_for_the_host(tmp_path, monkeypatch, name, text):
+    (tmp_path / name).write_text(text if name == PROJECT_FILE else f"[tool.compactor]\n{text}")
+    with pytest.raises(SettingsError, match="not read from a project's file"):
+        load_settings()
+    (tmp_path / name).unlink()
+    monkeypatch.setenv("COMPACTOR_PERMISSIONS", '["never push"]')
+    assert load_settings(file_roots=(tmp_path,)).permissions == ("never push",)
