@@ -1,12 +1,14 @@
 """What planning, applying and a session cost in time and memory, as ratios to one tiktoken pass over the same text.
 
-Times this machine, in one run, medians; says nothing about what is sent. Other packages stand beside on the same list.
+Processor time of this machine, in one run, medians; says nothing about what is sent. Other packages stand beside on the
+same list.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -61,6 +63,7 @@ def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
     one_pass = _median(_encode, plain_text(messages))
     yield Timing(f"one tiktoken pass over {message_tokens(messages):,} tokens", one_pass, "seconds")
     yield from _planning(messages, one_pass)
+    yield _small()
     yield from _large(tokens)
     yield _memory(messages)
     yield from _imports()
@@ -73,6 +76,13 @@ def _planning(messages: list[Message], one_pass: float) -> Iterator[Timing]:
     yield Timing("apply after plan", _apply_seconds(messages) / one_pass, "passes", 1)
     what = f"a session plans again with {NEW_TURNS} new turns"
     yield Timing(what, _replan_seconds(messages) / one_pass, "passes", 4)
+
+
+def _small() -> Timing:
+    """What a plan costs however little there is to plan."""
+    messages = made_session(200)[:4]
+    taken = [_seconds(_plan, messages) for _ in range(10 * REPEATS)]
+    return Timing(f"plan of {len(messages)} messages", statistics.median(taken) * 1_000, "milliseconds", 3)
 
 
 def _plan(messages: Sequence[Message]) -> Any:
@@ -138,10 +148,16 @@ def _memory(messages: Sequence[Message]) -> Timing:
 
 
 def _imports() -> Iterator[Timing]:
+    """With compiled modules, as an installed package has them: the first run, which compiles, does not count."""
     for package, limit in (("planner", 0.15), ("applier", None)):
-        code = f"import time; start = time.perf_counter(); import {package}; print(time.perf_counter() - start)"
-        runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True) for _ in range(REPEATS)]
-        yield Timing(f"import {package}", statistics.median(float(run.stdout) for run in runs), "seconds", limit)
+        code = f"import time; start = time.process_time(); import {package}; print(time.process_time() - start)"
+        with tempfile.TemporaryDirectory() as compiled:
+            environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled}
+            command = [sys.executable, "-c", code]
+            runs = [
+                subprocess.run(command, capture_output=True, check=True, env=environment) for _ in range(REPEATS + 1)
+            ]
+        yield Timing(f"import {package}", statistics.median(float(run.stdout) for run in runs[1:]), "seconds", limit)
 
 
 def _steady(messages: Sequence[Message]) -> Iterator[Timing]:
@@ -186,9 +202,9 @@ def _median(work: Callable[..., object], *given: object) -> float:
 
 def _seconds(work: Callable[..., object], *given: object, **named: object) -> float:
     gc.collect()
-    started = time.perf_counter()
+    started = time.process_time()
     work(*given, **named)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def made_session(tokens: int, most_lines: int = 120) -> list[Message]:

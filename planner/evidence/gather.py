@@ -22,7 +22,7 @@ from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
-from planner.reading.lines import Line, Statement, join_lines, statements, turn_lines
+from planner.reading.lines import Line, Statement, join_lines, read_lines, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -66,8 +66,6 @@ class TurnEvidence:
     """Of those, the user's that say so (must, never, only, instead), as far as a turn may pin."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines that a host always writes the same way."""
-    names: NameIndex
-    """What the turn names."""
     superseded_by: str = ""
     """The later turn that read or wrote again all that this one did, or empty."""
     edited_later_at: str = ""
@@ -89,6 +87,11 @@ class TurnEvidence:
     def text(self) -> str:
         """All its lines."""
         return join_lines(self.lines)
+
+    @cached_property
+    def names(self) -> NameIndex:
+        """What the turn names."""
+        return NameIndex([self.text])
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
         """The statements that the lines with these `numbers` make, in their order."""
@@ -173,7 +176,7 @@ def gather_evidence(
     """
     read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
     turns = _with_latest(_answered(_said_once(_overtaken(read))))
-    root = common_root(line.text for turn in turns.values() for line in turn.lines)
+    root = common_root(line.text for turn in turns.values() for line in read_lines(turn.lines))
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 
@@ -188,9 +191,10 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
     """What one turn holds, read from its messages alone."""
     calls = calls_of(history, turn)
     lines = attributed(turn_lines(history, turn), calls)
-    turn_statements = tuple(statements(lines))
+    read = read_lines(lines)
+    turn_statements = tuple(statements(read))
     failures, outcomes = read_calls(turn_statements, calls)
-    boilerplate = boilerplate_of(lines)
+    boilerplate = boilerplate_of(read)
     constraints = constraints_of([one for one in turn_statements if one.lines[0].number not in boilerplate])
     return TurnEvidence(
         turn=turn,
@@ -203,7 +207,6 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         constraint_lines=constraints.lines,
         pinned_lines=constraints.pinned,
         boilerplate_lines=boilerplate,
-        names=NameIndex([join_lines(lines)]),
     )
 
 

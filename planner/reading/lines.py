@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from planner.reading.history import History, Turn
@@ -17,6 +19,7 @@ from planner.reading.messages import Block, readable_text, result_text
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "READ_LINES",
     "WRAP_CHARACTERS",
     "Line",
     "Part",
@@ -27,6 +30,7 @@ __all__ = [
     "dense",
     "join_lines",
     "numbers_of",
+    "read_lines",
     "statements",
     "turn_lines",
     "without_numbers",
@@ -39,6 +43,9 @@ Source = Literal["user", "host", "agent", "tool", "document", "planner"]
 WRAP_CHARACTERS = 240
 """A longer physical line is cut behind a sentence, else behind a separator, else, so that no name is cut, behind the
 next one if that is half as far again. About 60 tokens: a line that is chosen stands whole."""
+READ_LINES = 10_000
+"""Of a longer block so many lines are read, half of them at either end: over two million characters, more than a window
+takes. What is between stands in the store, and nowhere else."""
 SENTENCE_CHARACTERS = 60
 """A sentence shorter than this is not cut off by itself."""
 STATEMENT_CHARACTERS = 160
@@ -101,6 +108,15 @@ def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
             for piece, continues in _pieces(text):
                 found.append(Line(len(found) + 1, part, piece, index, continues, source))
     return tuple(found)
+
+
+def read_lines(lines: Sequence[Line]) -> Sequence[Line]:
+    """The `lines` of one turn without the middle of blocks that are too long to read."""
+    if len(lines) <= READ_LINES:
+        return lines
+    half = READ_LINES // 2
+    blocks = (list(block) for _, block in groupby(lines, key=attrgetter("block")))
+    return [line for block in blocks for line in (block if len(block) <= READ_LINES else block[:half] + block[-half:])]
 
 
 def join_lines(lines: Sequence[Line]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.reading.lines import Line
+from planner.reading.lines import Line, read_lines
 from planner.reading.tokens import TokenCounter
 from planner.relevance.context import neighbours
 from planner.relevance.relevance import Relevance
@@ -195,6 +195,6 @@ def _candidates(ground: _Ground, whole: Collection[str]) -> Iterator[tuple[_Turn
     for turn_id, turn in ground.turns.items():
         if turn_id not in whole:
             boilerplate = turn.evidence.boilerplate_lines
-            for line in turn.evidence.lines:
+            for line in read_lines(turn.evidence.lines):
                 if line.number not in boilerplate and line.text.strip():
                     yield turn, line.number

@@ -13,14 +13,11 @@ from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
-from planner.reading.lines import Part
+from planner.reading.lines import Part, read_lines
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["LineRelevance", "Relevance", "focused", "line_relevance"]
 
-READ_LINES = 5_000
-"""Of one longer block the names of so many lines are weighed, half of them at either end: over a million characters,
-more than a window takes. What is said between counts by its length alone."""
 SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
@@ -161,31 +158,18 @@ def _named(evidence: Evidence, known: Mapping[str, Names]) -> dict[str, Names]:
     for turn in evidence.turns.values():
         digest = turn.turn.digest
         if digest not in named:
-            named[digest] = known[digest] if digest in known else tuple(_names(turn, read))
+            named[digest] = known[digest] if digest in known else _names(turn, read)
     return named
 
 
-def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    unread = _unread(turn)
-    for line in turn.lines:
-        if line.number in unread:
-            yield ()
-            continue
-        names = read.get(line.text)
-        if names is None:
-            names = read[line.text] = tuple(specifics_of(line.text))
-        yield names
-
-
-def _unread(turn: TurnEvidence) -> set[int]:
-    """Numbers of the lines in the middle of blocks that are too long to weigh."""
-    if len(turn.lines) <= READ_LINES:
-        return set()
-    blocks: dict[int, list[int]] = {}
-    for line in turn.lines:
-        blocks.setdefault(line.block, []).append(line.number)
-    half = READ_LINES // 2
-    return {number for numbers in blocks.values() for number in numbers[half : max(half, len(numbers) - half)]}
+def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
+    names: list[tuple[str, ...]] = [()] * len(turn.lines)
+    for line in read_lines(turn.lines):
+        own = read.get(line.text)
+        if own is None:
+            own = read[line.text] = tuple(specifics_of(line.text))
+        names[line.number - 1] = own
+    return tuple(names)
 
 
 def _likelihood(name: str, seen: _Sightings, turns: int, characters: int) -> float:
