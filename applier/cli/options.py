@@ -66,7 +66,7 @@ class OutputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """`value` as a path."""
-        path = Path(super().convert(value, param, ctx))
+        path = Path(str(super().convert(value, param, ctx)))
         if str(path) != "-" and not path.absolute().parent.is_dir():
             self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)
         return path
