@@ -48,7 +48,9 @@ continuation needed, more than any line of that size."""
 ENTRIES_RATIO = 0.004
 """The share of its turns' tokens that the rest of an answer may take: with the brief, a few words too many in it, and
 the marks of JSON 3 %."""
-BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 400, 300
+BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
+"""In a small history the answer may take more than its share, as far as the target leaves room: it costs little there,
+and a page is a page."""
 BRIEF_OUTPUT_SHARE = 0.6
 """Of the output limit."""
 TOKENS_A_WORD, TOKENS_A_LINE = 3.5, 72
@@ -84,9 +86,9 @@ class Sizes:
         target = min(whole, request.target_tokens) * here // whole
         most = int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
         room = int(brief_limit(target, least_tokens(request) * here // whole))
-        brief = min(int(here * BRIEF_RATIO), room, most)
+        brief = min(max(int(here * BRIEF_RATIO), BRIEF_FLOOR_TOKENS), room, most)
         entries = max(ENTRIES_FLOOR_TOKENS, int(here * ENTRIES_RATIO))
-        return cls(max(BRIEF_FLOOR_TOKENS, brief), min(entries, most // 2))
+        return cls(brief, min(entries, most // 2))
 
     @property
     def text(self) -> str:

@@ -12,6 +12,7 @@ from planner.api import plan_compaction
 from planner.model import ModelPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
+from planner.model.question import plan_questions
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback, error, refusal, use
@@ -49,7 +50,8 @@ def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be
     assert next(line for line in index if line.startswith("t9 ")).endswith(" · LIVE")
     assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t5", "t7"]
     assert "LIVE turns and `kept` lines take" in question
-    assert "a brief of at most 114 words" in question
+    (cards,) = plan_questions(plan_request(), load_prompts())
+    assert cards.values["sizes"].split("\n")[-1] in question
 
 
 def test_the_agents_own_model_is_asked_behind_its_prefix():
