@@ -22,10 +22,9 @@ SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
-SAID_RELEVANCE, HEAD_RELEVANCE = 0.03, 0.001
-"""Relevance of a token of the user's own words and of what says how something failed; and of the line of a call that
-says what was done. Whatever names they hold, the next step needs them. Like the ones below they are of the right order
-and no more: a third or twice of any changed nine exams by a question or two of 144."""
+SAID_RELEVANCE = 0.03
+"""Relevance of a token of the user's own words and of what says how something failed, whatever they name. Like the ones
+below it is of the right order and no more: a third or twice of any changed nine exams by a question or two of 144."""
 PART_RELEVANCE = {"user": 0.001, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
 
@@ -144,11 +143,9 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
 def _token_relevance(turn: TurnEvidence) -> Iterator[float]:
     """What a token of each line of `turn` is worth by what the line is."""
     failures = frozenset(turn.failure_lines)
-    block = -1
     for line in turn.lines:
-        is_head, block = line.part == "call" and line.block != block, line.block
         said = line.source == "user" or line.number in failures
-        yield SAID_RELEVANCE if said else HEAD_RELEVANCE if is_head else PART_RELEVANCE[line.part]
+        yield SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
 
 
 def _named(evidence: Evidence, known: Mapping[str, Names]) -> dict[str, Names]:
