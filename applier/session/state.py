@@ -182,6 +182,7 @@ class State:
         self.undoable.clear()
         self.told = None
         self.take_into_force(self.committed, View.of(self.committed.frame, self.tracker))
+        self._hear_anew()
 
     def take_into_force(self, committed: Committed, view: View) -> None:
         """From now on `committed` is what is sent."""
@@ -191,8 +192,12 @@ class State:
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
         if replanned:
-            self.recall = Recall.of(committed.frame, self.tracker)
-            self.wanted.clear()
+            self._hear_anew()
+
+    def _hear_anew(self) -> None:
+        """What is removed, and what of it is wanted, is no longer what it was."""
+        self.recall = Recall.of(self.committed.frame, self.tracker)
+        self.wanted.clear()
 
     def resume(self, saved: SavedSession) -> None:
         """Go on where an earlier process stopped; the tracker has loaded its history."""

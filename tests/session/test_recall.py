@@ -77,6 +77,14 @@ def test_what_still_stands_or_was_never_there_is_not_recalled(session_of):
     assert session.log()[-1].kind == "post_compact"
 
 
+def test_what_another_list_removed_is_not_recalled(session_of):
+    session = session_of(window_tokens=60_000, preset=SNIPPED)
+    compacted(session, f"zz {PLACE} zz")
+    other = [ask("Another task."), said(f"Let me see {PLACE}."), ask("Yes, please.")]
+    assert session.prepare(other) == other
+    assert not [event for event in session.log() if event.kind in ("prepare_failed", "recalled")]
+
+
 def test_a_call_that_works_brings_its_own(session_of):
     session = session_of(window_tokens=60_000, preset=SNIPPED)
     agent = compacted(session, f"zz {PLACE} zz")
