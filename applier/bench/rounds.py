@@ -21,6 +21,7 @@ from planner.layout.placeholders import clean
 from planner.plan import Usage
 from planner.proposal import Planner, PlanRequest, Proposal
 from planner.reading.messages import Message
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["AnsweredRounds", "CompactionRound", "CompactionRounds", "MeteredPlanner", "compact_in_rounds"]
 
@@ -78,8 +79,9 @@ class CompactionRound:
 
     history_tokens: int
     sent_tokens: int
+    """Both by the counter that plans use, which never counts less than a provider."""
     planner_input_tokens: int
-    """What the planner has read so far, in all rounds together."""
+    """What the planner has read so far, in all rounds together, as it says."""
     demands: tuple[int, int]
     """Lines of the user's binding words in the early turns: how many still stand, of how many."""
     failures: tuple[int, int]
@@ -156,7 +158,8 @@ def _round(
     demands, failures = (
         (sum(line in text for line in _shown(evidence, lines)), len(lines)) for lines in (early.demands, early.failures)
     )
-    return CompactionRound(message_tokens(messages), message_tokens(sent), planner_input_tokens, demands, failures)
+    count = TokenCounter().messages
+    return CompactionRound(count(messages), count(sent), planner_input_tokens, demands, failures)
 
 
 @dataclass(frozen=True, slots=True)

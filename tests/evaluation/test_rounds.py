@@ -11,6 +11,7 @@ from applier.bench.rounds import AnsweredRounds, compact_in_rounds
 from applier.bench.speed import made_session
 from applier.bench.texts import message_tokens
 from planner.plan import Usage
+from planner.reading.tokens import TokenCounter
 from planner.rules import RulesPlanner
 from planner.validity import check_messages
 from tests.strategies import make_session
@@ -42,7 +43,7 @@ def test_each_round_adds_up_what_the_planner_read_and_the_last_is_examined():
     )
     assert [each.planner_input_tokens for each in run.rounds] == [10, 20, 30, 40]
     assert run.unplanned == 0
-    assert run.planner_input_ratio == 40 / message_tokens(document["messages"])
+    assert run.planner_input_ratio == 40 / TokenCounter().messages(document["messages"])
     assert all(each.sent_tokens <= each.history_tokens for each in run.rounds)
     assert {each.demands[1] for each in run.rounds} == {run.rounds[0].demands[1]}
     assert 0 < run.exam_score <= 1
