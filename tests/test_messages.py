@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import TranscriptError
-from planner.reading.messages import blocks, message_digest, plain_message, readable_text, result_text, to_json
+from planner.reading.messages import (
+    blocks,
+    given_message,
+    message_digest,
+    plain_message,
+    readable_text,
+    result_text,
+    to_json,
+)
 from tests.strategies import histories, image, text, texts
 
 CONTENT = [
@@ -64,7 +72,6 @@ def test_sdk_blocks_inside_a_result_are_read_too():
         ({"role": "user"}, "expected 'content' to be text or a list of blocks, found NoneType"),
         ({"role": "user", "content": ["hello"]}, "messages.3., block 0: expected"),
         ({"role": "tool", "tool_call_id": "c", "content": "x"}, "role 'tool' is OpenAI's form: .*from_openai"),
-        ({"role": "developer", "content": "x"}, "role 'developer' is OpenAI's form: .*from_openai"),
         ({"role": "assistant", "content": None, "tool_calls": []}, "'tool_calls' is OpenAI's form: .*from_openai"),
         (
             {"role": "user", "content": [text("a"), {"text": "b"}]},
@@ -74,7 +81,7 @@ def test_sdk_blocks_inside_a_result_are_read_too():
 )
 def test_what_is_no_message_is_refused_by_place(message, said):
     with pytest.raises(TranscriptError, match=said) as error:
-        plain_message(message, "messages[3]")
+        given_message(message, "messages[3]")
     assert "\n" not in str(error.value)
 
 

@@ -20,6 +20,7 @@ from planner.reading.messages import (
     Message,
     blocks,
     call_ids,
+    given_message,
     message_digest,
     plain_message,
     result_ids,
@@ -178,7 +179,7 @@ class HistoryTracker:
         at = shared + anchor.offset
         while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
             shared, at = shared + 1, at + 1
-        new = [plain_message(message, f"messages[{i}]") for i, message in enumerate(given[shared:], shared)]
+        new = [given_message(message, f"messages[{i}]") for i, message in enumerate(given[shared:], shared)]
         replaced, edited_from = self._replace(given, anchor, shared)
         changed = at < len(self)
         if changed:

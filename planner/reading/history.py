@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from planner.errors import TranscriptError
-from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, plain_message, result_ids
+from planner.reading.messages import Block, Message, blocks, call_ids, given_message, message_digest, result_ids
 
 __all__ = ["History", "Turn", "TurnKind", "assemble_history", "read_history"]
 
@@ -91,7 +91,7 @@ def read_history(messages: Sequence[object]) -> History:
     """
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
-    plain = tuple(plain_message(message, f"messages[{i}]") for i, message in enumerate(messages))
+    plain = tuple(given_message(message, f"messages[{i}]") for i, message in enumerate(messages))
     digests = [message_digest(message, f"messages[{i}]") for i, message in enumerate(plain)]
     return assemble_history(messages, plain, digests)
 

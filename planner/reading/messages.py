@@ -18,6 +18,7 @@ __all__ = [
     "Message",
     "blocks",
     "call_ids",
+    "given_message",
     "message_digest",
     "plain_message",
     "readable_text",
@@ -30,23 +31,32 @@ Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]
 """One content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
-_CHAT_ROLES = ("tool", "function", "developer")
+_CHAT_ROLES = ("tool", "function")
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
+
+
+def given_message(message: object, place: str) -> Message:
+    """`message` of a caller's list, as `plain_message` has it.
+
+    Raises:
+        TranscriptError: as there, or the message is OpenAI's.
+    """
+    if isinstance(message, dict) and (message.get("role") in _CHAT_ROLES or "tool_calls" in message):
+        what = "'tool_calls'" if "tool_calls" in message else f"role {message['role']!r}"
+        raise TranscriptError(f"{place}: {what} is OpenAI's form: convert the list first, by {_CHAT_CONVERTER}")
+    return plain_message(message, place)
 
 
 def plain_message(message: object, place: str = "message") -> Message:
     """`message` as plain JSON data: the same object if it already is.
 
     Raises:
-        TranscriptError: `message` has no role, is OpenAI's, or its content is neither text nor a list of blocks.
+        TranscriptError: `message` has no role, or its content is neither text nor a list of blocks.
     """
     data = message if isinstance(message, dict) else _dumped(message, place)
     role, content = data.get("role"), data.get("content")
     if not isinstance(role, str):
         raise TranscriptError(f'{place}: expected a \'role\' of "user" or "assistant", found {role!r}')
-    if role in _CHAT_ROLES or "tool_calls" in data:
-        what = f"role {role!r}" if role in _CHAT_ROLES else "'tool_calls'"
-        raise TranscriptError(f"{place}: {what} is OpenAI's form: convert the list first, by {_CHAT_CONVERTER}")
     if isinstance(content, str):
         return data
     if not isinstance(content, list | tuple):

@@ -127,6 +127,8 @@ def is_chat(messages: Sequence[object]) -> bool | None:
         if message.get("role") in _ONLY_CHAT_ROLES or "tool_calls" in message or "function_call" in message:
             return True
         content = message.get("content")
+        if "content" in message and content is None:
+            return True
         kinds = {b.get("type") for b in content if isinstance(b, dict)} if isinstance(content, list) else set()
         if kinds & _ONLY_CHAT_PARTS:
             return True
