@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
-from planner.evidence.changes import FileChange, file_changes
+from planner.evidence.changes import FileChange, file_changes, written_texts
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
 from planner.reading.lines import statements
@@ -32,7 +32,9 @@ __all__ = [
     "commits",
     "latest_request",
     "open_items",
+    "pending_changes",
     "remedies",
+    "task_items",
     "urls",
 ]
 
@@ -134,6 +136,38 @@ def check_outcomes(evidence: Evidence) -> list[Said]:
         Said(f"{kind}: `{_cut(evidence.shown(call.subject), 120)}` {_ended(turn, outcome)}", (turn.turn.id,))
         for kind, (turn, call, outcome) in last.items()
     ]
+
+
+def pending_changes(evidence: Evidence) -> list[Said]:
+    """The files that were changed after the last test, and after the last commit, if there was one."""
+    since = {"test": _changed_since(evidence, _is_test), "commit": _changed_since(evidence, _commits)}
+    return [
+        Said(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
+        for what, changed in since.items()
+        if changed
+    ]
+
+
+def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
+    """Files with the turn that changed them last, behind the last call that `closes`; none if no call did."""
+    changed: dict[str, str] = {}
+    closed = False
+    for turn, call, outcome in _calls(evidence):
+        if outcome.status in ("failed", "unanswered"):
+            continue
+        if closes(call):
+            closed = True
+            changed.clear()
+        changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
+    return changed if closed else {}
+
+
+def _is_test(call: Call) -> bool:
+    return check_kind(call) == "test"
+
+
+def _commits(call: Call) -> bool:
+    return call.kind == "run" and bool(_COMMIT.search(call.text))
 
 
 def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
@@ -255,7 +289,7 @@ _COMMIT = lazy_pattern(
 def commits(evidence: Evidence) -> list[Said]:
     """Commits that were made: hash and subject."""
     return [
-        Said(f"{match['hash']} {_cut(match['subject'], 120)}", (turn.turn.id,))
+        Said(f"commit {match['hash']} {_cut(match['subject'], 120)}", (turn.turn.id,))
         for turn, call, _ in _calls(evidence)
         if call.kind == "run"
         for match in _COMMIT.finditer(call.text)
@@ -270,6 +304,8 @@ _ON_BRANCH = lazy_pattern(
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 
 
+_ON_BRANCHES = lazy_pattern(r"\b(?:git|gh|glab)\b")
+"""Programs that change branches and say so: ``git switch main``, ``gh pr checkout 7``."""
 _ASKS_BRANCH = lazy_pattern(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
 _BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
@@ -279,13 +315,16 @@ def branches(evidence: Evidence) -> list[Said]:
     """The branches that the work was on, the last one last."""
     seen: dict[str, list[str]] = {}
     for turn, call, _ in _calls(evidence):
-        if call.command and "git" in call.command:
+        if _ON_BRANCHES.search(call.command):
             named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
             if _ASKS_BRANCH.search(call.command):
                 named += _BRANCH_ALONE.findall(call.text)[:1]
             for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
-    return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
+    return [
+        Said(f"{'on' if branch == list(seen)[-1] else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)))
+        for branch, ids in seen.items()
+    ]
 
 
 _LIST_KEYS = ("todos", "plan", "items", "tasks")
@@ -299,7 +338,7 @@ def open_items(evidence: Evidence) -> list[Said]:
     if tasks := _open_tasks(evidence):
         return tasks
     for turn, call, outcome in reversed(list(_calls(evidence))):
-        items = _items(call)
+        items = task_items(call)
         if items and outcome.status != "failed":
             return [
                 Said(f"{_cut(text)} ({status})" if status else _cut(text), (turn.turn.id,))
@@ -331,7 +370,7 @@ def _open_tasks(evidence: Evidence) -> list[Said]:
     ]
 
 
-def _items(call: Call) -> list[tuple[str, str]]:
+def task_items(call: Call) -> list[tuple[str, str]]:
     """The text and state of each item, if the call's input is a list of tasks."""
     entries = next((value for key in _LIST_KEYS if (value := _parsed(call.input.get(key)))), [])
     items = [(_first(entry), str(entry.get("status") or "")) for entry in entries if isinstance(entry, dict)]

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
+from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
 from planner.plan import TurnDecision
 from planner.reading.history import History, Turn
-from planner.reading.lines import Line, call_parts, dense, join_lines
+from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark
 from planner.reading.messages import blocks
 from planner.reading.patterns import lazy_pattern
@@ -52,6 +53,7 @@ _MARKS = {
     "\n> ": "> call → outcome",
     "\n| ": "| lines of its result, each | at a new place",
     "\n+ ": "- old and + new text of an edit",
+    "\n= ": "= in both",
     "…": "… left out",
 }
 """What each mark means; said of those that a view has."""
@@ -175,7 +177,7 @@ class _Entry:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
         for call in self.turn.calls:
             own = self.turn.lines_of(call.block)
-            sides = self.sides(call)
+            sides = edit_sides(call, own)
             named = [line for line in own if line.number in chosen and not _HEADING.fullmatch(line.text)]
             shown = chosen - self.turn.boilerplate_lines
             result = [line for line in self.turn.lines_of(call.result_block) if line.number in shown]
@@ -191,17 +193,6 @@ class _Entry:
         """True if the only call says what the turn is about: what the agent said says it as well, but for a failure."""
         spoken = any(self.turn.lines[number - 1].part == "assistant" for number in chosen)
         return len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
-
-    def sides(self, call: Call) -> Mapping[int, str]:
-        """``-`` or ``+`` for each line of an edit's old or new text, by line number."""
-        marks: dict[int, str] = {}
-        lines = self.turn.lines_of(call.block)
-        number = lines[0].number if lines else 0
-        for name, count in call_parts(call.name, call.input):
-            side = "-" if name.startswith("old_str") else "+" if name.startswith("new_str") else ""
-            marks |= {at: side for at in range(number, number + count) if side}
-            number += count
-        return marks
 
     def user_words(self, lines: Sequence[Line]) -> str:
         """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
