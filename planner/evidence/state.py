@@ -188,17 +188,16 @@ REMEDY_TURNS = 12
 
 
 def remedies(evidence: Evidence) -> list[Said]:
-    """Of failures for which the record shows a cause or a later success: which call, and that; what failed stands as
-    an entry of its own."""
+    """Of failures for which the record shows a cause or a later success: which call, and that, once where several say
+    the same; what failed stands as an entry of its own."""
     turns = list(evidence.turns.values())
     passed = _successes(turns)
-    return [
-        Said(f"{_tried(evidence, turn)} failed{remedy}", tuple(dict.fromkeys((turn.turn.id, *ids))))
-        for at, turn in enumerate(turns)
-        if turn.decisive_lines
-        for remedy, ids in (_remedy(turns, at, passed),)
-        if remedy
-    ]
+    failed: dict[str, list[str]] = {}
+    for at, turn in enumerate(turns):
+        remedy, ids = _remedy(turns, at, passed) if turn.decisive_lines else ("", ())
+        if remedy:
+            failed.setdefault(f"{_tried(evidence, turn)} failed{remedy}", []).extend((turn.turn.id, *ids))
+    return [Said(text, tuple(dict.fromkeys(ids))) for text, ids in failed.items()]
 
 
 def _tried(evidence: Evidence, turn: TurnEvidence) -> str:

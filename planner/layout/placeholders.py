@@ -59,7 +59,7 @@ _MARKS = {
 """What each mark means; said of those that a view has."""
 _RESTORING = '{}("{}") returns a turn whole.'
 _STORED = "Ids name stored turns."
-_WHOLE = "Whole outside: {}."
+_WHOLE = "As messages, whole: {}."
 _ROOT = "Relative paths are in {}."
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
@@ -206,13 +206,17 @@ class _Entry:
         return "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in _runs(lines))
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str]) -> str:
-        """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side."""
+        """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side, and
+        a jump behind ``…``."""
         parts: list[str] = []
+        last = 0
         for run in _runs(lines, sides):
             texts = dense(self.shown(join_lines(run)).split("\n"))
             texts[-1] = self.ended(run, texts[-1])
-            first = "…" * run[0].continues + texts[0]
             side = sides.get(run[0].number, "")
+            jump = bool(side) and 0 < last < run[0].number - 1
+            first = "… " * jump + "…" * run[0].continues + texts[0]
+            last = run[-1].number
             parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first}", *texts[1:]]))
         return "\n".join(parts)
 
