@@ -116,26 +116,32 @@ _CHAINED = lazy_pattern(r"&&|\|\||[;|\n]")
 _QUOTES = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
-def check_kind(call: Call) -> CheckKind | None:
-    """Which check a call ran, if one."""
+def check_kinds(call: Call) -> list[CheckKind]:
+    """Which checks a call ran, in their order: ``make lint && make test`` ran two."""
     if call.kind != "run":
-        return None
+        return []
     command = _QUOTES.sub("", call.command.split("<<", 1)[0][:LINE_CHARACTERS])
     runs = [part for part in _CHAINED.split(command) if part.strip() and not _NO_CHECK.match(part)]
-    return next((kind for kind, pattern in _CHECKS if any(map(pattern.search, runs))), None)
+    kinds = (next((kind for kind, pattern in _CHECKS if pattern.search(run)), None) for run in runs)
+    return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def check_outcomes(evidence: Evidence) -> list[Said]:
     """Of each kind of check the last run: its command, whether it passed, and the lines that say so."""
-    last: dict[CheckKind, tuple[TurnEvidence, Call, Outcome]] = {}
-    for turn, call, outcome in _calls(evidence):
-        kind = check_kind(call)
-        if kind is not None and outcome.status in ("passed", "failed", "done"):
-            last[kind] = (turn, call, outcome)
+    calls = list(_calls(evidence))
+    ended = [at for at, (_, _, outcome) in enumerate(calls) if outcome.status != "unanswered"]
+    last = {kind: at for at in ended for kind in check_kinds(calls[at][1])}
     return [
-        Said(f"{kind}: `{_cut(evidence.shown(call.subject), 120)}` {_ended(turn, outcome)}", (turn.turn.id,))
-        for kind, (turn, call, outcome) in last.items()
+        _check_outcome(evidence, [kind for kind in last if last[kind] == at], *calls[at])
+        for at in dict.fromkeys(last.values())
     ]
+
+
+def _check_outcome(
+    evidence: Evidence, kinds: Sequence[CheckKind], turn: TurnEvidence, call: Call, outcome: Outcome
+) -> Said:
+    command = _cut(evidence.shown(call.subject), 120)
+    return Said(f"{', '.join(kinds)}: `{command}` {_ended(turn, outcome)}", (turn.turn.id,))
 
 
 def pending_changes(evidence: Evidence) -> list[Said]:
@@ -163,7 +169,7 @@ def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[s
 
 
 def _is_test(call: Call) -> bool:
-    return check_kind(call) == "test"
+    return "test" in check_kinds(call)
 
 
 def _commits(call: Call) -> bool:
@@ -171,7 +177,7 @@ def _commits(call: Call) -> bool:
 
 
 def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
-    word = {"passed": "passed", "failed": "failed", "done": "ended", "unanswered": "unanswered"}[outcome.status]
+    word = {"passed": "passed", "failed": "failed", "done": "ended"}[outcome.status]
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     return f"{word}: {_cut(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
 
