@@ -59,7 +59,8 @@ class TokenCounter:
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = IMAGE_TOKENS
     """The most one image costs."""
-    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+    _seen: dict[int, int] = field(default_factory=dict, repr=False)
+    """Counts by the hash of a line: its 64 bits tell lines apart, and the lines themselves need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -70,18 +71,14 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
-        known = self._seen.get(text)
-        if known is not None:
-            return known
         return sum(map(self._line, text.splitlines(keepends=True))) if "\n" in text else self._line(text)
 
     def _line(self, line: str) -> int:
-        known = self._seen.get(line)
-        if known is None and len(line) <= _SLICE_CHARACTERS:
-            known = self._seen[line] = self._encode(line)
-        elif known is None:
+        key = hash(line)
+        known = self._seen.get(key)
+        if known is None:
             starts = range(0, len(line), _SLICE_CHARACTERS)
-            known = self._seen[line] = sum(self._encode(line[at : at + _SLICE_CHARACTERS]) for at in starts)
+            known = self._seen[key] = sum([self._encode(line[at : at + _SLICE_CHARACTERS]) for at in starts])
         return known
 
     def _encode(self, text: str) -> int:
