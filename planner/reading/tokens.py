@@ -71,17 +71,21 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
+        known = self._seen.get(hash(text))
+        if known is not None:
+            return known
         return sum(map(self._line, text.splitlines(keepends=True))) if "\n" in text else self._line(text)
 
     def _line(self, line: str) -> int:
         key = hash(line)
         known = self._seen.get(key)
         if known is None:
-            starts = range(0, len(line), _SLICE_CHARACTERS)
-            known = self._seen[key] = sum([self._encode(line[at : at + _SLICE_CHARACTERS]) for at in starts])
+            known = self._seen[key] = self._encode(line)
         return known
 
     def _encode(self, text: str) -> int:
+        if len(text) > _SLICE_CHARACTERS:
+            return sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in range(0, len(text), _SLICE_CHARACTERS))
         if self.vocabulary is None:
             return estimate_tokens(text)
         try:
