@@ -2,7 +2,7 @@
 
 tiktoken is not Claude's tokenizer: against current Claude models its o200k vocabulary gives 0.63 to 0.80 of
 the true count, against older ones 0.79 to 0.90, so a count is scaled by the worst case of the model's family
-and never under-counts. Each text is counted once and remembered.
+and never under-counts. Each line is counted once and remembered, as far as there is room.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
+
+_MOST_REMEMBERED = 2**18
+"""Counts of so many lines are remembered, about 20 MB."""
 
 
 def family_scale(model: str) -> float:
@@ -80,6 +83,8 @@ class TokenCounter:
         key = hash(line)
         known = self._seen.get(key)
         if known is None:
+            if len(self._seen) >= _MOST_REMEMBERED:
+                self._seen.clear()
             known = self._seen[key] = self._encode(line)
         return known
 

@@ -20,8 +20,8 @@ from planner.relevance.relevance import Relevance
 
 __all__ = ["HEAD_TOKENS", "MARK_TOKENS", "Pick", "rank_lines"]
 
-PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
-"""How much of a name's relevance is that it stands at all, and how much that it stands among its words."""
+CONTEXT_SHARE = 0.5
+"""How much of a name's relevance is that it stands among its words, and not only that it stands."""
 HEAD_TOKENS = 16
 """Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
 PROSE_HEAD_TOKENS = 4
@@ -60,8 +60,10 @@ class _Turn:
 
     def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
         """True if the words around line `number` stand, or stand `with_it`."""
-        needed = self.needed(number)
-        return self.standing.issuperset(needed) or self.standing.union(with_it).issuperset(needed)
+        for needed in self.needed(number):
+            if needed not in self.standing and needed not in with_it:
+                return False
+        return True
 
     def cost(self, numbers: Iterable[int]) -> int:
         """Raw tokens that a pick adds, never less than it comes to in a note, which leaves out indentation and the root
@@ -77,36 +79,28 @@ class _Turn:
         return cost + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
 
 
-_UNNAMED, _NAMED, _UNDERSTOOD = 0, 1, 2
-_SHARES = ((PLAIN_SHARE, 0.0, 0.0), (PLAIN_SHARE + CONTEXT_SHARE, CONTEXT_SHARE, 0.0))
-"""What a name still adds, by whether its line is understood and by what stands of the name."""
-
-
 class _Ground:
     """What stands so far of a history, and what each further pick would add."""
 
     def __init__(self, evidence: Evidence, relevance: Relevance) -> None:
         self.turns = {turn_id: _Turn(turn, relevance) for turn_id, turn in evidence.turns.items()}
         self._weights = relevance.weights
-        self._states = dict.fromkeys(relevance.weights, _UNNAMED)
+        self._left = dict(relevance.weights)
+        """What each name still adds to a line that is understood."""
 
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
-        gain = turn.bases[number - 1]
-        if names := turn.names[number - 1]:
-            shares, states, weights = _SHARES[True], self._states, self._weights
-            gain += sum([shares[states[name]] * weights[name] for name in names])
+        gain = turn.bases[number - 1] + sum(map(self._left.__getitem__, turn.names[number - 1]))
         return gain * turn.weight / (turn.cost((number,)) or 1)
 
     def best(self, turn: _Turn, number: int, bound: float) -> tuple[float, tuple[int, ...]]:
         """What a line adds for each token, by itself or with the lines that explain it; and which lines these are.
 
-        It adds its `bound` if nothing of it stands and all that explains it does.
+        What is understood by itself adds its `bound`.
         """
-        explained = not turn.names[number - 1] or turn.explains(number)
-        alone = bound if explained and number not in turn.standing else self._ratio(turn, (number,)), (number,)
-        if explained:
-            return alone
+        if not turn.names[number - 1] or turn.explains(number):
+            return 0.0 if number in turn.standing else bound, (number,)
+        alone = self._ratio(turn, (number,)), (number,)
         group = tuple(sorted((number, *turn.needed(number))))
         return max(alone, (self._ratio(turn, group), group), key=itemgetter(0))
 
@@ -116,26 +110,27 @@ class _Ground:
         return self._gain(turn, numbers) / cost if cost > 0 else 0.0
 
     def _gain(self, turn: _Turn, numbers: Sequence[int]) -> float:
-        weights, states = self._weights, self._states
+        left, weights = self._left, self._weights
         gain = 0.0
         for number in numbers:
             if number not in turn.standing:
                 gain += turn.bases[number - 1]
-            if names := turn.names[number - 1]:
-                shares = _SHARES[turn.explains(number, numbers)]
-                gain += sum([shares[states[name]] * weights[name] for name in names])
+            names = turn.names[number - 1]
+            if names and turn.explains(number, numbers):
+                gain += sum([left[name] for name in names])
+            else:
+                gain += sum([max(0.0, left[name] - CONTEXT_SHARE * weights[name]) for name in names])
         return gain * turn.weight
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, states = turn.standing, self._states
+        standing, left = turn.standing, self._left
         standing.add(number)
         for at in range(number - 2, number + 3):
             if at in standing and (names := turn.names[at - 1]):
-                state = _UNDERSTOOD if turn.explains(at) else _NAMED
+                share = 0.0 if turn.explains(at) else CONTEXT_SHARE
                 for name in names:
-                    if states[name] < state:
-                        states[name] = state
+                    left[name] = min(left[name], share * self._weights[name])
 
 
 def rank_lines(
