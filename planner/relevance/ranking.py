@@ -60,10 +60,8 @@ class _Turn:
 
     def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
         """True if the words around line `number` stand, or stand `with_it`."""
-        for needed in self.needed(number):
-            if needed not in self.standing and needed not in with_it:
-                return False
-        return True
+        standing = self.standing
+        return not [one for one in self.needed(number) if one not in standing and one not in with_it]
 
     def cost(self, numbers: Iterable[int]) -> int:
         """Raw tokens that a pick adds, never less than it comes to in a note, which leaves out indentation and the root
