@@ -83,8 +83,8 @@ _PASSED_RUN = lazy_pattern(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
-_VERDICT_WORDS = lazy_pattern(r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE")
-"""Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these."""
+_VERDICT_WORDS = lazy_pattern(r"fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes|elifecycle")
+"""Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these, in lower case."""
 _PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = lazy_pattern(
@@ -135,7 +135,7 @@ def is_wrapping(text: str) -> bool:
 
 def verdict(text: str) -> Verdict | None:
     """What one line says of how a run ended."""
-    if not _VERDICT_WORDS.search(text):
+    if not _VERDICT_WORDS.search(text.casefold()):
         return None
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text

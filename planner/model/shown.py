@@ -364,21 +364,21 @@ def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
     relevance = choice.request.relevance
     written: dict[str, int] = {}
     for turn in turns:
-        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, names in zip(turn.lines, relevance.names[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):
-                written |= dict.fromkeys(own.names, turn.turn.number)
+                written |= dict.fromkeys(names, turn.turn.number)
     last = turns[-1].turn.number if turns else 0
     for turn in turns:
         number = turn.turn.number
         conflict = frozenset(_conflicts(turn))
-        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, names in zip(turn.lines, relevance.names[turn.turn.id], strict=True):
             if line.part not in ("result", "user") or not line.text.strip():
                 continue
             lately = last - number < RECENT_TURNS
-            names = frozenset(name for name in own.names if lately or written.get(name, 0) > number)
+            used = frozenset(name for name in names if lately or written.get(name, 0) > number)
             signature = SIGNATURE_WORTH * (line.number in conflict or _is_signature(line))
-            if names or signature:
-                yield _Candidate(turn, line, names, signature, choice.cost(line))
+            if used or signature:
+                yield _Candidate(turn, line, used, signature, choice.cost(line))
 
 
 def _conflicts(turn: TurnEvidence) -> Iterator[int]:
@@ -397,7 +397,9 @@ def _conflicts(turn: TurnEvidence) -> Iterator[int]:
 
 def _by_relevance(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """All filled lines by what the evidence says they are worth."""
+    relevance = choice.request.relevance
     for turn in turns:
-        for line, own in zip(turn.lines, choice.request.relevance.lines[turn.turn.id], strict=True):
+        turn_id = turn.turn.id
+        for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
             if line.text.strip():
-                yield _Candidate(turn, line, frozenset(own.names), own.base, choice.cost(line))
+                yield _Candidate(turn, line, frozenset(names), base, choice.cost(line))
