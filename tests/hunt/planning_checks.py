@@ -27,10 +27,12 @@ STRANGERS = re.compile(r"mark\d+[^u\d]\b")
 """A mark of `tiny_histories` in words that are not the user's: ``mark7t``; not ``mark7u``."""
 GUIDE = "user-words tags instruct."
 MODELS = ("", "", "", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
-RATIOS = (0.0, 0.02, 0.1, 0.25, 0.5, 0.9)
-RULES_SHARE, LIAR_SHARE, ANSWERED_SHARE, EDITED_SHARE = 0.35, 0.08, 0.02, 0.1
+RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
+RULES_SHARE, LIAR_SHARE, ANSWERED_SHARE, EDITED_SHARE = 0.2, 0.08, 0.01, 0.05
 """Of lists so many are planned by the rules, by a liar, by what a model answered (its cards and prompts take longer
 than all else); the others by one word for every turn, which costs least. Of plans so many are edited."""
+EDITS = 4
+"""How often such a plan is edited, each time as it was made: an edit costs a third of a plan."""
 
 
 def check_planning(drawn, seed, store=None, *, twice=True):
@@ -63,7 +65,8 @@ def check_planning(drawn, seed, store=None, *, twice=True):
         assert plan.estimated_tokens <= wish["target_tokens"] or EXPLAINED & set(findings_of(plan)), "no word of why"
         if twice:
             check_again(drawn, plan, plan_analysis(analysis, "fix the race", planner=planner, **wish))
-    for edited in [hostile_edit(plan, chance)] * (plan is not None and chance.random() < EDITED_SHARE):
+    edits = EDITS if plan is not None and chance.random() < EDITED_SHARE else 0
+    for edited in (hostile_edit(plan, chance) for _ in range(edits)):
         checked = check_plan(edited, analysis)
         outcome += ["edited", *findings_of(checked)]
         check_view(drawn, preview(checked, drawn.messages))

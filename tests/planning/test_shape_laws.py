@@ -50,6 +50,16 @@ def test_system_messages_inside_a_list_stay_where_the_api_takes_them(places, str
         assert all(f"Mode {at} is on." in said(view) for at in places)
 
 
+def test_a_dropped_run_leaves_a_mark_where_a_system_message_would_follow_the_assistants():
+    user, answer = {"role": "user", "content": "Why? " * 99}, {"role": "assistant", "content": "Because."}
+    messages = [user, answer, user, {"role": "system", "content": "Mode 1 is on."}, answer, user]
+    history = read_history(messages)
+    strategies = {"t1": {"strategy": "summarize", "excerpts": ((1, 1),)}, "t3": "drop"}
+    shown = preview(plan_of(history, strategies), messages)
+    assert shown.plan.decisions["t3"].strategy == "drop"
+    assert refusals(shown.messages) == []
+
+
 def test_a_result_without_its_call_has_a_finding():
     session = make_session(12)
     orphan = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "gone", "content": "done"}]}
