@@ -3,6 +3,7 @@
 import json
 import re
 from copy import deepcopy
+from functools import partial
 from random import Random
 
 from applier.view import apply, preview
@@ -16,6 +17,7 @@ from tests.api_rules import refusals
 from tests.hunt.hostile import hostile_answer, hostile_edit
 from tests.hunt.tiny_histories import Drawn
 from tests.planning.planners import STRATEGIES, Liar, Says
+from tests.viewed import plan_of
 
 __all__ = ["check_note", "check_planning"]
 
@@ -28,18 +30,19 @@ STRANGERS = re.compile(r"mark\d+[^u\d]\b")
 GUIDE = "user-words tags instruct."
 MODELS = ("", "", "", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-RULES_SHARE, LIAR_SHARE, ANSWERED_SHARE, EDITED_SHARE = 0.2, 0.08, 0.01, 0.05
-"""Of lists so many are planned by the rules, by a liar, by what a model answered (its cards and prompts take longer
-than all else); the others by one word for every turn, which costs least. Of plans so many are edited."""
-EDITS = 4
-"""How often such a plan is edited, each time as it was made: an edit costs a third of a plan."""
+TASK = "fix the race"
+WEIGHTS = {"rules": 7, "one word": 22, "liar": 5, "answer": 1, "edited": 65}
+"""Of a hundred lists so many have a plan by the rules, by one word for every turn, by a liar, by what a model answered
+(its cards and prompts take longer than all else), or plans that nobody planned, which cost a third."""
+EDITS = *[1] * 9, 4
 
 
-def check_planning(drawn, seed, store=None, *, twice=True):
+def check_planning(drawn, seed, store=None, *, twice=True, names=()):
     """Plan, guard and apply ``drawn.messages`` as `seed` says; AssertionError at the first broken law.
 
     With a `store` every turn is restored, too; with `twice` everything is done again, and must come out the same.
-    Returns what happened, for counting: the planners, edits, and codes of findings.
+    `names` of `WEIGHTS` say who plans; without, one is drawn. Returns what happened, for counting: the planners, edits,
+    and codes of findings.
     """
     drawn = drawn if isinstance(drawn, Drawn) else Drawn(drawn, valid=refusals(drawn) == [])
     chance = Random(seed)
@@ -54,24 +57,19 @@ def check_planning(drawn, seed, store=None, *, twice=True):
     wish = {"target_tokens": int(chance.choice(RATIOS) * analysis.tokens), "settings": settings, "now": 0.0}
     outcome = []
     plan = None
-    for name, planner in planners(chance, seed):
+    names = names or chance.choices([*WEIGHTS], WEIGHTS.values())
+    for name, made in (maker for who in names for maker in makers(who, analysis, wish, chance, seed)):
         try:
-            plan = plan_analysis(analysis, "fix the race", planner=planner, **wish)
+            plan = made()
         except PlannerUnavailable:
             outcome.append("refused answers")
             continue
         outcome += [name, *findings_of(plan)]
         check_view(drawn, preview(plan, drawn.messages))
-        assert plan.estimated_tokens <= wish["target_tokens"] or EXPLAINED & set(findings_of(plan)), "no word of why"
+        if name != "edited" and plan.estimated_tokens > wish["target_tokens"]:
+            assert EXPLAINED & set(findings_of(plan)), "no word of why"
         if twice:
-            check_again(drawn, plan, plan_analysis(analysis, "fix the race", planner=planner, **wish))
-    edits = EDITS if plan is not None and chance.random() < EDITED_SHARE else 0
-    for edited in (hostile_edit(plan, chance) for _ in range(edits)):
-        checked = check_plan(edited, analysis)
-        outcome += ["edited", *findings_of(checked)]
-        check_view(drawn, preview(checked, drawn.messages))
-        if twice:
-            check_again(drawn, checked, check_plan(edited, analysis))
+            check_again(drawn, plan, made())
     if store is not None and plan is not None:
         check_restores(drawn.messages, plan, store)
     assert repr(drawn.messages) == was, "the caller's list was changed"
@@ -82,17 +80,25 @@ def check_planning(drawn, seed, store=None, *, twice=True):
 EXPLAINED = {"target_unreachable", "saves_too_little"}
 
 
-def planners(chance, seed):
-    """Who plans: the rules, one word for all turns, a planner that lies, or a model whose answer means no good."""
-    roll = chance.random()
-    if roll < RULES_SHARE:
-        yield "rules", RulesPlanner()
-    elif roll > RULES_SHARE + LIAR_SHARE:
-        yield "one word", Says(chance.choice((*STRATEGIES, None)), chance.random())
-    if RULES_SHARE - LIAR_SHARE < roll < RULES_SHARE + LIAR_SHARE:
-        yield "liar", Liar(seed)
-    if chance.random() < ANSWERED_SHARE:
-        yield "answer", RecordedPlanner([hostile_answer(chance)])
+def makers(name, analysis, wish, chance, seed):
+    """`name`, and what makes its plan, the same each time; of edits there may be some."""
+    if name != "edited":
+        yield name, partial(plan_analysis, analysis, TASK, planner=planner(name, chance, seed), **wish)
+        return
+    settings = wish["settings"].model_dump(include={"target_model", "window_tokens", "restore_tool"})
+    kept = dict.fromkeys(analysis.evidence.turns, "keep")
+    plan = plan_of(analysis.history, kept, target_tokens=wish["target_tokens"]).model_copy(update=settings)
+    for _ in range(chance.choice(EDITS)):
+        yield name, partial(check_plan, hostile_edit(plan, chance), analysis)
+
+
+def planner(name, chance, seed):
+    """The rules, one word for all turns, a planner that lies, or a model whose answer means no good."""
+    if name == "rules":
+        return RulesPlanner()
+    if name == "one word":
+        return Says(chance.choice((*STRATEGIES, None)), chance.random())
+    return Liar(seed) if name == "liar" else RecordedPlanner([hostile_answer(chance)])
 
 
 def findings_of(plan):
