@@ -19,6 +19,7 @@ from planner.evidence.state import (
     commits,
     latest_request,
     open_items,
+    pending_changes,
     remedies,
     urls,
 )
@@ -121,10 +122,14 @@ def rules_brief(evidence: Evidence) -> str:
     wanted = latest_request(evidence)
     sections: dict[Heading, list[Said]] = {
         "REQUEST": [*([wanted] if wanted else []), *reversed(choices(evidence))],
-        "STATE": [*reversed(check_outcomes(evidence)), *reversed(changed_files(evidence))],
+        "STATE": [
+            *reversed(check_outcomes(evidence)),
+            *pending_changes(evidence),
+            *reversed(changed_files(evidence)),
+        ],
         "FAILED": list(reversed(remedies(evidence))),
         "FACTS": [
-            *(Said(f"branch {one.text}", one.turn_ids) for one in reversed(branches(evidence))),
+            *reversed(branches(evidence)),
             *reversed(commits(evidence)),
             *_pages(evidence),
         ],

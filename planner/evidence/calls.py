@@ -85,10 +85,15 @@ class Call:
         return " ".join(text.split())
 
     @property
+    def sought(self) -> str:
+        """What a search looks for, in one line; empty for other calls."""
+        return " ".join(self._first(_QUERY_KEYS).split()) if self.kind == "search" else ""
+
+    @property
     def attempt(self) -> str:
         """`subject` with what was tried: of a search what for, of a change of a file where it begins."""
-        if self.kind == "search" and self.path:
-            return f"{self._first(_QUERY_KEYS)} {self.subject}".strip()
+        if self.sought and self.path:
+            return f"{self.sought} {self.subject}"
         changed = self._first(("old_string", "old_str", "new_string", "new_str", "patch", "content"))
         first = next((line.strip() for line in changed.splitlines() if line.strip()), "")
         return f"{self.subject} {first[:80]}".strip() if self.kind == "write" else self.subject

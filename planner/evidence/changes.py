@@ -1,21 +1,22 @@
 """What a history changed: the files that were written, and in each the functions that were edited or defined.
 
 Reads calls and their results alone; of a function that an edit does not show, the file as it was last seen tells.
+Tells the old text of an edit from the new.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.evidence.calls import Call
-from planner.evidence.gather import Evidence
+from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import specifics_of
-from planner.reading.lines import without_numbers
+from planner.reading.lines import Line, call_parts, without_numbers
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["FileChange", "file_changes"]
+__all__ = ["FileChange", "edit_sides", "file_changes", "unchanged_lines", "written_texts"]
 
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
@@ -63,7 +64,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
             if call.kind in ("read", "search") and call.path and not call.is_error:
                 shown = without_numbers(call.text)
                 seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
-            for path, old, new in _written(call):
+            for path, old, new in written_texts(call):
                 change = changes.setdefault(path, FileChange(path))
                 change.failed_last = outcome.status == "failed"
                 if change.failed_last:
@@ -76,7 +77,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     return list(changes.values())
 
 
-def _written(call: Call) -> Iterator[tuple[str, str, str]]:
+def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
     """Path, old and new text of what a call changes."""
     if call.kind != "write":
         return
@@ -91,6 +92,29 @@ def _written(call: Call) -> Iterator[tuple[str, str, str]]:
         lines = _HUNK.sub(r" \1", body).split("\n")
         old = "\n".join(line[1:] for line in lines if line[:1] in ("-", " "))
         yield start[1], old, "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
+
+
+def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
+    """For the lines of a call that edits: ``-`` for the old text, ``+`` for the new, by line number, and ``=`` for
+    what stands in both.
+
+    `lines` are all those of the call's block.
+    """
+    if call.kind != "write":
+        return {}
+    parts = [key for key, count in call_parts(call.name, call.input) for key in ("", *[key] * (count - 1))]
+    sides: dict[str, dict[int, str]] = {"-": {}, "+": {}}
+    for line, key in zip(lines, parts, strict=False):
+        if side := "-" if key in OLD_TEXT else "+" if key in NEW_TEXT else "":
+            sides[side][line.number] = line.text.strip()
+    same = {*sides["-"].values()} & {*sides["+"].values()} - {""}
+    return {number: "=" if text in same else side for side, own in sides.items() for number, text in own.items()}
+
+
+def unchanged_lines(turn: TurnEvidence) -> frozenset[int]:
+    """Numbers of the lines that edits of `turn` took over from the old text: they only say where."""
+    sides = (edit_sides(call, turn.lines_of(call.block)) for call in turn.calls if call.kind == "write")
+    return frozenset(number for own in sides for number, side in own.items() if side == "=")
 
 
 def _values(call: Call, keys: Sequence[str]) -> str:

@@ -34,8 +34,6 @@ LATEST_CHARACTERS = 1_500
 """Of the user's latest message so much stands verbatim at any target: it is what is asked now."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
-_TAG = lazy_pattern(r"</?[\w-]{1,40}>")
-"""A tag alone, which says nothing of how a call ended: ``</output>``."""
 _VALUE = lazy_pattern(
     r"[$€£¥]\s?\d[\d.,]*[kKmM]?\b|\b\d{4}-\d\d-\d\d\b"
     r"|\b\d+(?:[.,]\d+)*\s?(?:%|(?:ms|s|sec|seconds?|min|minutes?|h|hours?|days?|[KMG]i?B|tokens?|USD|EUR)\b)"
@@ -159,9 +157,10 @@ class Evidence:
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
-    """A call in a few words: the tool and its subject, without `root`; of one that failed, what was tried."""
-    subject, most = (call.attempt, FAILED_HEAD_CHARACTERS) if failed else (call.subject, HEAD_CHARACTERS)
-    subject = without_root(subject, root)
+    """A call in a few words: the tool and its subject, without `root`; of a search what for, of one that failed what
+    was tried."""
+    subject = call.attempt if failed else call.sought or call.subject
+    subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
     return f"{call.name} {subject}".strip()
@@ -176,7 +175,9 @@ def gather_evidence(
     """
     read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
     turns = _with_latest(_answered(_said_once(_overtaken(read))))
-    root = common_root(line.text for turn in turns.values() for line in read_lines(turn.lines))
+    lines = [line for turn in turns.values() for line in read_lines(turn.lines)]
+    written = (line.text for line in lines if line.part in ("assistant", "call"))
+    root = common_root(written) or common_root(line.text for line in lines)
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 

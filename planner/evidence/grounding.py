@@ -7,6 +7,7 @@ Names are held whole: as a token of the source, or as whole components of one. `
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -40,6 +41,9 @@ _MEASURE = lazy_pattern(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%|-[a-z]+)?")
 """A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``; not ``v2``."""
 _FLAG = lazy_pattern(r"--?[A-Za-z][\w-]*")
 _HYPHENATED = lazy_pattern(r"[A-Za-z]+(?:-[A-Za-z]+)+")
+_LAST_PART = lazy_pattern(r"\.\d+")
+"""``.2`` behind ``task-7.1``: the end of a name whose beginning was just said."""
+_ENDING = lazy_pattern(r"(?:ing|ed|es|s|ion|y|e)$")
 _RANGE = lazy_pattern(r"(\d{1,9})[-–](\d{1,9})")
 """``946-968``: a range of lines, whose ends are two numbers; not ``2026-11-21``."""
 _BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
@@ -47,6 +51,8 @@ _BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za
 PART_CHARACTERS = 8
 """A shorter part of an identifier says too little: ``HashLength`` of ``Test_HashLengthMismatch`` does, ``Hash`` does
 not."""
+STEM_CHARACTERS = 5
+"""So many letters tell a word whatever it ends in."""
 PIECE_CHARACTERS = 4
 """Of a name with something left open, pieces this long and longer must be held."""
 _SPLIT = lazy_pattern(r"[:=,#@&?]+")
@@ -148,6 +154,16 @@ class NameIndex:
         """True if `word` stands in the source, in capitals or not."""
         return word.casefold() in self._tokens
 
+    def has_stem(self, word: str) -> bool:
+        """True if a word of the source begins as `word` does: ``simplified`` for ``simplify``."""
+        stem = _ENDING.sub("", word.casefold())
+        at = bisect_left(self._sorted, stem)
+        return len(stem) >= STEM_CHARACTERS and at < len(self._sorted) and self._sorted[at].startswith(stem)
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._tokens)
+
 
 def _in_order(pieces: Sequence[str], token: str) -> bool:
     at = 0
@@ -195,12 +211,12 @@ _NOTHING = NameIndex(())
 def invented(text: str, source: NameIndex | None) -> list[str]:
     """Names in `text` that `source` does not hold, in order, each once; all of them without a source.
 
-    Ids of turns are not meant.
+    Ids of turns are not meant; ``1,290`` may stand for ``1290``, and ``\\\\d`` for ``\\d``, which JSON escapes.
     """
     source = source or _NOTHING
     text = _TURN_ID.sub(" ", text)
     missing = _all_missing(text, source)
-    joined = _THOUSANDS.sub("", text)
+    joined = _THOUSANDS.sub("", text).replace("\\\\", "\\")
     return missing if not missing or joined == text else min(missing, _all_missing(joined, source), key=len)
 
 
@@ -217,6 +233,8 @@ def _all_missing(text: str, source: NameIndex) -> list[str]:
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     """What of one token the source does not hold: the whole, or of several names joined by marks those."""
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
+    if _LAST_PART.fullmatch(name):
+        name = name[1:]
     if name[0] == "/" and _CLOSED.search(before):
         name = name[1:]
     if not name or not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
@@ -285,7 +303,7 @@ def _is_choice(name: str, source: NameIndex) -> bool:
 
 def _is_chosen(part: str, source: NameIndex) -> bool:
     if part.isalpha() and part[1:].islower():
-        return source.has_word(part)
+        return source.has_word(part) or source.has_stem(part)
     if part[:1].isdigit():
         return not _is_questioned(part, " ", source) or source.holds(part) or _holds_measure(part, source)
     return part.isidentifier() and (source.holds(part) or (source.parts and source.holds_part(part)))

@@ -96,6 +96,9 @@ _DONE = lazy_pattern(
 )
 """What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``No matches found``."""
 
+_TAG = lazy_pattern(r"</?[\w-]{1,40}>")
+"""A tag alone, which says nothing of how a call ended: ``</output>``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -158,7 +161,7 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
 
 def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, ...]:
     """The lines of a result that say how `call` ended, where no verdict does: all of a short one."""
-    printed = [one for one in result if one.text.strip()]
+    printed = [one for one in result if one.text.strip() and not _TAG.fullmatch(one.text.strip())]
     if len(printed) <= OUTCOME_LINES:
         return tuple(printed)
     if call.kind == "read":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
-from planner.evidence.changes import FileChange, file_changes
+from planner.evidence.changes import FileChange, file_changes, written_texts
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
 from planner.reading.lines import statements
@@ -32,7 +32,9 @@ __all__ = [
     "commits",
     "latest_request",
     "open_items",
+    "pending_changes",
     "remedies",
+    "task_items",
     "urls",
 ]
 
@@ -114,30 +116,68 @@ _CHAINED = lazy_pattern(r"&&|\|\||[;|\n]")
 _QUOTES = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
-def check_kind(call: Call) -> CheckKind | None:
-    """Which check a call ran, if one."""
+def check_kinds(call: Call) -> list[CheckKind]:
+    """Which checks a call ran, in their order: ``make lint && make test`` ran two."""
     if call.kind != "run":
-        return None
+        return []
     command = _QUOTES.sub("", call.command.split("<<", 1)[0][:LINE_CHARACTERS])
     runs = [part for part in _CHAINED.split(command) if part.strip() and not _NO_CHECK.match(part)]
-    return next((kind for kind, pattern in _CHECKS if any(map(pattern.search, runs))), None)
+    kinds = (next((kind for kind, pattern in _CHECKS if pattern.search(run)), None) for run in runs)
+    return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def check_outcomes(evidence: Evidence) -> list[Said]:
     """Of each kind of check the last run: its command, whether it passed, and the lines that say so."""
-    last: dict[CheckKind, tuple[TurnEvidence, Call, Outcome]] = {}
-    for turn, call, outcome in _calls(evidence):
-        kind = check_kind(call)
-        if kind is not None and outcome.status in ("passed", "failed", "done"):
-            last[kind] = (turn, call, outcome)
+    calls = list(_calls(evidence))
+    ended = [at for at, (_, _, outcome) in enumerate(calls) if outcome.status != "unanswered"]
+    last = {kind: at for at in ended for kind in check_kinds(calls[at][1])}
     return [
-        Said(f"{kind}: `{_cut(evidence.shown(call.subject), 120)}` {_ended(turn, outcome)}", (turn.turn.id,))
-        for kind, (turn, call, outcome) in last.items()
+        _check_outcome(evidence, [kind for kind in last if last[kind] == at], *calls[at])
+        for at in dict.fromkeys(last.values())
     ]
 
 
+def _check_outcome(
+    evidence: Evidence, kinds: Sequence[CheckKind], turn: TurnEvidence, call: Call, outcome: Outcome
+) -> Said:
+    command = _cut(evidence.shown(call.subject), 120)
+    return Said(f"{', '.join(kinds)}: `{command}` {_ended(turn, outcome)}", (turn.turn.id,))
+
+
+def pending_changes(evidence: Evidence) -> list[Said]:
+    """The files that were changed after the last test, and after the last commit, if there was one."""
+    since = {"test": _changed_since(evidence, _is_test), "commit": _changed_since(evidence, _commits)}
+    return [
+        Said(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
+        for what, changed in since.items()
+        if changed
+    ]
+
+
+def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
+    """Files with the turn that changed them last, behind the last call that `closes`; none if no call did."""
+    changed: dict[str, str] = {}
+    closed = False
+    for turn, call, outcome in _calls(evidence):
+        if outcome.status in ("failed", "unanswered"):
+            continue
+        if closes(call):
+            closed = True
+            changed.clear()
+        changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
+    return changed if closed else {}
+
+
+def _is_test(call: Call) -> bool:
+    return "test" in check_kinds(call)
+
+
+def _commits(call: Call) -> bool:
+    return call.kind == "run" and bool(_COMMIT.search(call.text))
+
+
 def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
-    word = {"passed": "passed", "failed": "failed", "done": "ended", "unanswered": "unanswered"}[outcome.status]
+    word = {"passed": "passed", "failed": "failed", "done": "ended"}[outcome.status]
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     return f"{word}: {_cut(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
 
@@ -154,17 +194,16 @@ REMEDY_TURNS = 12
 
 
 def remedies(evidence: Evidence) -> list[Said]:
-    """Of failures for which the record shows a cause or a later success: which call, and that; what failed stands as
-    an entry of its own."""
+    """Of failures for which the record shows a cause or a later success: which call, and that, once where several say
+    the same; what failed stands as an entry of its own."""
     turns = list(evidence.turns.values())
     passed = _successes(turns)
-    return [
-        Said(f"{_tried(evidence, turn)} failed{remedy}", tuple(dict.fromkeys((turn.turn.id, *ids))))
-        for at, turn in enumerate(turns)
-        if turn.decisive_lines
-        for remedy, ids in (_remedy(turns, at, passed),)
-        if remedy
-    ]
+    failed: dict[str, list[str]] = {}
+    for at, turn in enumerate(turns):
+        remedy, ids = _remedy(turns, at, passed) if turn.decisive_lines else ("", ())
+        if remedy:
+            failed.setdefault(f"{_tried(evidence, turn)} failed{remedy}", []).extend((turn.turn.id, *ids))
+    return [Said(text, tuple(dict.fromkeys(ids))) for text, ids in failed.items()]
 
 
 def _tried(evidence: Evidence, turn: TurnEvidence) -> str:
@@ -255,7 +294,7 @@ _COMMIT = lazy_pattern(
 def commits(evidence: Evidence) -> list[Said]:
     """Commits that were made: hash and subject."""
     return [
-        Said(f"{match['hash']} {_cut(match['subject'], 120)}", (turn.turn.id,))
+        Said(f"commit {match['hash']} {_cut(match['subject'], 120)}", (turn.turn.id,))
         for turn, call, _ in _calls(evidence)
         if call.kind == "run"
         for match in _COMMIT.finditer(call.text)
@@ -270,6 +309,8 @@ _ON_BRANCH = lazy_pattern(
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 
 
+_ON_BRANCHES = lazy_pattern(r"\b(?:git|gh|glab)\b")
+"""Programs that change branches and say so: ``git switch main``, ``gh pr checkout 7``."""
 _ASKS_BRANCH = lazy_pattern(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
 _BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
@@ -279,13 +320,16 @@ def branches(evidence: Evidence) -> list[Said]:
     """The branches that the work was on, the last one last."""
     seen: dict[str, list[str]] = {}
     for turn, call, _ in _calls(evidence):
-        if call.command and "git" in call.command:
+        if _ON_BRANCHES.search(call.command):
             named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
             if _ASKS_BRANCH.search(call.command):
                 named += _BRANCH_ALONE.findall(call.text)[:1]
             for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
-    return [Said(branch, tuple(dict.fromkeys(ids))) for branch, ids in seen.items()]
+    return [
+        Said(f"{'on' if branch == list(seen)[-1] else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)))
+        for branch, ids in seen.items()
+    ]
 
 
 _LIST_KEYS = ("todos", "plan", "items", "tasks")
@@ -299,7 +343,7 @@ def open_items(evidence: Evidence) -> list[Said]:
     if tasks := _open_tasks(evidence):
         return tasks
     for turn, call, outcome in reversed(list(_calls(evidence))):
-        items = _items(call)
+        items = task_items(call)
         if items and outcome.status != "failed":
             return [
                 Said(f"{_cut(text)} ({status})" if status else _cut(text), (turn.turn.id,))
@@ -331,7 +375,7 @@ def _open_tasks(evidence: Evidence) -> list[Said]:
     ]
 
 
-def _items(call: Call) -> list[tuple[str, str]]:
+def task_items(call: Call) -> list[tuple[str, str]]:
     """The text and state of each item, if the call's input is a list of tasks."""
     entries = next((value for key in _LIST_KEYS if (value := _parsed(call.input.get(key)))), [])
     items = [(_first(entry), str(entry.get("status") or "")) for entry in entries if isinstance(entry, dict)]

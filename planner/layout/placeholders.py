@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
+from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
 from planner.plan import TurnDecision
 from planner.reading.history import History, Turn
-from planner.reading.lines import Line, call_parts, dense, join_lines
+from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark
 from planner.reading.messages import blocks
 from planner.reading.patterns import lazy_pattern
@@ -52,12 +53,13 @@ _MARKS = {
     "\n> ": "> call → outcome",
     "\n| ": "| lines of its result, each | at a new place",
     "\n+ ": "- old and + new text of an edit",
+    "\n= ": "= in both",
     "…": "… left out",
 }
 """What each mark means; said of those that a view has."""
 _RESTORING = '{}("{}") returns a turn whole.'
 _STORED = "Ids name stored turns."
-_WHOLE = "Whole outside: {}."
+_WHOLE = "As messages, whole: {}."
 _ROOT = "Relative paths are in {}."
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
@@ -175,7 +177,7 @@ class _Entry:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
         for call in self.turn.calls:
             own = self.turn.lines_of(call.block)
-            sides = self.sides(call)
+            sides = edit_sides(call, own)
             named = [line for line in own if line.number in chosen and not _HEADING.fullmatch(line.text)]
             shown = chosen - self.turn.boilerplate_lines
             result = [line for line in self.turn.lines_of(call.result_block) if line.number in shown]
@@ -192,17 +194,6 @@ class _Entry:
         spoken = any(self.turn.lines[number - 1].part == "assistant" for number in chosen)
         return len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
 
-    def sides(self, call: Call) -> Mapping[int, str]:
-        """``-`` or ``+`` for each line of an edit's old or new text, by line number."""
-        marks: dict[int, str] = {}
-        lines = self.turn.lines_of(call.block)
-        number = lines[0].number if lines else 0
-        for name, count in call_parts(call.name, call.input):
-            side = "-" if name.startswith("old_str") else "+" if name.startswith("new_str") else ""
-            marks |= {at: side for at in range(number, number + count) if side}
-            number += count
-        return marks
-
     def user_words(self, lines: Sequence[Line]) -> str:
         """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
         if not lines:
@@ -215,13 +206,17 @@ class _Entry:
         return "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in _runs(lines))
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str]) -> str:
-        """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side."""
+        """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side, and
+        a jump behind ``…``."""
         parts: list[str] = []
+        last = 0
         for run in _runs(lines, sides):
             texts = dense(self.shown(join_lines(run)).split("\n"))
             texts[-1] = self.ended(run, texts[-1])
-            first = "…" * run[0].continues + texts[0]
             side = sides.get(run[0].number, "")
+            jump = bool(side) and 0 < last < run[0].number - 1
+            first = "… " * jump + "…" * run[0].continues + texts[0]
+            last = run[-1].number
             parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first}", *texts[1:]]))
         return "\n".join(parts)
 

@@ -238,8 +238,8 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """True if it says something, and at most half of the entries have a problem."""
-        return 2 * self.wrong_entries <= self.entries and bool(self.brief or self.turns)
+        """True if it says something: a brief, whatever the entries beside it, or entries of which half hold."""
+        return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
 
 def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:

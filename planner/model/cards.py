@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.evidence import TurnEvidence
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
+from planner.evidence.changes import edit_sides
 from planner.layout.placeholders import ranges_of
 from planner.model.prompts import one_line, safe_text
-from planner.model.shown import card_text, choose_lines, edited_lines
+from planner.model.shown import card_text, choose_lines
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
 
@@ -36,12 +38,9 @@ class Card:
     turns: Sequence[TurnEvidence]
     header: str
     lines: tuple[Line, ...]
+    text: str
+    """The header, and the lines below it."""
     tokens: int
-
-    @property
-    def text(self) -> str:
-        """The header, and the shown lines below it."""
-        return _text(self.turns[0], self.header, self.lines)
 
 
 def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int) -> tuple[Card, ...]:
@@ -54,25 +53,26 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
     alone = {group[0].turn.id: group[0] for group, _ in groups if len(group) == 1}
     said = {group[0].turn.id: _said(group[0], header, shorten) for group, header in groups}
     most_per_turn = int(request.settings.piece_tokens / counter.scale / 2)
-    shown = choose_lines(list(alone.values()), request.relevance, counter, max(0, left), most_per_turn, said)
+    shown = choose_lines(request, list(alone.values()), max(0, left), most_per_turn, said)
     cards = []
     for group, header in groups:
         lines = shown.get(group[0].turn.id, ()) if len(group) == 1 else ()
-        tokens = math.ceil(counter.raw(_text(group[0], header, lines)) * counter.scale)
-        cards.append(Card(group, header, lines, tokens))
+        text = _text(request.evidence, group[0], header, lines)
+        cards.append(Card(group, header, lines, text, math.ceil(counter.raw(text) * counter.scale)))
     return tuple(cards)
 
 
-def _text(turn: TurnEvidence, header: str, lines: Sequence[Line]) -> str:
+def _text(evidence: Evidence, turn: TurnEvidence, header: str, lines: Sequence[Line]) -> str:
     marks = _marks(turn)
-    return "\n".join([header, *(f"{line.number}{marks[line.number]} {safe_text(card_text(line))}" for line in lines)])
+    shown = (f"{line.number}{marks[line.number]} {safe_text(card_text(line, evidence))}" for line in lines)
+    return "\n".join([header, *shown])
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     """What kind of line each is; the prompt explains the marks."""
     marks = {line.number: _PART_MARKS[line.part] for line in turn.lines}
     for call in turn.calls:
-        marks |= edited_lines(call, turn.lines_of(call.block))
+        marks |= edit_sides(call, turn.lines_of(call.block))
     marks |= {number: "!" for number in turn.failure_lines if marks[number] in "|>"}
     return marks | {line.number: '"' for line in turn.user_lines}
 
@@ -91,12 +91,17 @@ def _said(turn: TurnEvidence, header: str, shorten: Callable[[str], str]) -> fro
         for call in turn.calls
         for line in first[call.block]
         if one_line(shorten(call.subject), len(call.subject) + 1) in header
-        and not [key for key, value in call.input.items() if key not in _SAYS_NOTHING and value != call.subject]
+        and not [key for key, value in call.input.items() if key != _RETELLS and not _is_below(value, call)]
     )
 
 
-_SAYS_NOTHING = ("description", "old_string", "new_string", "content")
-"""Arguments that retell the subject, or stand below the line."""
+_RETELLS = "description"
+"""An argument that retells the subject."""
+
+
+def _is_below(value: object, call: Call) -> bool:
+    """True if the header has `value` of `call`, or it takes lines of its own below the first."""
+    return value == call.subject or (isinstance(value, str) and "\n" in value)
 
 
 def _headers(

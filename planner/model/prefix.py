@@ -25,7 +25,7 @@ from planner.model.client import (
     unavailable,
 )
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.model.question import Sizes, earlier_plan, turn_index, view_sizes
+from planner.model.question import Sizes, earlier_plan, sizes_text, turn_index
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
@@ -132,7 +132,7 @@ def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
         brief_rules=prompts.texts["brief"],
         index=_index(request, turns),
         focus=safe_text(request.focus).strip() or "(nothing in particular)",
-        sizes=f"{view_sizes(request, sizes)}\n{sizes.text}",
+        sizes=sizes_text(request, sizes),
     )
 
 
@@ -154,12 +154,12 @@ def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
 
 
 def _opening(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """What a turn calls, or how it begins: by this the model knows it again; and whether it stays in any case."""
+    """What a turn calls, or how it begins: by this the model knows it again."""
     head = turn_head(turn, characters, request.evidence.shown)
     if not turn.calls and turn.lines:
         said = (turn.user_lines or turn.lines)[0].text
         head = one_line(f"{head}: {said}", characters)
-    return head + _stays(turn)
+    return head
 
 
 def _stays(turn: TurnEvidence) -> str:

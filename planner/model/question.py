@@ -14,7 +14,16 @@ from math import ceil
 
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
-from planner.evidence.state import Said, branches, changed_files, check_outcomes, commits, open_items, remedies
+from planner.evidence.state import (
+    Said,
+    branches,
+    changed_files,
+    check_outcomes,
+    commits,
+    open_items,
+    pending_changes,
+    remedies,
+)
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_head
 from planner.model.entries import BEST_SCORE
@@ -30,9 +39,9 @@ __all__ = [
     "earlier_plan",
     "latest_request",
     "plan_questions",
+    "sizes_text",
     "task_text",
     "turn_index",
-    "view_sizes",
 ]
 
 TASK_CHARACTERS, TASK_OPENING = 6_000, 600
@@ -91,13 +100,10 @@ class Sizes:
         return cls(brief, min(entries, most // 2))
 
     @property
-    def text(self) -> str:
-        """How long the answer may be, in words a model can count by."""
+    def brief_text(self) -> str:
+        """How long the brief may be, in words a model can count by."""
         words, lines = int(self.brief / TOKENS_A_WORD), max(5, self.brief // TOKENS_A_LINE)
-        return (
-            f"Your answer: a brief of at most {words} words ({self.brief} tokens, about {lines} lines); the "
-            f"rest of it at most {self.entries} tokens (about {self.entries // TOKENS_AN_ENTRY} entries)."
-        )
+        return f"a brief of at most {words} words, about {lines} lines"
 
 
 @dataclass(frozen=True)
@@ -194,29 +200,30 @@ def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
     """What the whole is, what may stay, and how long the answer may be."""
     whole, here = request.evidence.tokens, sum(turn.tokens for turn in scope.turns)
     sizes = Sizes.of(request, list(request.evidence.turns.values()) if last else scope.turns)
-    text = view_sizes(request, sizes)
+    text = sizes_text(request, sizes)
     if here < whole:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
-        text += f" These cards are {scope.name}, {here} tokens of it; {part}."
-    return f"{text}\n{sizes.text}"
+        text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
+    root = request.evidence.root
+    return text + f"\nRelative paths on the cards are in {safe_text(root)}." * bool(root)
 
 
-def view_sizes(request: PlanRequest, sizes: Sizes) -> str:
-    """How large the conversation is, and what of it may stay."""
+def sizes_text(request: PlanRequest, sizes: Sizes) -> str:
+    """How large the conversation is, what of it may stay, and how long the answer may be."""
     turns, whole = len(request.evidence.turns), request.evidence.tokens
-    stay = min(whole, request.target_tokens)
-    text = f"The conversation has {turns} turns and {whole} tokens. At most {stay} of them may stay. "
-    return text + _shares(stay, least_tokens(request), sizes.brief)
-
-
-def _shares(stay: int, least: int, brief: int) -> str:
-    """What of the `stay` tokens of a view is taken in any case, and what that leaves to choose."""
-    free = stay - least - brief - FRAME_TOKENS
-    text = f"LIVE turns and `kept` lines take {least} in any case" + ", more than that" * (least > stay)
+    stay, least = min(whole, request.target_tokens), least_tokens(request)
+    free = stay - least - sizes.brief - FRAME_TOKENS
+    text = (
+        f"The conversation has {turns} turns and {whole} tokens. At most {stay} of them may stay. LIVE turns and "
+        f"`kept` lines take {least} in any case{', more than that' * (least > stay)}"
+    )
     if free < LEAST_CHOICE_TOKENS:
-        return f"{text}, the brief up to {brief}: nothing is left for more, so name no turns."
-    most = int(free * CHOICE_SHARE)
-    return f"{text}, the brief up to {brief}; of the {free} left choose at most {most}, the rest is filled."
+        return f"{text}, the brief all the rest.\nYour answer: {sizes.brief_text}; leave `turns` empty."
+    entries, most = sizes.entries // TOKENS_AN_ENTRY, int(free * CHOICE_SHARE)
+    return (
+        f"{text}, the brief {sizes.brief}; of the {free} left choose at most {most}, the rest is filled.\n"
+        f"Your answer: {sizes.brief_text}; at most {entries} entries."
+    )
 
 
 def _heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
@@ -258,7 +265,7 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
-_OUTCOMES = (changed_files, check_outcomes, commits, branches, remedies, open_items)
+_OUTCOMES = (changed_files, check_outcomes, pending_changes, commits, branches, remedies, open_items)
 
 
 def _outcomes(said: Sequence[Said], scope: Scope) -> str:

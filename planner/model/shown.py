@@ -15,13 +15,13 @@ from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from planner.evidence import TurnEvidence
-from planner.evidence.calls import Call
-from planner.reading.lines import Line, call_parts
-from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Relevance
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.changes import edit_sides
+from planner.evidence.state import task_items
+from planner.proposal import PlanRequest
+from planner.reading.lines import Line
 
-__all__ = ["card_text", "choose_lines", "edited_lines"]
+__all__ = ["card_text", "choose_lines"]
 
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
@@ -40,7 +40,7 @@ RECENT_TURNS = 8
 AGAIN = 0.6
 """What a name counts each further time, against the time before."""
 REPEAT_CHARACTERS = 24
-"""A longer line of a result that stands on another card already is not shown again."""
+"""A longer line, not the user's, that stands on another card already is not shown again."""
 
 _GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
 _SIGNATURE = re.compile(
@@ -96,41 +96,49 @@ SHARES = {
 class _Choice:
     """What has been chosen so far, and what it cost in raw tokens."""
 
-    counter: TokenCounter
+    request: PlanRequest
     most_per_turn: int
-    in_headers: Mapping[str, frozenset[int]]
+    left_out: Mapping[str, frozenset[int]]
     spent: float = 0
     spent_by_turn: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     shown: dict[str, set[int]] = field(default_factory=dict)
-    results: set[str] = field(default_factory=set)
-    """Texts of result lines that are shown somewhere."""
+    texts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Of the lines that are shown somewhere, by their part."""
+
+    def cost(self, line: Line) -> float:
+        """What showing `line` takes."""
+        return self.request.counter.raw(card_text(line, self.request.evidence)) + NUMBER_TOKENS
 
     def take(self, turn_id: str, line: Line, limit: float, *, again: bool = False) -> bool:
         """Show `line` if it fits; True if it stands on a card now, be it another's unless `again`."""
         shown = self.shown.setdefault(turn_id, set())
-        if line.number in shown or line.number in self.in_headers.get(turn_id, ()):
+        if line.number in shown or line.number in self.left_out.get(turn_id, ()):
             return True
         if not again and self.repeats(line):
             return True
-        cost = self.counter.raw(card_text(line)) + NUMBER_TOKENS
+        cost = self.cost(line)
         if self.spent + cost > limit or self.spent_by_turn[turn_id] + cost > self.most_per_turn:
             return False
         shown.add(line.number)
         self.spent += cost
         self.spent_by_turn[turn_id] += cost
-        if line.part == "result":
-            self.results.add(line.text.strip())
+        self.texts[line.part].add(line.text.strip())
         return True
 
     def repeats(self, line: Line) -> bool:
-        """True for a line of a result that says what another card shows."""
+        """True for a line that says what another card shows: one of a result whatever another says, any other what one
+        of its own kind says, for that something was planned does not say that it was done."""
         text = line.text.strip()
-        return line.part == "result" and len(text) >= REPEAT_CHARACTERS and text in self.results
+        if line.source == "user" or len(text) < REPEAT_CHARACTERS:
+            return False
+        return any(text in self.texts[part] for part in (self.texts if line.part == "result" else (line.part,)))
 
 
-def card_text(line: Line) -> str:
-    """`line` as a card shows it: without the number that a tool put before it, but where something is defined."""
-    return line.text if line.part != "result" or _is_signature(line) else _GUTTER.sub("", line.text)
+def card_text(line: Line, evidence: Evidence) -> str:
+    """`line` as a card shows it: without the number that a tool put before it, but where something is defined, and
+    without the folder that most paths are in."""
+    text = line.text if line.part != "result" or _is_signature(line) else _GUTTER.sub("", line.text)
+    return evidence.shown(text)
 
 
 def _is_signature(line: Line) -> bool:
@@ -138,9 +146,8 @@ def _is_signature(line: Line) -> bool:
 
 
 def choose_lines(
+    request: PlanRequest,
     turns: Sequence[TurnEvidence],
-    relevance: Relevance,
-    counter: TokenCounter,
     limit: int,
     most_per_turn: int,
     in_headers: Mapping[str, frozenset[int]],
@@ -148,17 +155,18 @@ def choose_lines(
     """The lines to show of each of `turns`, in order, by turn id; together at most `limit` raw tokens.
 
     No turn shows more than `most_per_turn` of them. Lines of a turn that its card's header repeats (`in_headers`) are
-    left out.
+    left out, and lists of tasks that a later one updates.
     """
-    choice = _Choice(counter, most_per_turn, in_headers)
     ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
-    _rank_task_list(ranked)
+    updated = _rank_task_lists(ranked)
+    left_out = {turn.turn.id: in_headers[turn.turn.id] | updated.get(turn.turn.id, frozenset()) for turn in turns}
+    choice = _Choice(request, most_per_turn, left_out)
     for rank in (_Rank.USER, _Rank.AGENT, _Rank.LATEST, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
         take = _take_turns if rank in (_Rank.USER, _Rank.AGENT, _Rank.DETAIL) else _take_rounds
         most = min(limit * SHARES[rank], choice.spent + limit * LATEST_SHARE if rank == _Rank.LATEST else limit)
         take(choice, _queue(ranked, rank), most)
     for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
-        _take_best(choice, candidates(turns, relevance, counter), relevance.weights, limit * SHARES[rank])
+        _take_best(choice, candidates(choice, turns), limit * SHARES[rank])
     return {t.turn.id: tuple(line for line in t.lines if line.number in choice.shown.get(t.turn.id, ())) for t in turns}
 
 
@@ -167,13 +175,23 @@ _Ranked = Sequence[tuple[TurnEvidence, dict[int, _Rank]]]
 _Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
 
 
-def _rank_task_list(ranked: _Ranked) -> None:
-    """Show the newest list of tasks with the agent's own words: it says what is left."""
+def _rank_task_lists(ranked: _Ranked) -> Mapping[str, frozenset[int]]:
+    """Show the newest list of tasks with the agent's own words: it says what is left.
+
+    Returns the lines of lists that a later one updates, by turn id.
+    """
+    updated: dict[str, frozenset[int]] = {}
+    newer: frozenset[str] | None = None
     lists = ((turn, ranks, call) for turn, ranks in ranked for call in turn.calls if _TASK_LIST.search(call.name))
-    newest = next(lists, None)
-    if newest is not None:
-        turn, ranks, call = newest
-        ranks |= {line.number: _Rank.AGENT for line in turn.lines_of(call.block) if line.text.strip()}
+    for turn, ranks, call in lists:
+        numbers = [line.number for line in turn.lines_of(call.block) if line.text.strip()]
+        items = frozenset(text for text, _ in task_items(call))
+        if newer is None:
+            ranks |= dict.fromkeys(numbers, _Rank.AGENT)
+        elif items & newer:
+            updated[turn.turn.id] = updated.get(turn.turn.id, frozenset()).union(numbers)
+        newer = items
+    return updated
 
 
 def _queue(ranked: _Ranked, rank: _Rank) -> _Queue:
@@ -296,29 +314,11 @@ def _changes(turn: TurnEvidence) -> Iterator[int]:
         if call.kind != "write":
             yield from (line.number for line in lines[:COMMAND_LINES])
             continue
-        edited = edited_lines(call, lines)
-        old = {line.text.strip(): line for line in lines if edited.get(line.number) == "-"}
-        new = (line for line in lines if edited.get(line.number) == "+" and line.text.strip() not in old)
-        tried = list(old.values())[: None if call.is_error else 1]
+        sides = edit_sides(call, lines)
+        old = {line.text: line for line in reversed(lines) if sides.get(line.number) in ("-", "=")}
+        tried = list(reversed(old.values()))[: None if call.is_error else 1]
+        new = (line for line in lines if sides.get(line.number) == "+")
         yield from (line.number for line in (*lines[:1], *tried, *new))
-
-
-_OLD_KEYS, _NEW_KEYS = ("old_string", "old_str"), ("new_string", "new_str", "content", "file_text")
-
-
-def edited_lines(call: Call, lines: Sequence[Line]) -> dict[int, str]:
-    """For the lines of a call that edits: ``-`` for the old text, ``+`` for the new, by line number.
-
-    `lines` are all those of the call's block.
-    """
-    if call.kind != "write":
-        return {}
-    sides = [side for key, count in call_parts(call.name, call.input) for side in ("", *[_side(key)] * (count - 1))]
-    return {line.number: side for line, side in zip(lines, sides, strict=False) if side}
-
-
-def _side(key: str) -> str:
-    return "-" if key in _OLD_KEYS else "+" if key in _NEW_KEYS else ""
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:
@@ -343,8 +343,9 @@ class _Candidate:
         return (self.base + sum(weights[name] * AGAIN ** shown.get(name, 0) for name in self.names)) / self.cost
 
 
-def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Mapping[str, float], limit: float) -> None:
+def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) -> None:
     """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token."""
+    weights = choice.request.relevance.weights
     shown: dict[str, int] = defaultdict(int)
     heap = [(-one.density(weights, shown), -one.turn.turn.number, one.line.number, one) for one in candidates]
     heapify(heap)
@@ -358,8 +359,9 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], weights: Mappi
                 shown[name] += 1
 
 
-def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
+def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """Lines of results with what the agent wrote in a later turn, or, read lately, may yet; signatures, headings."""
+    relevance = choice.request.relevance
     written: dict[str, int] = {}
     for turn in turns:
         for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
@@ -376,7 +378,7 @@ def _used_later(turns: Sequence[TurnEvidence], relevance: Relevance, counter: To
             names = frozenset(name for name in own.names if lately or written.get(name, 0) > number)
             signature = SIGNATURE_WORTH * (line.number in conflict or _is_signature(line))
             if names or signature:
-                yield _Candidate(turn, line, names, signature, counter.raw(card_text(line)) + NUMBER_TOKENS)
+                yield _Candidate(turn, line, names, signature, choice.cost(line))
 
 
 def _conflicts(turn: TurnEvidence) -> Iterator[int]:
@@ -393,10 +395,9 @@ def _conflicts(turn: TurnEvidence) -> Iterator[int]:
             yield line.number
 
 
-def _by_relevance(turns: Sequence[TurnEvidence], relevance: Relevance, counter: TokenCounter) -> Iterator[_Candidate]:
+def _by_relevance(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """All filled lines by what the evidence says they are worth."""
     for turn in turns:
-        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, own in zip(turn.lines, choice.request.relevance.lines[turn.turn.id], strict=True):
             if line.text.strip():
-                cost = counter.raw(card_text(line)) + NUMBER_TOKENS
-                yield _Candidate(turn, line, frozenset(own.names), own.base, cost)
+                yield _Candidate(turn, line, frozenset(own.names), own.base, choice.cost(line))

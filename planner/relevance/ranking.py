@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.changes import unchanged_lines
 from planner.reading.lines import Line, read_lines
 from planner.reading.tokens import TokenCounter
 from planner.relevance.context import neighbours
@@ -194,7 +195,7 @@ def _candidates(ground: _Ground, whole: Collection[str]) -> Iterator[tuple[_Turn
     """Every line that says something, by its turn and number."""
     for turn_id, turn in ground.turns.items():
         if turn_id not in whole:
-            boilerplate = turn.evidence.boilerplate_lines
+            idle = turn.evidence.boilerplate_lines | unchanged_lines(turn.evidence)
             for line in read_lines(turn.evidence.lines):
-                if line.number not in boilerplate and line.text.strip():
+                if line.number not in idle and line.text.strip():
                     yield turn, line.number

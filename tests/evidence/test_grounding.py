@@ -24,6 +24,7 @@ HELD = [
     "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
     "Of 1290/30/2 a 42-line file is 30%/1,290.",
     'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',
+    'Installing/servers v3.11.2 and .3, the branch "a\\\\nsrc/escaped.py".',
     "The user's request: keep it. Done... 'twice'?",
 ]
 INVENTED = {
@@ -47,6 +48,8 @@ INVENTED = {
     "one of two joined names": ("getUserID/getUserIDs", "getUserID/getUserIDs"),
     "one of several numbers": ("1290/77 passed", "1290/77"),
     "a measure": ("a 77-line file", "77-line"),
+    "folders": ("look in commit/secrets", "commit/secrets"),
+    "an ending": ("v3.11.2, then .77", "77"),
     "a file": ("see a.test.ts", "a.test.ts"),
     "a version": ("on v3.12", "v3.12"),
 }

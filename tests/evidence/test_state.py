@@ -88,8 +88,8 @@ def test_branch_commits_urls_and_open_items():
     todos = [{"content": "Write a test", "status": "completed"}, {"content": "Open a PR", "status": "pending"}]
     session.calls("TodoWrite", "ok", todos=json.dumps(todos))
     evidence = session.evidence
-    assert lines(state.branches(evidence)) == [("fix-race", ("t2", "t3"))]
-    assert lines(state.commits(evidence)) == [("a1b2c3d Fix the race", ("t3",))]
+    assert lines(state.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
+    assert lines(state.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
     assert lines(state.urls(evidence, reviews_only=True)) == [("https://host.example/a/b/issues/3", ("t1",))]
     assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
@@ -99,3 +99,22 @@ def test_an_empty_record_says_nothing():
     assert state.latest_request(evidence) is None
     for statements in (state.changed_files, state.check_outcomes, state.remedies):
         assert statements(evidence) == []
+
+
+def test_what_was_changed_since_the_last_test_and_commit_is_told():
+    session = Session("Fix it.").calls("Edit", "done", file_path="/a/one.py", old_string="x", new_string="y")
+    session.calls("Bash", "0 issues.\n4 passed in 1s", command="make lint && make test")
+    session.calls("Edit", "done", file_path="/a/two.py", old_string="x", new_string="y")
+    assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: /a/two.py", ("t4",))]
+    assert [one.text.split(":")[0] for one in state.check_outcomes(session.evidence)] == ["lint, test"]
+    session.calls("Bash", "[main a1b2c3d] Fix it\n 2 files changed", command="git commit -am x")
+    session.calls("Edit", "Error: not found", is_error=True, file_path="/a/one.py", old_string="x", new_string="y")
+    session.calls("Bash", "4 passed in 1s", command="make test")
+    assert state.pending_changes(session.evidence) == []
+
+
+def test_the_branch_that_the_work_is_on_is_told_from_one_it_was_on():
+    session = Session("Review it.").calls("Bash", "old-work", command="git branch --show-current")
+    session.calls("Bash", "Switched to branch 'their-fix'", command="gh pr checkout 2")
+    said = [one.text for one in state.branches(session.evidence)]
+    assert said == ["before on branch old-work", "on branch their-fix"]

@@ -150,7 +150,7 @@ def test_an_edit_shows_where_it_was_made():
     edit = {"file_path": "app/queue.py", "old_string": old, "new_string": old + "\n    report_end()"}
     request = plan_request([*SAMPLE[:3], *call(7, "Edit", edit, "edited"), *SAMPLE[3:]])
     shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 700), "t3")
-    assert "- def drain(queue):" in shown
+    assert "= def drain(queue):" in shown
     assert "+     report_end()" in shown
 
 

@@ -10,6 +10,7 @@ from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner
 from planner.model.prompts import load_prompts
+from planner.model.question import TOKENS_A_WORD, TOKENS_AN_ENTRY
 from planner.rules import RulesPlanner
 from tests.loopback import KEY, Loopback, error, overloaded, refusal, say, stall
 from tests.model.sample import SAMPLE, answer, call, plan_request
@@ -353,9 +354,9 @@ def test_what_is_sent_and_answered_stays_small():
     assert request.evidence.tokens > 150_000
     assert proposal.provenance.usage.input_tokens <= 0.25 * request.evidence.tokens
     sizes = re.search(
-        r"brief of at most \d+ words \((\d+) tokens.*the rest of it at most (\d+)", server.requests[0].prompt
+        r"brief of at most (\d+) words, about \d+ lines; at most (\d+) entries", server.requests[0].prompt
     )
-    assert int(sizes[1]) + int(sizes[2]) <= 0.03 * request.evidence.tokens
+    assert int(sizes[1]) * TOKENS_A_WORD + int(sizes[2]) * TOKENS_AN_ENTRY <= 0.03 * request.evidence.tokens
 
 
 def test_later_plans_read_what_is_new_and_no_more_than_three_tenths_in_all():
