@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -24,7 +24,7 @@ from pydantic_settings import (
 
 from planner.errors import SettingsError
 from planner.reading.families import known_window_tokens
-from planner.settings import PlanSettings
+from planner.settings import CheckedSettings, PlanSettings
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
@@ -32,12 +32,13 @@ PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
 """Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
-_HOSTS = frozenset(("file_roots", "permissions"))
-"""What only the host may set: a repository that an agent works in brings its own project file."""
+_HOSTS = frozenset(("file_roots", "permissions", "planner_model"))
+"""What only the host may set, for a repository that an agent works in brings its own project file. (A model's name says
+which provider reads the history.)"""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
-class SessionSettings(BaseSettings):
+class SessionSettings(CheckedSettings, BaseSettings):
     """Settings of one session. Nested ones from the environment: ``COMPACTOR_PLAN__TARGET_RATIO=0.2``."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
@@ -155,7 +156,8 @@ def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBas
 
 
 def _check_trust(data: Mapping[str, Any], path: Path) -> None:
-    """Refuse of a project file what would let whoever wrote the repository speak or read for the host.
+    """Refuse of a project file what would let whoever wrote the repository speak or read for the host, or send its text
+    elsewhere.
 
     Raises:
         SettingsError: the file sets one of these.
@@ -171,9 +173,4 @@ def load_settings(**given: Any) -> SessionSettings:
     Raises:
         SettingsError: an unknown name or a value out of bounds; the text says which.
     """
-    try:
-        return SessionSettings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"setting {name}: {first['msg']}, found {first['input']!r}") from None
+    return SessionSettings(**{name: value for name, value in given.items() if value is not None})

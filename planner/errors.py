@@ -12,7 +12,7 @@
     │   ├── ReferenceNotFound     no such reference in this store
     │   └── StoreDamaged          what is stored does not match its digest
     ├── TranscriptError           what was given is not a list of messages: the place, and what was expected
-    └── SettingsError             a setting, prompt or option is wrong: its name, and the cure
+    └── SettingsError             a setting, prompt or option is wrong: its name, and the cure; a ValueError, too
 
 "Nothing worth compacting" is a result, not an error.
 """
@@ -86,5 +86,5 @@ class TranscriptError(CompactorError):
     """What was given is not a list of messages; the text names the place and what was expected."""
 
 
-class SettingsError(CompactorError):
+class SettingsError(CompactorError, ValueError):
     """A setting, prompt or option is wrong; the text names it and the cure."""

@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any, Self
 
-__all__ = ["PlanSettings"]
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planner.errors import SettingsError
+
+__all__ = ["CheckedSettings", "PlanSettings"]
 
 
-class PlanSettings(BaseModel):
+class CheckedSettings(BaseModel):
+    """Settings that say which of them is wrong."""
+
+    def __init__(self, **given: Any) -> None:
+        """Check what was given.
+
+        Raises:
+            SettingsError: an unknown name or a value out of bounds; the text says which, and what was expected.
+        """
+        with _explained(type(self)):
+            super().__init__(**given)
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # nested: their names stay in the error
+
+    def changed(self, **given: Any) -> Self:
+        """A copy with some changed, checked likewise; nothing else is read anew."""
+        with _explained(type(self)):
+            return self.model_validate({name: getattr(self, name) for name in self.model_fields_set} | given)
+
+
+@contextmanager
+def _explained(settings: type[BaseModel]) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise SettingsError(f"setting {'.'.join(map(str, first['loc']))}: {_cure(first, settings)}") from None
+
+
+def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
+    if error["type"] != "extra_forbidden":
+        return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
+    *outer, name = error["loc"]
+    known = sorted((PlanSettings if outer else settings).model_fields)
+    near = get_close_matches(str(name), known, 1)
+    return f"there is none; did you mean {near[0]}?" if near else f"there is none; there are {', '.join(known)}"
+
+
+class PlanSettings(CheckedSettings):
     """Settings of one planning call."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

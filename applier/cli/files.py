@@ -69,7 +69,7 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         SettingsError: the folder is not there.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike `resolve`, it bears links that lead in a circle
     if not path.parent.is_dir():
         raise SettingsError(f"{path.parent}: no such folder: make it first")
     mode = path.stat().st_mode if path.exists() else None

@@ -21,6 +21,7 @@ from applier.session.compaction import (
     situation_of,
     with_carried,
 )
+from applier.session.events import EventKind
 from applier.session.frame import Edits, View, draft
 from applier.session.gauge import TooLong
 from applier.session.history_tracker import Arrival
@@ -57,8 +58,9 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
         arrival = state.receive(messages)
         received = True
         _work(state, arrival)
+        state.failing.pop("prepare_failed", None)
     except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
-        state.log("prepare_failed", f"{type(error).__name__}: {error}")
+        _log_once(state, "prepare_failed", f"{type(error).__name__}: {error}")
     state.is_recovering = False
     return state.hand_out(state.clock()) if received else list(messages)
 
@@ -314,6 +316,14 @@ def save(state: State) -> None:
     try:
         save_session(state.store, state.session_id, state.to_save())
     except StoreError as error:
-        state.log("store_failed", f"a restart would not continue from here: {error}")
+        _log_once(state, "store_failed", f"a restart would not continue from here: {error}")
     else:
+        state.failing.pop("store_failed", None)
         state.saved = state.committed
+
+
+def _log_once(state: State, kind: EventKind, message: str) -> None:
+    """Log what fails at every call when it begins to."""
+    if state.failing.get(kind) != message:
+        state.failing[kind] = message
+        state.log(kind, message)

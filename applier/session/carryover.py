@@ -141,8 +141,8 @@ class FileMarks:
         """A descriptor of `path` as a regular file under one of the roots; None if it is not."""
         for root in self.roots:
             try:
-                top = root.resolve()
-                return _opened_below(top, (root / path).resolve().relative_to(top).parts)
+                top = Path(os.path.realpath(root))  # unlike `resolve`, it bears links that lead in a circle
+                return _opened_below(top, Path(os.path.realpath(root / path)).relative_to(top).parts)
             except (OSError, ValueError):
                 continue
         return None

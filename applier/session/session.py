@@ -360,7 +360,7 @@ def _settings(
     if given is None:
         return load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
     sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
-    return given.model_copy(update={name: size for name, size in sizes.items() if size})
+    return given.changed(**{name: size for name, size in sizes.items() if size is not None})
 
 
 def _new_state(

@@ -100,6 +100,8 @@ class State:
     """System and tools alone leave no room: nothing automatic is done."""
     is_too_large: bool = False
     """Even the last resort was not enough."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """What failed at the last call, by the kind of its event."""
     compactions: int = 0
     reclaimed_tokens: int = 0
     told: Told | None = None

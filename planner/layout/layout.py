@@ -127,7 +127,7 @@ def lay_out(
                 brief,
                 *parts,
             ]
-        elif not any(parts):
+        elif not any(parts) and not _precedes_system(history, turns[-1]):
             continue
         key = history_key(history) if opening else ""
         segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], parts)))
@@ -137,6 +137,11 @@ def lay_out(
         for segment in segments
     )
     return Layout(tuple(segments), first, entries, tokens, history.originals)
+
+
+def _precedes_system(history: History, turn: Turn) -> bool:
+    """True if a system message follows: with nothing of the user before it, the API may refuse it."""
+    return any(message["role"] == "system" for message in history.messages[turn.stop : turn.stop + 1])
 
 
 def _stands(turn: Turn, decision: TurnDecision | None) -> bool:

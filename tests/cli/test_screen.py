@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -107,6 +108,30 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
         assert run_apart("apply", plan_file, transcript, "-o", pipe).returncode == 0
         assert json.loads(reader.communicate(timeout=30)[0])["messages"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_links_that_lead_in_a_circle_are_no_traceback(compactor, transcript, folder):
+    circle = folder / "circle"
+    circle.symlink_to("circle")
+    for arguments in (["plan", circle], ["review", circle], ["store", "verify", "--store", circle]):
+        ran = compactor(*arguments)
+        assert ran.code in (1, 2)
+        assert len(ran.err.splitlines()) == 1
+    assert compactor("plan", transcript, "--planner", "rules", "-o", circle).code == 0
+    assert json.loads(circle.read_text())["turns"]
+
+
+@pytest.mark.parametrize("arguments", [["plan", "pipe", "-o", "out.json"], ["apply", "pipe", "pipe", "-o", "out.json"]])
+def test_an_interrupted_command_says_so_and_writes_nothing(folder, arguments):
+    os.mkfifo("pipe")
+    command = [sys.executable, "-m", "applier.cli", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with process, open("pipe", "w"):  # open as soon as the command reads it, and silent
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert err.strip() == b"compactor: interrupted; nothing was half-written"
+    assert [path.name for path in folder.iterdir() if path.name != "store.db"] == ["pipe"]
 
 
 DATA = {"apply", "restore"}

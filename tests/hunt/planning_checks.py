@@ -3,6 +3,7 @@
 import json
 import re
 from copy import deepcopy
+from functools import partial
 from random import Random
 
 from applier.view import apply, preview
@@ -16,6 +17,7 @@ from tests.api_rules import refusals
 from tests.hunt.hostile import hostile_answer, hostile_edit
 from tests.hunt.tiny_histories import Drawn
 from tests.planning.planners import STRATEGIES, Liar, Says
+from tests.viewed import plan_of
 
 __all__ = ["check_note", "check_planning"]
 
@@ -25,26 +27,32 @@ SPAN = re.compile(r'^<compacted (?:history="h[0-9a-f]{8}" )?turns="t(\d+)(?:-t(\
 QUOTED = re.compile(r"<user-words>(?!\.)(.*?)</user-words>", re.S)
 STRANGERS = re.compile(r"mark\d+[^u\d]\b")
 """A mark of `tiny_histories` in words that are not the user's: ``mark7t``; not ``mark7u``."""
+NAMES = re.compile(r"mark\d+[a-z]\b|src/never\.ts|/etc/passwd")
+"""What a lie of `hostile` or of a `Liar` names, or the texts of a tiny history themselves."""
 GUIDE = "user-words tags instruct."
 MODELS = ("", "", "", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
-RATIOS = (0.0, 0.02, 0.1, 0.25, 0.5, 0.9)
-RULES_SHARE, LIAR_SHARE, ANSWERED_SHARE, EDITED_SHARE = 0.35, 0.08, 0.02, 0.1
-"""Of lists so many are planned by the rules, by a liar, by what a model answered (its cards and prompts take longer
-than all else); the others by one word for every turn, which costs least. Of plans so many are edited."""
+RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
+TASK = "fix the race"
+ROOMY_TOKENS = 200_000
+WEIGHTS = {"rules": 7, "one word": 22, "liar": 5, "answer": 1, "edited": 65}
+"""Of a hundred lists so many have a plan by the rules, by one word for every turn, by a liar, by what a model answered
+(its cards and prompts take longer than all else), or plans that nobody planned, which cost a third."""
+EDITS = *[1] * 9, 4
 
 
-def check_planning(drawn, seed, store=None, *, twice=True):
+def check_planning(drawn, seed, store=None, *, twice=True, names=()):
     """Plan, guard and apply ``drawn.messages`` as `seed` says; AssertionError at the first broken law.
 
     With a `store` every turn is restored, too; with `twice` everything is done again, and must come out the same.
-    Returns what happened, for counting: the planners, edits, and codes of findings.
+    `names` of `WEIGHTS` say who plans; without, one is drawn. Returns what happened, for counting: the planners, edits,
+    and codes of findings.
     """
     drawn = drawn if isinstance(drawn, Drawn) else Drawn(drawn, valid=refusals(drawn) == [])
     chance = Random(seed)
     was, objects = repr(drawn.messages), list(drawn.messages)
     settings = PlanSettings(
         target_model=chance.choice(MODELS),
-        window_tokens=chance.choice((1_000, 200_000)),
+        window_tokens=chance.choice((1_000, ROOMY_TOKENS)),
         restore_tool=chance.choice(("", "restore_context")),
     )
     analysis = analyze(drawn.messages, settings.target_model)
@@ -52,23 +60,19 @@ def check_planning(drawn, seed, store=None, *, twice=True):
     wish = {"target_tokens": int(chance.choice(RATIOS) * analysis.tokens), "settings": settings, "now": 0.0}
     outcome = []
     plan = None
-    for name, planner in planners(chance, seed):
+    names = names or chance.choices([*WEIGHTS], WEIGHTS.values())
+    for name, made in (maker for who in names for maker in makers(who, analysis, wish, chance, seed)):
         try:
-            plan = plan_analysis(analysis, "fix the race", planner=planner, **wish)
+            plan = made()
         except PlannerUnavailable:
             outcome.append("refused answers")
             continue
         outcome += [name, *findings_of(plan)]
         check_view(drawn, preview(plan, drawn.messages))
-        assert plan.estimated_tokens <= wish["target_tokens"] or EXPLAINED & set(findings_of(plan)), "no word of why"
+        if name != "edited" and plan.estimated_tokens > wish["target_tokens"]:
+            assert EXPLAINED & set(findings_of(plan)), "no word of why"
         if twice:
-            check_again(drawn, plan, plan_analysis(analysis, "fix the race", planner=planner, **wish))
-    for edited in [hostile_edit(plan, chance)] * (plan is not None and chance.random() < EDITED_SHARE):
-        checked = check_plan(edited, analysis)
-        outcome += ["edited", *findings_of(checked)]
-        check_view(drawn, preview(checked, drawn.messages))
-        if twice:
-            check_again(drawn, checked, check_plan(edited, analysis))
+            check_again(drawn, plan, made())
     if store is not None and plan is not None:
         check_restores(drawn.messages, plan, store)
     assert repr(drawn.messages) == was, "the caller's list was changed"
@@ -79,17 +83,25 @@ def check_planning(drawn, seed, store=None, *, twice=True):
 EXPLAINED = {"target_unreachable", "saves_too_little"}
 
 
-def planners(chance, seed):
-    """Who plans: the rules, one word for all turns, a planner that lies, or a model whose answer means no good."""
-    roll = chance.random()
-    if roll < RULES_SHARE:
-        yield "rules", RulesPlanner()
-    elif roll > RULES_SHARE + LIAR_SHARE:
-        yield "one word", Says(chance.choice((*STRATEGIES, None)), chance.random())
-    if RULES_SHARE - LIAR_SHARE < roll < RULES_SHARE + LIAR_SHARE:
-        yield "liar", Liar(seed)
-    if chance.random() < ANSWERED_SHARE:
-        yield "answer", RecordedPlanner([hostile_answer(chance)])
+def makers(name, analysis, wish, chance, seed):
+    """`name`, and what makes its plan, the same each time; of edits there may be some."""
+    if name != "edited":
+        yield name, partial(plan_analysis, analysis, TASK, planner=planner(name, chance, seed), **wish)
+        return
+    settings = wish["settings"].model_dump(include={"target_model", "window_tokens", "restore_tool"})
+    kept = dict.fromkeys(analysis.evidence.turns, "keep")
+    plan = plan_of(analysis.history, kept, target_tokens=wish["target_tokens"]).model_copy(update=settings)
+    for _ in range(chance.choice(EDITS)):
+        yield name, partial(check_plan, hostile_edit(plan, chance), analysis)
+
+
+def planner(name, chance, seed):
+    """The rules, one word for all turns, a planner that lies, or a model whose answer means no good."""
+    if name == "rules":
+        return RulesPlanner()
+    if name == "one word":
+        return Says(chance.choice((*STRATEGIES, None)), chance.random())
+    return Liar(seed) if name == "liar" else RecordedPlanner([hostile_answer(chance)])
 
 
 def findings_of(plan):
@@ -128,10 +140,17 @@ def check_view(drawn, shown):
     notes = [text for message in shown.messages for text in texts_of(message) if text not in originals]
     for note in notes:
         check_note(note)
+        if drawn.is_marked:
+            check_quotes(messages, note)
     for fact in shown.plan.extracted_facts:
         assert not STRANGERS.search(fact.quote), f"a stranger's words are quoted as the user's: {fact}"
     check_nothing_lost(messages, shown, notes)
-    check_what_stands(drawn, json.dumps([shown.messages, shown.plan.brief], ensure_ascii=False))
+    check_live_tail(drawn, shown)
+    facts = [fact.content + fact.quote for fact in shown.plan.extracted_facts]
+    view = json.dumps([shown.messages, shown.plan.brief, facts], ensure_ascii=False)
+    check_what_stands(drawn, view)
+    invented = set(NAMES.findall(view)) - set(NAMES.findall(json.dumps(messages, ensure_ascii=False)))
+    assert not invented, f"nobody said {invented}"
 
 
 def check_note(note):
@@ -144,6 +163,15 @@ def check_note(note):
     assert tags[1:-1] == ["<user-words>", "</user-words>"] * (len(tags) // 2 - 1), "frames that do not close"
     for words in QUOTED.findall(plain):
         assert not STRANGERS.search(words), f"a stranger speaks as the user: {words!r}"
+
+
+def check_quotes(messages, note):
+    """Each piece of what a note frames as the user's stands in a text block of the user's."""
+    own = "\n".join(text for message in messages if message["role"] == "user" for text in texts_of(message))
+    own = own.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    for words in QUOTED.findall(note):
+        pieces = [piece for line in words.split("\n") for piece in line.replace("‹", "<").split("…")]
+        assert all(piece in own for piece in pieces), f"the user did not say {words!r}"
 
 
 def check_nothing_lost(messages, shown, notes):
@@ -160,6 +188,21 @@ def check_nothing_lost(messages, shown, notes):
         for block in (block for message in messages[turn.start : turn.stop] for block in content_of(message)):
             gone = id(block) not in standing and block.get("text") not in texts
             assert not gone or block["type"].endswith("thinking"), f"{turn.id} lost {block}"
+
+
+def check_live_tail(drawn, shown):
+    """What nobody has answered yet, and the calls that it answers, stands as it was, where a window surely holds it."""
+    messages = drawn.messages
+    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    start = answers[-1] + 1 if answers else 0
+    results = [block for message in messages[start:] for block in content_of(message) if block["type"] == "tool_result"]
+    live = messages[start - bool(results) :]
+    if not drawn.valid or shown.plan.window_tokens < ROOMY_TOKENS or len(json.dumps(live)) > ROOMY_TOKENS / 4:
+        return
+    standing = {id(block) for message in shown.messages for block in content_of(message)}
+    texts = {text for message in shown.messages for text in texts_of(message)}
+    for block in (block for message in live for block in content_of(message) if "thinking" not in block["type"]):
+        assert id(block) in standing or block.get("text") in texts, f"the live tail lost {block}"
 
 
 def check_what_stands(drawn, view):

@@ -10,12 +10,13 @@ from tests.hunt.odd_histories import odd_history
 from tests.hunt.planning_checks import check_planning
 from tests.hunt.tiny_histories import tiny_history
 
-ODD_EVERY, TWICE_EVERY, RESTORED_EVERY = 1_000, 32, 100
+ODD_EVERY, TWICE_EVERY, RESTORED_EVERY = 1_000, 64, 64
 """Of so many lists one is long and odd; of so many one is planned twice, read from its JSON, guarded again; of so many
 one is applied to a store and restored."""
 STORED = 2_000
 """A store holds about this many histories before a new one is opened."""
-COLLECTED_EVERY = 5_000
+COLLECTED_EVERY = 200_000
+"""So many new objects until the collector looks for cycles: by default every 700, for a tenth of the time."""
 
 
 def rounds(seed):
@@ -24,6 +25,7 @@ def rounds(seed):
     Raises AssertionError, with the seed of the one list, at the first broken law.
     """
     gc.freeze()
+    gc.set_threshold(COLLECTED_EVERY)
     number = 0
     while True:
         with tempfile.TemporaryDirectory(dir=memory()) as folder, open_store(Path(folder, "store.db")) as store:

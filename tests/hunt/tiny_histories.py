@@ -61,6 +61,8 @@ class Drawn:
     """Marks in what failed tools said."""
     valid: bool = True
     """False if something was put in that no API takes."""
+    is_marked: bool = False
+    """True if each text says by a mark whose it is."""
 
 
 def tiny_history(seed: str) -> Drawn:
@@ -77,7 +79,7 @@ class _Writer:
     def __init__(self, chance):
         self.chance = chance
         self.pick = chance.choice
-        self.drawn = Drawn()
+        self.drawn = Drawn(is_marked=True)
         self.number = 0
 
     def history(self):

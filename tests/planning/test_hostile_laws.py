@@ -14,6 +14,7 @@ from planner.analysis import analyze
 from planner.api import check_plan
 from planner.plan import CompactionPlan
 from planner.reading.history import read_history
+from planner.reading.lines import join_lines
 from planner.reading.messages import blocks
 from planner.reading.tokens import TokenCounter
 from tests.api_rules import refusals
@@ -125,9 +126,7 @@ def test_the_live_tail_is_untouched_unless_it_would_fill_half_of_the_window(atta
 def test_nothing_but_what_the_plan_may_say_is_added_to_the_users_words(attack):
     messages, _, plan = attack
     shown = preview(plan, messages)
-    source = unframed(
-        "\n".join(line.text for turn in evidence_for(plan, messages).turns.values() for line in turn.lines)
-    )
+    source = unframed("\n".join(join_lines(turn.lines) for turn in evidence_for(plan, messages).turns.values()))
     for turn_id, decision in shown.plan.decisions.items():
         if decision.summary:
             assert "invented_summary" not in {f.code for f in shown.plan.findings if f.turn_id == turn_id}

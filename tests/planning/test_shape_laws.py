@@ -27,7 +27,7 @@ def planned(messages, **wishes):
 
 @given(st.integers(0, 2**32))
 def test_every_law_holds_for_lists_of_every_shape(seed):
-    check_planning(odd_history(seed), seed)
+    check_planning(odd_history(seed), seed, names=("rules", "liar", "edited"))
 
 
 def with_system(*places):
@@ -48,6 +48,16 @@ def test_system_messages_inside_a_list_stay_where_the_api_takes_them(places, str
         assert refusals(view) == []
         assert refused(view, "claude-opus-5-5", messages) == []
         assert all(f"Mode {at} is on." in said(view) for at in places)
+
+
+def test_a_dropped_run_leaves_a_mark_where_a_system_message_would_follow_the_assistants():
+    user, answer = {"role": "user", "content": "Why? " * 99}, {"role": "assistant", "content": "Because."}
+    messages = [user, answer, user, {"role": "system", "content": "Mode 1 is on."}, answer, user]
+    history = read_history(messages)
+    strategies = {"t1": {"strategy": "summarize", "excerpts": ((1, 1),)}, "t3": "drop"}
+    shown = preview(plan_of(history, strategies), messages)
+    assert shown.plan.decisions["t3"].strategy == "drop"
+    assert refusals(shown.messages) == []
 
 
 def test_a_result_without_its_call_has_a_finding():

@@ -138,6 +138,36 @@ def test_a_client_that_changes_old_results_keeps_its_session(proxied, tmp_path):
         assert len(proxy.gateway.conversations) == 1
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_who_shows_another_key_gets_nothing_of_a_conversation_whose_name_and_answers_he_knows(anew, proxied, tmp_path):
+    tools = Tools(tmp_path)
+    named = {"model": MODEL, "metadata": {"user_id": "ann"}, "extra_headers": {"x-compactor-session": "run-7"}}
+    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            messages = work(send_with(client), tools, turns=1, **named)
+        assert proxy.metrics.value("compactions") >= 1
+        own = [plain_message(message) for message in messages]
+        for message in (message for message in own if message["role"] == "user"):
+            blocks = message["content"] if isinstance(message["content"], list) else []
+            message["content"] = [{**block, "content": "bob's"} for block in blocks] or "bob's"
+        if anew:
+            proxy.__exit__(None, None, None)
+            proxy = proxied(server)
+        with anthropic.Anthropic(base_url=proxy.url, api_key="sk-ant-bob", max_retries=0) as client:
+            send_with(client)(messages=[*own, {"role": "user", "content": "What was said before?"}], **named)
+        ids = [session.session_id for session in proxy.gateway.conversations.sessions()]
+        assert [session_id.startswith("run-7.") for session_id in ids] == [True] * (1 if anew else 2)
+        sent = server.exchanges[-1].request.messages
+        said = {text for message in sent if message["role"] == "user" for text in texts_of(message)}
+        assert said == {"bob's", "What was said before?"}
+
+
+def texts_of(message):
+    blocks = message["content"] if isinstance(message["content"], list) else [{"text": message["content"]}]
+    return [block.get("content") or block["text"] for block in blocks]
+
+
 def test_a_proxy_that_starts_anew_goes_on_where_it_was(proxied, tmp_path):
     tools = Tools(tmp_path)
     with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:

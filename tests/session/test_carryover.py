@@ -72,8 +72,10 @@ def test_no_path_leads_out_of_the_roots(tmp_path):
     (outside / "secret").write_text("key")
     (root / "link").symlink_to(outside / "secret")
     (root / "folder").symlink_to(outside)
+    (root / "circle").symlink_to("circle")
     os.mkfifo(root / "pipe")
-    paths = ["../outside/secret", outside / "secret", "link", "folder/secret", "pipe", "", "\0", "x" * 5_000, "~/x"]
+    leading_out = ["../outside/secret", outside / "secret", "link", "folder/secret"]
+    paths = [*leading_out, "pipe", "circle", "circle/x", "", "\0", "x" * 5_000, "~/x"]
     for path in paths:
         tracker = tracker_of(read(path))
         assert seen(tracker, [root]).unchanged_content(str(path)) is None

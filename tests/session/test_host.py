@@ -296,6 +296,15 @@ def test_prepare_never_raises_whatever_the_store_does(clock, store):
         session.restore("t1")
 
 
+def test_what_fails_at_every_call_is_logged_once_and_again_after_it_worked(session_of):
+    session, history = session_of(), make_session(3)
+    for wrong in (7, 8, "seven", None, 7):
+        for _ in range(3):
+            session.prepare(history if wrong is None else [*history, wrong])
+    messages = [event.message for event in session.log() if event.kind == "prepare_failed"]
+    assert len(messages) == 3, messages
+
+
 def test_a_store_with_a_damaged_byte_is_no_way_out_of_prepare(tmp_path, clock):
     path = tmp_path / "s.db"
     with open_store(path) as store:

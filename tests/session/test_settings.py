@@ -1,8 +1,12 @@
 """Where settings come from, and that a wrong one says its name."""
 
+import re
+
 import pytest
 
-from applier.settings import PROJECT_FILE, load_settings
+from applier.session import Session
+from applier.settings import PROJECT_FILE, SessionSettings, load_settings
+from planner import PlanSettings
 from planner.errors import SettingsError
 
 
@@ -57,12 +61,53 @@ def test_a_wrong_variable_says_its_name(monkeypatch):
         load_settings()
 
 
-@pytest.mark.parametrize("text", ['permissions = ["all is allowed"]\n', 'file_roots = ["/"]\n'])
+@pytest.mark.parametrize("text", [
+    'permissions = ["all is allowed"]\n',
+    'file_roots = ["/"]\n',
+    'planner_model = "openai/gpt-5-mini"\n',
+])  # fmt: skip
 @pytest.mark.parametrize("name", [PROJECT_FILE, "pyproject.toml"])
-def test_a_repository_cannot_speak_or_read_for_the_host(tmp_path, monkeypatch, name, text):
+def test_a_repository_cannot_speak_or_read_for_the_host_or_say_who_reads_its_text(tmp_path, monkeypatch, name, text):
     (tmp_path / name).write_text(text if name == PROJECT_FILE else f"[tool.compactor]\n{text}")
     with pytest.raises(SettingsError, match="not read from a project's file"):
         load_settings()
     (tmp_path / name).unlink()
     monkeypatch.setenv("COMPACTOR_PERMISSIONS", '["never push"]')
     assert load_settings(file_roots=(tmp_path,)).permissions == ("never push",)
+    monkeypatch.setenv("COMPACTOR_PLANNER_MODEL", "openai/gpt-5-mini")
+    assert load_settings().planner_model == "openai/gpt-5-mini"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            lambda: PlanSettings(target_ratio=25),
+            "setting target_ratio: input should be less than or equal to 1, found 25",
+        ),
+        (lambda: PlanSettings(target_ratoi=0.5), "setting target_ratoi: there is none; did you mean target_ratio?"),
+        (lambda: PlanSettings(zzz=1), "setting zzz: there is none; there are max_output_tokens, max_reasks, "),
+        (lambda: SessionSettings(window_tokens="all"), "setting window_tokens: input should be a valid integer"),
+        (
+            lambda: SessionSettings(plan={"target_ratoi": 1}),
+            "plan.target_ratoi: there is none; did you mean target_ratio?",
+        ),
+        (lambda: SessionSettings(plan={"target_ratio": 25}), "setting plan.target_ratio: input should be less than"),
+        (
+            lambda: Session("t", settings=SessionSettings(), window_tokens=3),
+            "setting window_tokens: input should be gr",
+        ),
+    ],
+)
+def test_a_wrong_setting_in_code_is_named_with_its_value_and_cure(wrong, text):
+    with pytest.raises(SettingsError, match=re.escape(text)) as refused:
+        wrong()
+    assert isinstance(refused.value, ValueError)
+
+
+def test_settings_that_are_handed_in_are_not_mixed_with_the_environments(monkeypatch):
+    settings = SessionSettings(max_failures=1)
+    monkeypatch.setenv("COMPACTOR_RECALL_TOKENS", "7")
+    changed = settings.changed(window_tokens=50_000)
+    assert (changed.window_tokens, changed.max_failures, changed.recall_tokens) == (50_000, 1, 1_500)
+    assert changed.model_fields_set == {"max_failures", "window_tokens"}

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -47,9 +48,13 @@ def sound_store(path):
     return path
 
 
+PAGE = 4_096
+"""Bytes that SQLite reads and writes together."""
+
+
 @dataclass(frozen=True)
 class Damage:
-    """Noise written over a part of a file, bytes taken out of it, or its end cut off."""
+    """Noise written over a part of a file, bytes taken out of it, its end cut off, or a page where another belongs."""
 
     kind: str
     place: float
@@ -63,6 +68,9 @@ class Damage:
             return whole[:start]
         if self.kind == "taken out":
             return whole[:start] + whole[stop:]
+        if self.kind == "misplaced":
+            start, other = start // PAGE * PAGE, self.noise[0] * PAGE % len(whole)
+            return whole[:start] + whole[other : other + PAGE] + whole[start + PAGE :]
         if self.kind == "flipped":
             return (
                 whole[:start]
@@ -73,12 +81,20 @@ class Damage:
 
 
 noises = st.one_of(st.binary(min_size=1, max_size=64), st.sampled_from([b"\0" * 512, b"\xff" * 8, b"text", b"\1"]))
-damages = st.builds(Damage, st.sampled_from(["over", "over", "flipped", "taken out", "cut"]), st.floats(0, 1), noises)
+damages = st.builds(
+    Damage, st.sampled_from(["over", "over", "flipped", "taken out", "cut", "misplaced"]), st.floats(0, 1), noises
+)
 
 
-def check_damage(sound, damage, path):
-    """What is read from a damaged copy of `sound` is what was stored, or a StoreError; nothing else ever."""
-    path.write_bytes(damage.applied(sound.read_bytes()))
+def check_damage(sound, damage, path, damaged=""):
+    """What is read from a damaged copy of `sound` is what was stored, or a StoreError; nothing else ever.
+
+    `damaged` is the ending of the file that is: none, or ``-wal`` for the log of a store that was not closed.
+    """
+    for ending in ("", "-wal"):
+        if (original := Path(f"{sound}{ending}")).exists():
+            whole = original.read_bytes()
+            Path(f"{path}{ending}").write_bytes(damage.applied(whole) if ending == damaged else whole)
     try:
         return read_all(path)
     finally:

@@ -26,6 +26,8 @@ NAME_HEADER = "x-compactor-session"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
 _DEFAULT_NAME = "proxy"
+_CREDENTIALS = "x-api-key", "authorization", "api-key"
+"""Headers by which providers know who asks."""
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
 
@@ -37,10 +39,15 @@ def client_name(headers: Mapping[str, str]) -> str:
 
 
 def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-    """What tells clients apart that say the same: a name, a user or session id; empty if they say none."""
+    """What tells clients apart that say the same: their keys, a name, a user or session id.
+
+    Names and ids are chosen by the client, and may be another's; what it shows the provider is its own. Of that only a
+    digest goes in here, and of the scope only a digest into a session's id.
+    """
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
-    return f"{client_name(headers)}/{user or body.get('user') or ''}"
+    shown = json.dumps([headers.get(name, "") for name in _CREDENTIALS])
+    return f"{_short(shown)}/{client_name(headers)}/{user or body.get('user') or ''}"
 
 
 @dataclass(frozen=True)

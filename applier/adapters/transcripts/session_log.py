@@ -75,8 +75,8 @@ def client_finds(like: Transcript, place: Path, in_place: Path) -> bool:
     """
     if like.format == "codex":
         named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
-        return named and place.resolve().is_relative_to(in_place.parents[3].resolve())
-    return place.resolve() == in_place.resolve()
+        return named and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
+    return os.path.realpath(place) == os.path.realpath(in_place)
 
 
 def resume_command(like: Transcript, session_id: str) -> str:
