@@ -75,7 +75,7 @@ OUTCOMES_CHARACTERS = 6_000
 """How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 200
 """What frames the brief in the view; and with less than this left nothing is to be chosen."""
-EARLIER_SHARE = 0.12
+EARLIER_SHARE = 0.15
 """Of the input of a later plan, what lines of earlier turns may take."""
 LATER_FLOOR_TOKENS = 6_000
 """A later plan may read this many tokens however little is new."""
