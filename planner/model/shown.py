@@ -43,6 +43,8 @@ REPEAT_CHARACTERS = 24
 """A longer line, not the user's, that stands on another card already is not shown again."""
 
 _GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
+_RETOLD = re.compile(r" description=[^=\n]{0,160}$|(?<=command=)cd \S+ && ")
+"""``description=`` at the end of a command's line, and the folder that it changes to first."""
 _SIGNATURE = re.compile(
     r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
     r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S"
@@ -135,9 +137,13 @@ class _Choice:
 
 
 def card_text(line: Line, evidence: Evidence) -> str:
-    """`line` as a card shows it: without the number that a tool put before it, but where something is defined, and
-    without the folder that most paths are in."""
-    text = line.text if line.part != "result" or _is_signature(line) else _GUTTER.sub("", line.text)
+    """`line` as a card shows it: without the number that a tool put before it, but where something is defined; without
+    what retells a command; and without the folder that most paths are in."""
+    text = line.text
+    if line.part == "call":
+        text = _RETOLD.sub("", text)
+    elif line.part == "result" and not _is_signature(line):
+        text = _GUTTER.sub("", text)
     return evidence.shown(text)
 
 
