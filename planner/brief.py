@@ -1,7 +1,7 @@
 """The brief: one page of memory in the planner's own words, checked statement by statement against the turns it cites.
 
 A heading stands alone on its line; every other line is one statement that ends with its turns, ``(t9, t14)``. What a
-statement names must stand in a turn it cites, or the citation is mended; what stands nowhere goes, with its statement
+statement names must stand in a turn it cites, or the citation is mended; what stands nowhere goes, with its clause
 and never with the page.
 """
 
@@ -131,8 +131,12 @@ def _checked(statement: Statement, evidence: Evidence, users_words: str) -> Chec
     findings: list[Finding] = []
     sound, problem = _grounded(statement, evidence)
     if sound is None:
-        struck = Finding(code="invented_in_brief", problem=problem, repair="the statement is struck")
-        return CheckedStatement(statement, None, (struck,))
+        rest = _without_invented(statement, evidence)
+        repair = "the clause that names it is struck" if rest else "the statement is struck"
+        findings.append(Finding(code="invented_in_brief", problem=problem, repair=repair))
+        sound, problem = _grounded(rest, evidence) if rest else (None, "")
+    if sound is None:
+        return CheckedStatement(statement, None, tuple(findings))
     if problem:
         findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
     sound, problem = _quoted(sound, users_words)
@@ -165,6 +169,13 @@ def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | Non
     if turns == statement.turns:
         return statement, ""
     return replace(statement, turns=turns), f"{missing[0]!r} stands elsewhere: {_short(statement)}"
+
+
+def _without_invented(statement: Statement, evidence: Evidence) -> Statement | None:
+    """`statement` with those of its clauses that name nothing which stands in no turn; None if that is none."""
+    clauses = statement.text.split("; ")
+    sound = [clause for clause in clauses if not invented(clause, evidence.names)]
+    return replace(statement, text="; ".join(sound)) if sound else None
 
 
 def _short(statement: Statement) -> str:

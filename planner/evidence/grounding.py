@@ -37,15 +37,17 @@ _TRAILING = ".,:;!?-*=&\\"
 _CLOSED = lazy_pattern(r"\w[\"'`)\]]$")
 """What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
-_MEASURE = lazy_pattern(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%|-[a-z]+)?")
-"""A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``; not ``v2``."""
+_MEASURE = lazy_pattern(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?(?:-[a-z]+)?")
+"""A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``, ``28ms-old``; not ``v2``."""
+_PLURAL = lazy_pattern(r"[A-Z]{2,}s")
+"""``URLs``: a word in capitals with its ending."""
 _FLAG = lazy_pattern(r"--?[A-Za-z][\w-]*")
 _HYPHENATED = lazy_pattern(r"[A-Za-z]+(?:-[A-Za-z]+)+")
 _LAST_PART = lazy_pattern(r"\.\d+")
 """``.2`` behind ``task-7.1``: the end of a name whose beginning was just said."""
 _ENDING = lazy_pattern(r"(?:ing|ed|es|s|ion|y|e)$")
-_RANGE = lazy_pattern(r"(\d{1,9})[-–](\d{1,9})")
-"""``946-968``: a range of lines, whose ends are two numbers; not ``2026-11-21``."""
+_RANGE = lazy_pattern(r"([A-Za-z]?\d{1,9})[-–]([A-Za-z]?\d{1,9})")
+"""``946-968``, ``U1-U4``: a range, whose ends are two numbers or two names; not ``2026-11-21``."""
 _BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
 """What a writer leaves open in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 PART_CHARACTERS = 8
@@ -55,7 +57,7 @@ STEM_CHARACTERS = 5
 """So many letters tell a word whatever it ends in."""
 PIECE_CHARACTERS = 4
 """Of a name with something left open, pieces this long and longer must be held."""
-_SPLIT = lazy_pattern(r"[:=,#@&?]+")
+_SPLIT = lazy_pattern(r"[:=,#@&?+]+")
 _ABBREVIATION = lazy_pattern(r"(?:[A-Za-z]\.)*[A-Za-z]")
 """``e.g``, ``i.e``: letters with dots."""
 SHORT_HASH = 7
@@ -70,6 +72,8 @@ _INSTALL = lazy_pattern(
     r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
 )
 """Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
+LOOK_UPS = ("restore_context", "search_context")
+"""Tools that a brief may point to, whatever the history names."""
 _PROSE = (
     "a after all and anti as at auto back based be before built by case client cross day down driven end ex fail "
     "false first fixed for free full go half hand hard head high in input inter is it last left less level like "
@@ -189,7 +193,7 @@ def _stands(name: str, text: str, most: int | None = None) -> bool:
 def _bounded(name: str, before: str, behind: str) -> bool:
     """True if a name is whole between what stands `before` and `behind` it: at most two characters each."""
     previous, following = before[-1:], behind[:1]
-    if name[0] in "/\\~.-" and (_is_word(previous) or (previous and previous in "/\\~.-")):
+    if name[0] in "/\\~.-" and (_is_word(previous) or (previous and previous in _JOINING[name[0]])):
         return False
     if (_is_word(name[0]) and _is_word(previous)) or (_is_word(name[-1]) and _is_word(following)):
         return False
@@ -207,6 +211,10 @@ def _is_grouped(name: str, before: str, behind: str) -> bool:
     """True for digits that a comma may join to more of them: ``290`` of ``1,290`` is no number of its own."""
     ends_open = name[-1].isdigit() and behind[:1] == "," and behind[1:].isdigit()
     return ends_open or (before[-1:] == "," and before[:1].isdigit())
+
+
+_JOINING = dict.fromkeys("/\\~-", "/\\~.-") | {".": "~.-"}
+"""What may not stand before a name that begins with a mark: behind a slash ``.git/config`` is whole, ``/a`` is not."""
 
 
 def _is_word(character: str) -> bool:
@@ -240,6 +248,8 @@ def _all_missing(text: str, source: NameIndex) -> list[str]:
 
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     """What of one token the source does not hold: the whole, or of several names joined by marks those."""
+    if token.startswith("..."):
+        token = token.lstrip("./") or token
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
     if _LAST_PART.fullmatch(name):
         name = name[1:]
@@ -256,7 +266,7 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
         return
     if source.parts and (qualified := name.split("."))[1:] and all(_is_member(part, source) for part in qualified):
         return
-    parts = [part for part in _SPLIT.split(name) if part]
+    parts = [part for part in (own.rstrip("/") for own in _SPLIT.split(name)) if part]
     if "://" in name or len(parts) < 2:
         yield name
         return
@@ -297,6 +307,8 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return _is_package(name, before, source)
     if "/" in name or "\\" in name or name[0] in "~$":
         return not _is_prose("/", name)
+    if _PLURAL.fullmatch(name) or name in LOOK_UPS:
+        return False
     inner = name.strip("_.@#:")
     if "." in inner or ":" in inner or "=" in inner:
         return not _ABBREVIATION.fullmatch(inner)
@@ -310,6 +322,7 @@ def _is_choice(name: str, source: NameIndex) -> bool:
 
 
 def _is_chosen(part: str, source: NameIndex) -> bool:
+    part = part.lstrip("#.") if part[-1:].isdigit() else part
     if part.isalpha() and part[1:].islower():
         return source.has_word(part) or source.has_stem(part)
     if part[:1].isdigit():

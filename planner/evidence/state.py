@@ -211,7 +211,9 @@ def _tried(evidence: Evidence, turn: TurnEvidence) -> str:
 
 
 def _failed_calls(turn: TurnEvidence) -> list[Call]:
-    return [call for call, outcome in zip(turn.calls, turn.outcomes, strict=True) if outcome.status == "failed"]
+    """Those that the user refused did not fail: another one later is no success of theirs."""
+    ended = zip(turn.calls, turn.outcomes, strict=True)
+    return [call for call, outcome in ended if outcome.status == "failed" and not turn.is_refused(call)]
 
 
 def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> tuple[str, tuple[str, ...]]:

@@ -104,7 +104,7 @@ class Sizes:
     def brief_text(self) -> str:
         """How long the brief may be, in words a model can count by."""
         words, lines = int(self.brief / TOKENS_A_WORD), max(5, self.brief // TOKENS_A_LINE)
-        return f"a brief of at most {words} words, about {lines} lines"
+        return f"a brief of at most {words} words (all that stands between two spaces), about {lines} lines"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ HELD = [
     "Of 1290/30/2 a 42-line file is 30%/1,290.",
     'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',
     'Installing/servers v3.11.2 and .3, the branch "a\\\\nsrc/escaped.py".',
+    "Of URLs and TODOs 1290+30 stand; see #7/.3 after 30ms-old ones, call restore_context.",
+    "In .../src/auth/, .../run/ID and auth/token.ts.",
     "The user's request: keep it. Done... 'twice'?",
 ]
 INVENTED = {
@@ -50,6 +52,9 @@ INVENTED = {
     "a measure": ("a 77-line file", "77-line"),
     "folders": ("look in commit/secrets", "commit/secrets"),
     "an ending": ("v3.11.2, then .77", "77"),
+    "a hidden file of another name": ("see .gittoken.ts", ".gittoken.ts"),
+    "a sum": ("1290+77", "77"),
+    "a range of names": ("U1-U4", "U1"),
     "a file": ("see a.test.ts", "a.test.ts"),
     "a version": ("on v3.12", "v3.12"),
 }
