@@ -19,7 +19,7 @@ from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text,
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.relevance.pinned import pinned_lines
-from planner.relevance.ranking import Pick, line_tokens, rank_lines
+from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines
 
 __all__ = ["STEPS", "Selection", "brief_limit", "demotes_live", "least_tokens", "select", "weight_of"]
 
@@ -188,12 +188,8 @@ class _Selecting:
 
     def _digest(self, turn: TurnEvidence) -> frozenset[int]:
         """The lines that speak for a turn of which the planner wants a summary and gives none."""
-        relevance = self.request.relevance
-        worth = {
-            line.number: relevance.of_line(own)
-            for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True)
-            if line.text.strip()
-        }
+        relevance = self.request.relevance.of_lines(turn.turn.id)
+        worth = {line.number: own for line, own in zip(turn.lines, relevance, strict=True) if line.text.strip()}
         best = sorted(worth, key=lambda number: (-worth[number], number))
         return frozenset(best[:DIGEST_LINES])
 
@@ -263,7 +259,7 @@ class _Selecting:
 
     def _pass(self, picks: Sequence[Pick], left: float) -> tuple[int, dict[str, set[int]]]:
         """How many of `picks` surely fit into what is left, and their lines by turn id."""
-        evidence, counter = self.request.evidence, self.request.counter
+        evidence = self.request.evidence
         lines: dict[str, set[int]] = {}
         standing: dict[str, set[int]] = {}
         for at, pick in enumerate(picks):
@@ -272,7 +268,7 @@ class _Selecting:
             if there is None:
                 there = standing[pick.turn_id] = excerpt_numbers(decision, len(turn.lines))
             new = {number for number in pick.numbers if number not in there}
-            cost: float = sum(line_tokens(counter, turn.lines[number - 1]) for number in new)
+            cost: float = sum([turn.line_tokens[number - 1] + MARK_TOKENS for number in new])
             if new and decision.strategy == "drop" and pick.turn_id not in lines:
                 cost += self._head_tokens(turn)
             if cost > left:
@@ -291,7 +287,7 @@ class _Selecting:
     def _in_order(self, budget: float) -> Iterator[Pick]:
         """What may be filled in, by relevance and score; nothing of dropped turns."""
         request = self.request
-        ranked = rank_lines(request.evidence, request.relevance, request.counter, self.pinned, self.whole, 1.5 * budget)
+        ranked = rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget)
         weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items()}
         order = sorted(range(len(ranked)), key=lambda at: (-ranked[at].priority * weights[ranked[at].turn_id], at))
         yield from (ranked[at] for at in order if self._may_fill(ranked[at].turn_id))

@@ -69,8 +69,8 @@ class PlanSettings(CheckedSettings):
     """A plan that saves fewer tokens keeps everything instead."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
     """The share of the history's tokens the planner model may read, prompt and cards together."""
-    planner_input_floor_tokens: int = Field(default=16_000, ge=500)
-    """It may read this many tokens of a small history whatever the ratio says."""
+    planner_input_floor_tokens: int = Field(default=19_000, ge=500)
+    """It may read this many tokens of a small history whatever the ratio says: what it is told besides takes 6,000."""
     piece_tokens: int = Field(default=60_000, ge=2_000)
     """Cards over this many tokens are planned in parallel pieces of at most this size."""
     max_output_tokens: int = Field(default=8_192, ge=256)

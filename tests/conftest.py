@@ -67,8 +67,11 @@ def only_loopback():
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory):
-    """No key, no setting and no store of whoever runs the tests."""
+    """No key, no setting and no store of whoever runs the tests, and no certificates: nothing here leaves the machine,
+    and every client of HTTP would read them all again, for a tenth of a second."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SSL_CERT_FILE", raising=False)
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
         for name in [
             name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENAI_", "COMPACTOR_", "CLAUDE_"))
         ]:

@@ -53,9 +53,13 @@ _SENTENCE_WORDS = (
     *("Edit the file again", "Note: The user's next message"),
 )
 """Every match of `_SENTENCES` holds one of these: most lines need not be searched further."""
-_WRAPPER = lazy_pattern(r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:)\s*$")
-"""A line that a host prints above a command's output: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
-_WRAPPER_WORDS = ("Chunk ID:", "Wall time:", "Original token count:", "Output:")
+_WRAPPER = lazy_pattern(
+    r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:|Process exited with code 0"
+    r"|<shellId: \S+ completed with exit code 0>|\[The command completed with exit code 0\.\])\s*$"
+)
+"""A line that a host prints around a command's output and that tells nothing: ``Wall time: 0.1 seconds``; not
+``Output: 3 files`` or ``Process exited with code 1``."""
+_WRAPPER_WORDS = ("Chunk ID:", "Wall time:", "Original token count:", "Output:", "exit code 0", "exited with code 0")
 """Every match of `_WRAPPER` holds one of these."""
 REMINDER_LINES = 12
 """A reminder behind a result takes at most so many lines."""

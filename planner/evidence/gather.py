@@ -6,6 +6,7 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -54,6 +55,8 @@ class TurnEvidence:
     """How each call ended, in the order of `calls`."""
     tokens: int
     """Of the whole turn, as it stands in the history."""
+    line_tokens: array[int]
+    """Raw tokens of each line with its line break, in their order."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
@@ -203,6 +206,7 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         calls=calls,
         outcomes=outcomes,
         tokens=counter.messages(history.messages_of(turn)),
+        line_tokens=array("I", [counter.raw(line.text + "\n") for line in lines]),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,
         constraint_lines=constraints.lines,

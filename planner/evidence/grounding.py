@@ -120,7 +120,7 @@ class NameIndex:
         components = {component.casefold() for component in _COMPONENT.findall(name)}
         if not components:
             return True
-        if not name[0].isdigit() and any(_stands(name, text, SCANNED_CHARACTERS) for text in self._texts[:1]):
+        if any(_stands(name, text, SCANNED_CHARACTERS) for text in self._texts[:1]):
             return True  # most names of a turn do, and its index need not be made
         plain = name.isalpha()
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
@@ -193,12 +193,20 @@ def _bounded(name: str, before: str, behind: str) -> bool:
         return False
     if (_is_word(name[0]) and _is_word(previous)) or (_is_word(name[-1]) and _is_word(following)):
         return False
+    if name[0].isdigit() and _is_grouped(name, before, behind):
+        return False
     if name.isdigit():
         decimal = (previous == "." and before[:1].isdigit()) or (following == "." and behind[1:].isdigit())
         return not decimal
     if _HYPHENATED.fullmatch(name) or name[0] == "-":
         return previous != "-" and following != "-"
     return True
+
+
+def _is_grouped(name: str, before: str, behind: str) -> bool:
+    """True for digits that a comma may join to more of them: ``290`` of ``1,290`` is no number of its own."""
+    ends_open = name[-1].isdigit() and behind[:1] == "," and behind[1:].isdigit()
+    return ends_open or (before[-1:] == "," and before[:1].isdigit())
 
 
 def _is_word(character: str) -> bool:

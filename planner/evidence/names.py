@@ -5,7 +5,6 @@ Paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -38,8 +37,9 @@ _RUN = lazy_pattern(
 """Characters that names are made of, as far as they go, behind what is none; at the end of the text nothing."""
 _TOKEN = lazy_pattern(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
-_HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
-_DIGITS = lazy_pattern(r"\d{3}")
+_TELLING = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\d{3}")
+"""Humps or a longer number: ``toJson``, ``HTTPError``, ``E1234``."""
+_LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
 """A name with more components is no name; what is behind them is read as one."""
@@ -63,12 +63,12 @@ def find_specifics(text: str) -> Iterator[Specific]:
     """Every specific of `text`, in order."""
     for run in _RUN.finditer(text):
         if run.lastgroup == "run":
-            name, start = run["run"], run.start("run")
+            name = run["run"]
             if name.isidentifier() and name.isascii():  # one word whatever else it may be
                 if is_identifier(name):
-                    yield Specific("identifier", name, start)
+                    yield Specific("identifier", name, run.start("run"))
                 continue
-            for match in _TOKEN.finditer(text, start, run.end()):
+            for match in _TOKEN.finditer(text, run.start("run"), run.end()):
                 name = match.group().rstrip(_TRAILING)
                 kind = _kind(match.lastgroup or "", name)
                 if kind is not None:
@@ -97,7 +97,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 def _kind(group: str, text: str) -> SpecificKind | None:
     if group in ("path", "file"):
-        return "path" if len(text) >= 4 and re.search(r"[A-Za-z]", text) else None
+        return "path" if len(text) >= 4 and _LETTER.search(text) else None
     if text.isdigit():
         return "number" if len(text) >= 3 else None
     return "identifier" if is_identifier(text) else None
@@ -108,8 +108,6 @@ def is_identifier(text: str) -> bool:
     if len(text) < 4:
         return False
     inner = text.strip("_$@#")
-    if "_" in inner or _HUMPS.search(inner) or "::" in inner:
+    if "_" in inner or "." in inner or "-" in inner or ":" in inner or _TELLING.search(inner):
         return True
-    if any(mark in inner for mark in ".:-"):
-        return True
-    return bool(_DIGITS.search(inner)) or (inner.isupper() and any(c.isdigit() for c in inner))
+    return inner.isupper() and any(c.isdigit() for c in inner)

@@ -83,18 +83,18 @@ _PASSED_RUN = lazy_pattern(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
-_VERDICT_WORDS = lazy_pattern(r"(?i:fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes)|ELIFECYCLE")
-"""Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these."""
+_VERDICT_WORDS = lazy_pattern(r"fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes|elifecycle")
+"""Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these, in lower case."""
 _PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = lazy_pattern(
-    r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:To "
+    r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:[✓✔√] )?(?:To "
     r"|Switched to|Already |"
     r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed"
     r"|Fast-forward|"
     r"No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up-to-date)|->|\bup to date\b",
 )
-"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``No matches found``."""
+"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``."""
 
 _TAG = lazy_pattern(r"</?[\w-]{1,40}>")
 """A tag alone, which says nothing of how a call ended: ``</output>``."""
@@ -135,7 +135,7 @@ def is_wrapping(text: str) -> bool:
 
 def verdict(text: str) -> Verdict | None:
     """What one line says of how a run ended."""
-    if not _VERDICT_WORDS.search(text):
+    if not _VERDICT_WORDS.search(text.casefold()):
         return None
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
@@ -161,7 +161,8 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
 
 def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, ...]:
     """The lines of a result that say how `call` ended, where no verdict does: all of a short one."""
-    printed = [one for one in result if one.text.strip() and not _TAG.fullmatch(one.text.strip())]
+    filled = [one for one in result if one.text.strip() and not _TAG.fullmatch(one.text.strip())]
+    printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return tuple(printed)
     if call.kind == "read":

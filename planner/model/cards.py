@@ -71,9 +71,11 @@ def _text(evidence: Evidence, turn: TurnEvidence, header: str, lines: Sequence[L
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     """What kind of line each is; the prompt explains the marks."""
     marks = {line.number: _PART_MARKS[line.part] for line in turn.lines}
-    for call in turn.calls:
+    for place, call in enumerate(turn.calls, 1):
         marks |= edit_sides(call, turn.lines_of(call.block))
-    marks |= {number: "!" for number in turn.failure_lines if marks[number] in "|>"}
+        if len(turn.calls) > 1:
+            marks |= {line.number: f"|{place}" for line in turn.lines_of(call.result_block)}
+    marks |= {number: "!" for number in turn.failure_lines if marks[number][0] in "|>"}
     return marks | {line.number: '"' for line in turn.user_lines}
 
 

@@ -51,6 +51,7 @@ REQUEST_CHARACTERS = 1_500
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
+"""Of the user's words half as many stand in a later plan's question: the brief that it updates has the older ones."""
 BRIEF_RATIO = 0.025
 """The brief takes at most this share of the history. On six sessions a brief of 2.3 % answered .84 of what the
 continuation needed, more than any line of that size."""
@@ -186,7 +187,7 @@ def _question(
         "task": task_text(request.task, scope),
         "focus": safe_text(request.focus).strip() or "(nothing in particular)",
         "sizes": _sizes(request, scope, last=stop == len(everyone)),
-        "user_words": _words(everyone) or "(none)",
+        "user_words": _words(everyone, WORDS_CHARACTERS // (2 if earlier else 1)) or "(none)",
         "outcomes": _outcomes(said, scope) or "(none)",
         "brief": safe_text(earlier.brief) if earlier else "",
         "before": index or "(none)",
@@ -243,15 +244,15 @@ def latest_request(turns: Sequence[TurnEvidence]) -> str:
     return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, REQUEST_CHARACTERS)})"
 
 
-def _words(turns: Sequence[TurnEvidence]) -> str:
+def _words(turns: Sequence[TurnEvidence], characters: int) -> str:
     """What users said, the newest turns first, as far as it fits; in the order of the turns.
 
     Of a long message what binds the agent comes first, and one message takes a quarter at most.
     """
     chosen: dict[tuple[int, int], str] = {}
-    room = WORDS_CHARACTERS
+    room = characters
     for turn in reversed(turns):
-        own = min(room, WORDS_CHARACTERS // 4)
+        own = min(room, characters // 4)
         room -= own
         for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
             place, text = (

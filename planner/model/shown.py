@@ -43,6 +43,8 @@ REPEAT_CHARACTERS = 24
 """A longer line, not the user's, that stands on another card already is not shown again."""
 
 _GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
+_RETOLD = re.compile(r" description=[^=\n]{0,160}$|(?<=command=)cd \S+ && ")
+"""``description=`` at the end of a command's line, and the folder that it changes to first."""
 _SIGNATURE = re.compile(
     r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
     r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S"
@@ -135,9 +137,13 @@ class _Choice:
 
 
 def card_text(line: Line, evidence: Evidence) -> str:
-    """`line` as a card shows it: without the number that a tool put before it, but where something is defined, and
-    without the folder that most paths are in."""
-    text = line.text if line.part != "result" or _is_signature(line) else _GUTTER.sub("", line.text)
+    """`line` as a card shows it: without the number that a tool put before it, but where something is defined; without
+    what retells a command; and without the folder that most paths are in."""
+    text = line.text
+    if line.part == "call":
+        text = _RETOLD.sub("", text)
+    elif line.part == "result" and not _is_signature(line):
+        text = _GUTTER.sub("", text)
     return evidence.shown(text)
 
 
@@ -364,21 +370,21 @@ def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
     relevance = choice.request.relevance
     written: dict[str, int] = {}
     for turn in turns:
-        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, names in zip(turn.lines, relevance.names[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):
-                written |= dict.fromkeys(own.names, turn.turn.number)
+                written |= dict.fromkeys(names, turn.turn.number)
     last = turns[-1].turn.number if turns else 0
     for turn in turns:
         number = turn.turn.number
         conflict = frozenset(_conflicts(turn))
-        for line, own in zip(turn.lines, relevance.lines[turn.turn.id], strict=True):
+        for line, names in zip(turn.lines, relevance.names[turn.turn.id], strict=True):
             if line.part not in ("result", "user") or not line.text.strip():
                 continue
             lately = last - number < RECENT_TURNS
-            names = frozenset(name for name in own.names if lately or written.get(name, 0) > number)
+            used = frozenset(name for name in names if lately or written.get(name, 0) > number)
             signature = SIGNATURE_WORTH * (line.number in conflict or _is_signature(line))
-            if names or signature:
-                yield _Candidate(turn, line, names, signature, choice.cost(line))
+            if used or signature:
+                yield _Candidate(turn, line, used, signature, choice.cost(line))
 
 
 def _conflicts(turn: TurnEvidence) -> Iterator[int]:
@@ -397,7 +403,9 @@ def _conflicts(turn: TurnEvidence) -> Iterator[int]:
 
 def _by_relevance(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """All filled lines by what the evidence says they are worth."""
+    relevance = choice.request.relevance
     for turn in turns:
-        for line, own in zip(turn.lines, choice.request.relevance.lines[turn.turn.id], strict=True):
+        turn_id = turn.turn.id
+        for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
             if line.text.strip():
-                yield _Candidate(turn, line, frozenset(own.names), own.base, choice.cost(line))
+                yield _Candidate(turn, line, frozenset(names), base, choice.cost(line))

@@ -54,6 +54,7 @@ STATEMENT_CHARACTERS = 160
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
+_LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
 _SENTENCE_END = lazy_pattern(r"[.!?:;] ")
 """``it. The``; not ``3.11`` or ``a.py``."""
 
@@ -243,5 +244,5 @@ def _cut(line: str, start: int) -> int:
     sentences = [match.end() for match in _SENTENCE_END.finditer(line, start + SENTENCE_CHARACTERS, end)]
     if sentences:
         return sentences[-1]
-    places = (*range(end - 1, start + half, -1), *range(end, end + half))
-    return next((at + 1 for at in places if _BREAK.match(line, at)), end)
+    found = _LAST_BREAK.match(line, start + half + 1, end) or _BREAK.search(line, end, end + half)
+    return found.end() if found else end

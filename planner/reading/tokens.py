@@ -2,7 +2,7 @@
 
 tiktoken is not Claude's tokenizer: against current Claude models its o200k vocabulary gives 0.63 to 0.80 of
 the true count, against older ones 0.79 to 0.90, so a count is scaled by the worst case of the model's family
-and never under-counts. Each text is counted once and remembered.
+and never under-counts. Each line is counted once and remembered, as far as there is room.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 
+_MOST_REMEMBERED = 2**18
+"""Counts of so many lines are remembered, about 20 MB."""
+
 
 def family_scale(model: str) -> float:
     """What an o200k count is multiplied with so that `model` never counts more: the worst ratio measured.
@@ -59,7 +62,8 @@ class TokenCounter:
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = IMAGE_TOKENS
     """The most one image costs."""
-    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+    _seen: dict[int, int] = field(default_factory=dict, repr=False)
+    """Counts by the hash of a line: its 64 bits tell lines apart, and the lines themselves need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -70,21 +74,23 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
-        known = self._seen.get(text)
+        known = self._seen.get(hash(text))
         if known is not None:
             return known
         return sum(map(self._line, text.splitlines(keepends=True))) if "\n" in text else self._line(text)
 
     def _line(self, line: str) -> int:
-        known = self._seen.get(line)
-        if known is None and len(line) <= _SLICE_CHARACTERS:
-            known = self._seen[line] = self._encode(line)
-        elif known is None:
-            starts = range(0, len(line), _SLICE_CHARACTERS)
-            known = self._seen[line] = sum(self._encode(line[at : at + _SLICE_CHARACTERS]) for at in starts)
+        key = hash(line)
+        known = self._seen.get(key)
+        if known is None:
+            if len(self._seen) >= _MOST_REMEMBERED:
+                self._seen.clear()
+            known = self._seen[key] = self._encode(line)
         return known
 
     def _encode(self, text: str) -> int:
+        if len(text) > _SLICE_CHARACTERS:
+            return sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in range(0, len(text), _SLICE_CHARACTERS))
         if self.vocabulary is None:
             return estimate_tokens(text)
         try:

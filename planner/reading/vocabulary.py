@@ -6,11 +6,9 @@ Never downloads: tiktoken's own download has no time limit and hangs behind a fi
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import importlib.util
 import os
-import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -53,6 +51,9 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
 
 def _candidates() -> Iterator[bytes]:
+    import gzip  # this and the next take a twentieth of what importing the package takes
+    import tempfile
+
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
     name = hashlib.sha1(O200K_URL.encode(), usedforsecurity=False).hexdigest()
     cached = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), name)

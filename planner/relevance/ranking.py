@@ -14,15 +14,14 @@ from operator import itemgetter
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
-from planner.reading.lines import Line, read_lines
-from planner.reading.tokens import TokenCounter
+from planner.reading.lines import read_lines
 from planner.relevance.context import neighbours
 from planner.relevance.relevance import Relevance
 
-__all__ = ["HEAD_TOKENS", "Pick", "line_tokens", "rank_lines"]
+__all__ = ["HEAD_TOKENS", "MARK_TOKENS", "Pick", "rank_lines"]
 
-PLAIN_SHARE, CONTEXT_SHARE = 0.5, 0.5
-"""How much of a name's relevance is that it stands at all, and how much that it stands among its words."""
+CONTEXT_SHARE = 0.5
+"""How much of a name's relevance is that it stands among its words, and not only that it stands."""
 HEAD_TOKENS = 16
 """Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
 PROSE_HEAD_TOKENS = 4
@@ -44,12 +43,12 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, counter: TokenCounter) -> None:
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
+        turn_id = evidence.turn.id
         self.evidence = evidence
-        self.relevance = relevance.lines[evidence.turn.id]
-        self.weight = relevance.turn_weights.get(evidence.turn.id, 1.0)
+        self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
+        self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
-        self._counter = counter
         self._needed: dict[int, tuple[int, ...]] = {}
 
     def needed(self, number: int) -> tuple[int, ...]:
@@ -61,47 +60,45 @@ class _Turn:
 
     def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
         """True if the words around line `number` stand, or stand `with_it`."""
-        needed = self.needed(number)
-        return self.standing.issuperset(needed) or all(one in self.standing or one in with_it for one in needed)
+        standing = self.standing
+        return not [one for one in self.needed(number) if one not in standing and one not in with_it]
 
     def cost(self, numbers: Iterable[int]) -> int:
-        """Raw tokens that a pick adds; 0 if all of it stands."""
+        """Raw tokens that a pick adds, never less than it comes to in a note, which leaves out indentation and the root
+        of paths; 0 if all of it stands."""
+        standing, tokens, lines = self.standing, self.evidence.line_tokens, self.evidence.lines
         cost, is_prose = 0, True
         for number in numbers:
-            if number not in self.standing:
-                line = self.evidence.lines[number - 1]
-                cost += line_tokens(self._counter, line)
-                is_prose = is_prose and line.part in ("user", "assistant")
-        if self.standing:
+            if number not in standing:
+                cost += tokens[number - 1] + MARK_TOKENS
+                is_prose = is_prose and lines[number - 1].part in ("user", "assistant")
+        if standing:
             return cost
         return cost + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
-
-
-_UNNAMED, _NAMED, _UNDERSTOOD = 0, 1, 2
-_SHARES = ((PLAIN_SHARE, 0.0, 0.0), (PLAIN_SHARE + CONTEXT_SHARE, CONTEXT_SHARE, 0.0))
-"""What a name still adds, by whether its line is understood and by what stands of the name."""
 
 
 class _Ground:
     """What stands so far of a history, and what each further pick would add."""
 
-    def __init__(self, evidence: Evidence, relevance: Relevance, counter: TokenCounter) -> None:
-        self.turns = {turn_id: _Turn(turn, relevance, counter) for turn_id, turn in evidence.turns.items()}
+    def __init__(self, evidence: Evidence, relevance: Relevance) -> None:
+        self.turns = {turn_id: _Turn(turn, relevance) for turn_id, turn in evidence.turns.items()}
         self._weights = relevance.weights
-        self._states = dict.fromkeys(relevance.weights, _UNNAMED)
+        self._left = dict(relevance.weights)
+        """What each name still adds to a line that is understood."""
 
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
-        names, base = turn.relevance[number - 1]
-        shares = _SHARES[True]
-        gain = base + sum([shares[self._states[name]] * self._weights[name] for name in names])
+        gain = turn.bases[number - 1] + sum(map(self._left.__getitem__, turn.names[number - 1]))
         return gain * turn.weight / (turn.cost((number,)) or 1)
 
-    def best(self, turn: _Turn, number: int) -> tuple[float, tuple[int, ...]]:
-        """What a line adds for each token, by itself or with the lines that explain it; and which lines these are."""
+    def best(self, turn: _Turn, number: int, bound: float) -> tuple[float, tuple[int, ...]]:
+        """What a line adds for each token, by itself or with the lines that explain it; and which lines these are.
+
+        What is understood by itself adds its `bound`.
+        """
+        if not turn.names[number - 1] or turn.explains(number):
+            return 0.0 if number in turn.standing else bound, (number,)
         alone = self._ratio(turn, (number,)), (number,)
-        if not turn.relevance[number - 1].names or turn.explains(number):
-            return alone
         group = tuple(sorted((number, *turn.needed(number))))
         return max(alone, (self._ratio(turn, group), group), key=itemgetter(0))
 
@@ -111,33 +108,32 @@ class _Ground:
         return self._gain(turn, numbers) / cost if cost > 0 else 0.0
 
     def _gain(self, turn: _Turn, numbers: Sequence[int]) -> float:
-        weights, states = self._weights, self._states
+        left, weights = self._left, self._weights
         gain = 0.0
         for number in numbers:
-            names, base = turn.relevance[number - 1]
             if number not in turn.standing:
-                gain += base
-            if names:
-                shares = _SHARES[turn.explains(number, numbers)]
-                gain += sum([shares[states[name]] * weights[name] for name in names])
+                gain += turn.bases[number - 1]
+            names = turn.names[number - 1]
+            if names and turn.explains(number, numbers):
+                gain += sum([left[name] for name in names])
+            else:
+                gain += sum([max(0.0, left[name] - CONTEXT_SHARE * weights[name]) for name in names])
         return gain * turn.weight
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, states = turn.standing, self._states
+        standing, left = turn.standing, self._left
         standing.add(number)
         for at in range(number - 2, number + 3):
-            if at in standing and (names := turn.relevance[at - 1].names):
-                state = _UNDERSTOOD if turn.explains(at) else _NAMED
+            if at in standing and (names := turn.names[at - 1]):
+                share = 0.0 if turn.explains(at) else CONTEXT_SHARE
                 for name in names:
-                    if states[name] < state:
-                        states[name] = state
+                    left[name] = min(left[name], share * self._weights[name])
 
 
 def rank_lines(
     evidence: Evidence,
     relevance: Relevance,
-    counter: TokenCounter,
     pinned: Mapping[str, frozenset[int]],
     whole: Collection[str],
     budget_tokens: float,
@@ -146,7 +142,7 @@ def rank_lines(
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
-    ground = _Ground(evidence, relevance, counter)
+    ground = _Ground(evidence, relevance)
     _lay_ground(ground, pinned, whole)
     heap = [
         (-ground.bound(turn, number), order, turn, number)
@@ -159,7 +155,7 @@ def rank_lines(
         _, order, turn, number = heapq.heappop(heap)
         most = -heap[0][0] if heap else 0.0
         bound = ground.bound(turn, number)
-        ratio, numbers = ground.best(turn, number) if bound >= most else (bound, ())
+        ratio, numbers = ground.best(turn, number, bound) if bound >= most else (bound, ())
         if ratio < most - 1e-12:
             heapq.heappush(heap, (-ratio, order, turn, number))
             continue
@@ -173,12 +169,6 @@ def rank_lines(
         if not turn.explains(number):
             heapq.heappush(heap, (-priority, order, turn, number))
     return tuple(picks)
-
-
-def line_tokens(counter: TokenCounter, line: Line) -> int:
-    """Raw tokens of `line` with its line break and a mark: never less than it comes to in a note, which leaves out
-    indentation and the root of paths. Asked of the text as it was counted before, so that nothing is counted twice."""
-    return counter.raw(line.text + "\n") + MARK_TOKENS
 
 
 def _lay_ground(ground: _Ground, pinned: Mapping[str, frozenset[int]], whole: Collection[str]) -> None:

@@ -6,17 +6,18 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import exp, log1p
-from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
 from planner.reading.lines import Part, read_lines
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["LineRelevance", "Relevance", "focused", "line_relevance"]
+__all__ = ["Relevance", "focused", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
@@ -40,22 +41,16 @@ Names = tuple[tuple[str, ...], ...]
 """What each line of a turn names: every name of a line once."""
 
 
-class LineRelevance(NamedTuple):
-    """What a line holds: its names, and a relevance of its own for what is said in it."""
-
-    names: tuple[str, ...]
-    """Parts of them that are names of the history by themselves included."""
-    base: float
-
-
 @dataclass(frozen=True)
 class Relevance:
     """Relevance of all lines of a history."""
 
     weights: Mapping[str, float]
     """By name: the likelihood that the agent names it again."""
-    lines: Mapping[str, tuple[LineRelevance, ...]]
-    """By turn id, in the order of the turn's lines."""
+    names: Mapping[str, Names]
+    """By turn id: what each line names, parts of it that are names of the history by themselves included."""
+    bases: Mapping[str, array[float]]
+    """By turn id: what each line is worth for what is said in it, whatever it names."""
     turn_weights: Mapping[str, float]
     """What the relevance of a turn's lines is multiplied with, by turn id; 1 where it is left out."""
     named: Mapping[str, Names]
@@ -63,12 +58,15 @@ class Relevance:
 
     def of_turn(self, turn_id: str) -> float:
         """The relevance of a turn: of all its lines together, each name counted where it stands."""
-        return sum(map(self.of_line, self.lines[turn_id])) * self.turn_weights.get(turn_id, 1.0)
+        return sum(self.of_lines(turn_id)) * self.turn_weights.get(turn_id, 1.0)
 
-    def of_line(self, line: LineRelevance) -> float:
-        """The relevance of one line by itself."""
+    def of_lines(self, turn_id: str) -> list[float]:
+        """The relevance of each line of a turn by itself, in their order."""
         weights = self.weights
-        return line.base + sum([weights[name] for name in line.names])
+        return [
+            base + sum([weights[name] for name in names]) if names else base
+            for names, base in zip(self.names[turn_id], self.bases[turn_id], strict=True)
+        ]
 
 
 @dataclass(slots=True)
@@ -104,26 +102,30 @@ class _Sightings:
 def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Relevance:
     """The relevance of every line of `evidence`; turns that `known` has read are not read again."""
     named = _named(evidence, known.named if known is not None else {})
-    distinct = dict.fromkeys(name for names_of_turn in named.values() for names in names_of_turn for name in names)
-    sightings = {name: _Sightings() for name in distinct}
-    parts = {name: held for name in distinct if len(held := [part for part in parts_of(name) if part in distinct]) > 1}
-    lines: dict[str, tuple[LineRelevance, ...]] = {}
+    sightings = {name: _Sightings() for name in set(chain.from_iterable(chain.from_iterable(named.values())))}
+    parts = {
+        name: held
+        for name in sightings
+        if not name.isidentifier() and len(held := [part for part in parts_of(name) if part in sightings]) > 1
+    }
+    lines: dict[str, Names] = {}
+    bases: dict[str, array[float]] = {}
     total, offset = len(evidence.turns), 0
     for turn_id, turn in evidence.turns.items():
         number = turn.turn.number
         recency = 0.5 + 1 / (1 + log1p(total - number))
-        own: list[LineRelevance] = []
-        for line, names, worth in zip(turn.lines, named[turn.turn.digest], _token_relevance(turn), strict=True):
+        own: list[tuple[str, ...]] = []
+        for line, names in zip(turn.lines, named[turn.turn.digest], strict=True):
             offset += len(line.text)
             if names and not parts.keys().isdisjoint(names):
                 names = tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
             for name in names:
                 sightings[name].note(line.part, number, offset)
-            tokens = min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN
-            own.append(LineRelevance(names, worth * tokens * recency))
+            own.append(names)
         lines[turn_id] = tuple(own)
+        bases[turn_id] = array("d", [worth * recency for worth in _said_relevance(turn)])
     weights = {name: _likelihood(name, seen, total, offset) for name, seen in sightings.items()}
-    return Relevance(weights, lines, dict(_turn_weights(evidence, "")), named)
+    return Relevance(weights, lines, bases, dict(_turn_weights(evidence, "")), named)
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -140,31 +142,34 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
             yield turn_id, FOCUS_WEIGHT
 
 
-def _token_relevance(turn: TurnEvidence) -> Iterator[float]:
-    """What a token of each line of `turn` is worth by what the line is."""
+def _said_relevance(turn: TurnEvidence) -> Iterator[float]:
+    """What is said in each line of `turn` is worth, by what the line is and how much it says."""
     failures = frozenset(turn.failure_lines)
     for line in turn.lines:
         said = line.source == "user" or line.number in failures
-        yield SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
+        worth = SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
+        yield worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
 
 
 def _named(evidence: Evidence, known: Mapping[str, Names]) -> dict[str, Names]:
     """What each line names, by the digest of its turn; a text that stands in several lines is read once."""
     read: dict[str, tuple[str, ...]] = {}
+    pool: dict[str, str] = {}
     named: dict[str, Names] = {}
     for turn in evidence.turns.values():
         digest = turn.turn.digest
         if digest not in named:
-            named[digest] = known[digest] if digest in known else _names(turn, read)
+            named[digest] = known[digest] if digest in known else _names(turn, read, pool)
     return named
 
 
-def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
+def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]], pool: dict[str, str]) -> Names:
+    """What each line of `turn` names; what was `read` of a text before, and the names in the `pool`, are shared."""
     names: list[tuple[str, ...]] = [()] * len(turn.lines)
     for line in read_lines(turn.lines):
         own = read.get(line.text)
         if own is None:
-            own = read[line.text] = tuple(specifics_of(line.text))
+            own = read[line.text] = tuple([pool.setdefault(name, name) for name in specifics_of(line.text)])
         names[line.number - 1] = own
     return tuple(names)
 

@@ -61,6 +61,10 @@ def test_version(compactor):
         (["review", "plan.json", "--brief", "plan.json"], "need TRANSCRIPT"),
         (["review", "plan.json", "--web"], "need TRANSCRIPT"),
         (["plan", "with-system.json", "--target-tokens", "10"], "target_tokens 10: system and tools alone take"),
+        (["wrap"], "CLIENT"),
+        (["proxy", "--host", "0.0.0.0"], "COMPACTOR_PROXY_TOKEN"),
+        (["proxy", "--window", "1"], "--window"),
+        (["mcp"], "--session or --history"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):
@@ -97,6 +101,10 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["undo", "transcript.json", "-o", "out.json"], "nothing to undo"),
         (["facts", "hffffffff", "--store", "full.db"], "no history hffffffff in this store: `compactor store list`"),
         (["facts", "nonsense", "--store", "full.db"], "is no history key"),
+        (["wrap", "/no/such/client"], "No such file"),
+        (["mcp", "--history", "nonsense"], "no store there yet"),
+        (["mcp", "--history", "hffffffff", "--store", "full.db"], "no history hffffffff in this store"),
+        (["mcp", "--history", "x", "--store", "full.db"], "is no history key"),
     ],
 )
 def test_failed_work_is_one_line_and_code_1(compactor, transcript, plan_file, folder, arguments, says):
@@ -120,6 +128,7 @@ def test_failed_work_is_one_line_and_code_1(compactor, transcript, plan_file, fo
     assert ran.code == 1
     assert says in ran.err
     assert len(ran.err.splitlines()) == 1
+    assert ran.out == ""
     assert {file for file in folder.iterdir() if "full.db" not in file.name} == before
 
 

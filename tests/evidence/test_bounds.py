@@ -13,7 +13,7 @@ from planner.evidence.sources import is_host_text
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
-SIZE = 65_536
+SIZE = 32_768
 SHAPES = (
     ".", "-", "/", "a", " ", "_", "0", "~", ":", "\\", "<", "\"", "a/", "A_", "a.", "a-", "a:", "1,", "1.", "a b ", "=",
     "a=a ",

@@ -18,8 +18,6 @@ from tests.loopback import Answer, Loopback, stall
 ROOT = Path(__file__).parents[2]
 ROUNDS = 26
 
-pytestmark = pytest.mark.xdist_group("long run")  # one worker, one run
-
 
 class KilledOnce:
     """The scripted model; when first asked for `line` of the play it lets the agent wait until it is killed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import anyio
@@ -30,10 +29,10 @@ def conversation(secret: str, rounds: int = 40) -> list[dict]:
     return messages
 
 
-@pytest.fixture
-def store_path(tmp_path):
-    """A store with the compacted conversations of three sessions: ours, one below it, and a stranger's."""
-    path = tmp_path / "store.db"
+@pytest.fixture(scope="module")
+def store_path(tmp_path_factory):
+    """A store with the compacted conversations of three sessions: ours, one below it, and a stranger's. Only read."""
+    path = tmp_path_factory.mktemp("mcp") / "store.db"
     for name, secret in (("wrap-1", "ours-4711"), ("wrap-1.sub", "below-4712"), ("wrap-12", "strange-4713")):
         with Session(planner="rules", store=path, session_id=name, window_tokens=24_000) as session:
             assert session.compact(conversation(secret)).applied
@@ -117,14 +116,6 @@ def test_a_history_may_be_named_itself(store_path):
     found, brief = ask(store_path, ("search_context", {"text": "ours-4711"}), ("brief", {}), session="", history=key)
     assert "ours-4711" in found
     assert brief
-
-
-def test_an_unknown_history_is_said_at_the_start(store_path):
-    for key, words in (("hffffffff", "no history hffffffff in this store"), ("x", "is no history key")):
-        command = [sys.executable, "-m", "applier.cli", "mcp", "--store", str(store_path), "--history", key]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
-        assert words in done.stderr
 
 
 def test_wrong_calls_are_answered(store_path, tmp_path):

@@ -12,7 +12,7 @@ from tests.strategies import histories, texts
 
 BUDGET = 12_000
 HEADER = re.compile(r"^## (t\d+)(?:-(t\d+))? · ", re.MULTILINE)
-NUMBERED = re.compile(r"(\d+)[|>!:+\"-] (.*)")
+NUMBERED = re.compile(r"(\d+)(?:[>!:+=\"-]|\|\d*) (.*)")
 
 
 def cards_of(messages, **settings):

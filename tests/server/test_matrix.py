@@ -40,8 +40,11 @@ def compactions(session):
     return session.state.compactions
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("case", CASES)
+STREAMED = [pytest.param(case, True, id=f"{case}, streamed") for case in CASES]
+WHOLE = [pytest.param(case, False, id=case) for case in ("manual thinking", "parallel calls", "server tools")]
+
+
+@pytest.mark.parametrize(("case", "streamed"), [*STREAMED, *WHOLE])
 def test_no_rule_is_broken(case, streamed, session, tmp_path):
     moves, request = CASES[case]
     tools = Tools(tmp_path)

@@ -46,7 +46,7 @@ def test_no_file_holds_what_a_session_kept_once_it_is_forgotten(tmp_path, preset
         session = Session(
             f"find {SECRET}", store=store, clock=Clock(), planner="rules", window_tokens=6_000, preset=preset
         )
-        agent = Agent(session).play(told(make_session(60), SECRET))
+        agent = Agent(session).play(told(make_session(30), SECRET))
         session.compact(agent.messages, focus=SECRET)
         assert session.state.compactions >= 2
         session.close()
@@ -88,7 +88,7 @@ SECRETS = f"ghp_{'aB3dE5gH7j' * 4}", f"sk-ant-api03-{'aB3dE5gH7j' * 4}-_AA", "hu
 
 def leaky():
     """A session in which the user, the agent, calls and failures spell out secrets."""
-    history = make_session(40)
+    history = make_session(24)
     history[0]["content"] += f"\nAlways push with {SECRETS[0]}.\nexport DB_PASSWORD={SECRETS[2]}"
     for message in history[1::6]:
         message["content"][0]["text"] += f" We decided to use {SECRETS[1]} as the key."

@@ -145,7 +145,7 @@ def test_a_file_over_the_bound_is_refused_by_its_line(tmp_path, monkeypatch):
 
 def test_jsonl_is_read_by_line_and_not_held_twice(tmp_path):
     path = tmp_path / "long.jsonl"
-    path.write_text(jsonl([{"role": "user", "content": f"{number} " + "x" * 100_000} for number in range(200)]))
+    path.write_text(jsonl([{"role": "user", "content": f"{number} " + "x" * 100_000} for number in range(40)]))
     tracemalloc.start()
     read_transcript(path)
     peak = tracemalloc.get_traced_memory()[1]

@@ -18,8 +18,6 @@ HOSTILE = (
 )
 TURNS = 1_000
 
-pytestmark = pytest.mark.xdist_group("browser")  # one worker, one browser
-
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
