@@ -92,8 +92,8 @@ def makers(name, analysis, wish, chance, seed):
         yield name, partial(plan_analysis, analysis, TASK, planner=planner(name, chance, seed), **wish)
         return
     settings = wish["settings"].model_dump(include={"target_model", "window_tokens", "restore_tool"})
-    kept = dict.fromkeys(analysis.evidence.turns, "keep")
-    plan = plan_of(analysis.history, kept, target_tokens=wish["target_tokens"]).model_copy(update=settings)
+    first = dict.fromkeys(analysis.evidence.turns, chance.choice(("keep", "reference", "drop", "drop")))
+    plan = plan_of(analysis.history, first, target_tokens=wish["target_tokens"]).model_copy(update=settings)
     for _ in range(chance.choice(EDITS)):
         yield name, partial(check_plan, hostile_edit(plan, chance), analysis)
 
