@@ -32,6 +32,7 @@ from applier.session.recall import Named, restored_text
 from applier.session.state import State
 from applier.session.tiers import Tier
 from planner.errors import StoreError
+from planner.layout.placeholders import history_key
 from planner.reading.messages import blocks
 
 __all__ = ["compact", "prepare", "recover", "request", "save", "undo"]
@@ -311,9 +312,14 @@ def undo(state: State) -> bool:
 
 def save(state: State) -> None:
     """Store how the session stands, if that has changed."""
-    if state.committed is state.saved or (state.saved is None and state.committed.frame.is_empty):
+    committed = state.committed
+    if committed is state.saved or (state.saved is None and committed.frame.is_empty):
         return
     try:
+        if not (committed.key or committed.frame.is_empty):  # the list went another way, which nothing stored holds
+            key = history_key(state.tracker.history)
+            committed = commit(committed.frame, key, state.tracker, state.store, committed)
+            state.take_into_force(committed, state.view)
         save_session(state.store, state.session_id, state.to_save())
     except StoreError as error:
         _log_once(state, "store_failed", f"a restart would not continue from here: {error}")

@@ -32,7 +32,7 @@ def hostile_edit(plan, chance):
             turn["excerpts"] = chance.choice(EXCERPTS)
             turn["summary"] = chance.choice(SUMMARIES)
             turn["failed_approach"] = chance.random() < 0.2
-    fields["brief"] = chance.choice(EDITED_BRIEFS)
+    fields["brief"] = chance.choice(EDITED_BRIEFS) if chance.random() < 0.4 else ""
     fields["turns"] = [turn for turn in fields["turns"] if chance.random() < 0.9]
     fields["extracted_facts"] += [fact(chance) for _ in range(chance.choice((0, 0, 1, 3)))]
     return CompactionPlan.model_validate(fields)

@@ -24,6 +24,8 @@ __all__ = ["check_note", "check_planning"]
 FRAME = re.compile(r"<[\s/]*(?:compacted|user-words|restored|carried)\b", re.I)
 OURS = re.compile(r'<compacted (?:history="h[0-9a-f]{8}" )?turns="t\d+(?:-t\d+)?">|</compacted>|</?user-words>')
 SPAN = re.compile(r'^<compacted (?:history="h[0-9a-f]{8}" )?turns="t(\d+)(?:-t(\d+))?">')
+ENTRY = re.compile(r"^t(\d+)\b", re.M)
+MEDIA = re.compile(r'"type": "(?:image|document)", "source"')
 QUOTED = re.compile(r"<user-words>(?!\.)(.*?)</user-words>", re.S)
 STRANGERS = re.compile(r"mark\d+[^u\d]\b")
 """A mark of `tiny_histories` in words that are not the user's: ``mark7t``; not ``mark7u``."""
@@ -34,6 +36,7 @@ MODELS = ("", "", "", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 TASK = "fix the race"
 ROOMY_TOKENS = 200_000
+MOST_LINES = 10**6
 WEIGHTS = {"rules": 7, "one word": 22, "liar": 5, "answer": 1, "edited": 65}
 """Of a hundred lists so many have a plan by the rules, by one word for every turn, by a liar, by what a model answered
 (its cards and prompts take longer than all else), or plans that nobody planned, which cost a third."""
@@ -89,8 +92,8 @@ def makers(name, analysis, wish, chance, seed):
         yield name, partial(plan_analysis, analysis, TASK, planner=planner(name, chance, seed), **wish)
         return
     settings = wish["settings"].model_dump(include={"target_model", "window_tokens", "restore_tool"})
-    kept = dict.fromkeys(analysis.evidence.turns, "keep")
-    plan = plan_of(analysis.history, kept, target_tokens=wish["target_tokens"]).model_copy(update=settings)
+    first = dict.fromkeys(analysis.evidence.turns, chance.choice(("keep", "reference", "drop", "drop")))
+    plan = plan_of(analysis.history, first, target_tokens=wish["target_tokens"]).model_copy(update=settings)
     for _ in range(chance.choice(EDITS)):
         yield name, partial(check_plan, hostile_edit(plan, chance), analysis)
 
@@ -131,8 +134,8 @@ def check_again(drawn, plan, again):
 def check_view(drawn, shown):
     """The API takes the view if it took the list, its size is as said, nothing is lost, no stranger is the user."""
     messages = drawn.messages
-    if drawn.valid:
-        assert refusals(shown.messages) == [], f"the API would refuse the view: {refusals(shown.messages)}"
+    worse = rules_of(shown.messages) - (set() if drawn.valid else rules_of(messages))
+    assert not worse, f"the API would refuse the view: {worse}"
     counter = TokenCounter.for_model(shown.plan.target_model)
     assert shown.tokens_after == counter.messages(shown.messages), "the size is not as said"
     assert shown.tokens_after <= shown.tokens_before, "the view grew"
@@ -146,6 +149,7 @@ def check_view(drawn, shown):
         assert not STRANGERS.search(fact.quote), f"a stranger's words are quoted as the user's: {fact}"
     check_nothing_lost(messages, shown, notes)
     check_live_tail(drawn, shown)
+    check_decisions(drawn, shown, notes)
     facts = [fact.content + fact.quote for fact in shown.plan.extracted_facts]
     view = json.dumps([shown.messages, shown.plan.brief, facts], ensure_ascii=False)
     check_what_stands(drawn, view)
@@ -188,6 +192,29 @@ def check_nothing_lost(messages, shown, notes):
         for block in (block for message in messages[turn.start : turn.stop] for block in content_of(message)):
             gone = id(block) not in standing and block.get("text") not in texts
             assert not gone or block["type"].endswith("thinking"), f"{turn.id} lost {block}"
+
+
+def rules_of(messages):
+    """Which rules `messages` break, wherever."""
+    return {text.split(": ", 1)[-1].split(" [")[0] for text in refusals(messages)}
+
+
+def check_decisions(drawn, shown, notes):
+    """Each decision says something, a failure is called one and leaves words, and what is no text leaves an entry."""
+    entries = {number for note in notes for number in ENTRY.findall(note)}
+    for turn in shown.plan.bound_analysis.history.turns:
+        decision = shown.plan.decisions[turn.id]
+        if decision.strategy == "keep":
+            continue
+        assert decision.strategy != "summarize" or decision.summary or decision.excerpts, f"{turn.id} says nothing"
+        assert all(first <= last < MOST_LINES for first, last in decision.excerpts), f"{turn.id} has no such lines"
+        own = json.dumps(drawn.messages[turn.start : turn.stop])
+        if drawn.valid and any(mark in own for mark in drawn.failures):
+            assert decision.failed_approach, f"{turn.id} failed, and is not said to"
+        assert not (decision.failed_approach and decision.strategy == "drop" and '"tool_use"' in own), (
+            f"{turn.id} failed"
+        )
+        assert turn.live or not MEDIA.search(own) or str(turn.number) in entries, f"{turn.id} lost an image or document"
 
 
 def check_live_tail(drawn, shown):

@@ -16,7 +16,7 @@ from tests.session.agent import Clock, LyingPlanner
 JUMPS = (0, 1, 6, 400, 5_000, 10**6, -10, -(10**5))
 """Seconds between two calls."""
 TROUBLE = frozenset(("tier_failed", "prepare_failed"))
-SESSIONS_A_STORE = 50
+SESSIONS_A_STORE = 10
 
 
 def rounds(seed):

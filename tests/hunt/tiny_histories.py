@@ -107,10 +107,11 @@ class _Writer:
         return f"mark{self.number}{origin}"
 
     def machine(self, origin):
-        """Text of a tool, a page, a document or the host; one in four is rather long, one in a hundred very."""
+        """Text of a tool, a page, a document or the host; each other is rather long, one in a hundred very: a view of
+        what is short throughout would be no smaller, and changes nothing."""
         roll = self.chance.random()
         lines = [self.line(origin) for _ in range(1 if roll < 0.7 else 2)]
-        if roll > 0.75:
+        if roll > 0.5:
             lines.insert(self.pick((0, 1)), self.pick(SOME if roll < 0.99 else BULK))
         return "\n".join(lines)
 

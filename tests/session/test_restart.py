@@ -79,6 +79,19 @@ def test_turns_behind_the_last_compaction_are_known_from_the_first_call_on(tmp_p
     assert list(again.restore(newest).messages) == history[-4:-2]
 
 
+def test_what_stood_when_the_list_went_another_way_stands_after_a_restart(tmp_path):
+    path, history = tmp_path / "store.db", make_session(40)
+    forked = [*history[:-6], {"role": "assistant", "content": "Another way."}, {"role": "user", "content": "Yes."}]
+    with opened(path) as session:
+        assert session.compact(history[:-8]).applied
+        session.prepare(history)
+        sent = session.prepare(forked)
+        assert "<compacted" in str(sent)
+    with opened(path) as again:
+        assert again.prepare(forked) == sent
+        assert list(again.restore("t2").messages) == forked[1:3]
+
+
 def test_another_session_id_begins_anew(tmp_path):
     path = tmp_path / "store.db"
     with opened(path) as session:
