@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
-from planner.guards import guard_facts, guard_plan, strike_invented
+from planner.guards import guard_plan, strike_invented
 from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.messages import blocks
@@ -147,8 +147,7 @@ def plan_analysis(
         return guard_plan(_all_kept(request, Proposal({}, Provenance(planner="none"))), analysis)
     proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
     proposal, invented = strike_invented(analysis.evidence, proposal)
-    facts, facts_findings = guard_facts(analysis.evidence, proposal.facts)
-    kept = _all_kept(request, replace(proposal, facts=facts), (*findings, *invented, *facts_findings))
+    kept = _all_kept(request, proposal, (*findings, *invented))
     return _explained(_selected(request, proposal, kept), request)
 
 

@@ -23,7 +23,7 @@ from planner.reading.lines import join_lines
 from planner.relevance.pinned import pinned_lines, preview_lines
 from planner.selection import demotes_live
 
-__all__ = ["guard_facts", "guard_plan", "strike_invented"]
+__all__ = ["guard_plan", "strike_invented"]
 
 OPENING_LINES = 2
 """How many lines speak for a turn whose summary had to go."""
@@ -50,7 +50,7 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     live = sum(turn.tokens for turn in evidence.turns.values() if turn.turn.live)
     context = _Context(analysis, demotes_live(live, plan.window_tokens))
     decisions, findings = _guard_decisions(context, plan.turns)
-    facts, fact_findings = guard_facts(evidence, plan.extracted_facts)
+    facts, fact_findings = _guard_facts(evidence, plan.extracted_facts)
     brief, brief_findings = check_brief(plan.brief, evidence)
     findings = (*findings, *fact_findings, *brief_findings)
     layout = _laid_out(plan, analysis, decisions, brief)
@@ -295,7 +295,7 @@ def _says_something(turn: TurnEvidence, decision: TurnDecision) -> Repair | None
     )
 
 
-def guard_facts(
+def _guard_facts(
     evidence: Evidence, facts: Sequence[ExtractedFact]
 ) -> tuple[tuple[ExtractedFact, ...], tuple[Finding, ...]]:
     """The facts that their source turns bear out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
@@ -47,7 +47,7 @@ _READ_COMMAND = lazy_pattern(
 """A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """One call of a turn and its result, if it has one."""
 
@@ -58,7 +58,7 @@ class Call:
     result_block: int | None
     result: Block | None
 
-    @property
+    @cached_property
     def kind(self) -> CallKind:
         """What the call does, as far as its name and command tell."""
         return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
@@ -68,12 +68,12 @@ class Call:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The file it names, or empty."""
         return self._first(_PATH_KEYS)
 
-    @property
+    @cached_property
     def command(self) -> str:
         """The command it runs, or empty. A list of arguments is joined by spaces."""
         return self._first(_COMMAND_KEYS)

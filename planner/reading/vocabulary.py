@@ -51,7 +51,7 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
 
 def _candidates() -> Iterator[bytes]:
-    import gzip  # this and the next take a twentieth of what importing the package takes
+    import gzip  # these two take a twentieth of what importing the package takes
     import tempfile
 
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from planner.reading.messages import Message, blocks
@@ -132,9 +133,9 @@ def _is_paused(message: Message) -> bool:
 
 def _has_surrogate(value: object) -> bool:
     if isinstance(value, str):
-        return _SURROGATE.search(value) is not None
+        return not value.isascii() and _SURROGATE.search(value) is not None
     if isinstance(value, Mapping):
-        return any(_has_surrogate(key) or _has_surrogate(item) for key, item in value.items())
+        return any(map(_has_surrogate, chain.from_iterable(value.items())))
     return isinstance(value, list | tuple) and any(map(_has_surrogate, value))
 
 
