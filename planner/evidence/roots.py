@@ -22,6 +22,8 @@ DEEPEST_FOLDER = 16
 _ABSOLUTE = lazy_pattern(r"(?<![\w.:/~-])(?:/[\w.@+-]+){2,}")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
 slash, so nothing is tried twice."""
+_FILE = lazy_pattern(r"\.\w{1,12}$")
+"""The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
 
 
 def common_root(texts: Iterable[str]) -> str:
@@ -30,7 +32,7 @@ def common_root(texts: Iterable[str]) -> str:
     uses: Counter[str] = Counter()
     for text in texts:
         if "/" in text:
-            for path in _ABSOLUTE.findall(text):
+            for path in filter(_FILE.search, _ABSOLUTE.findall(text)):
                 for folder in _folders(path):
                     saved[folder] += len(folder)
                     uses[folder] += 1

@@ -164,6 +164,8 @@ def _clipped(subject: str, most: int) -> str:
 def _hints(turn: TurnEvidence) -> list[str]:
     refused = any(map(turn.is_refused, turn.calls))
     hints = ["hint: refused by the user"] if refused else ["hint: failed?"] if turn.failed else []
+    if not turn.failed and any(outcome.status == "passed" for outcome in turn.outcomes):
+        hints.append("hint: passed")
     if turn.superseded_by:
         hints.append(f"hint: done again at {turn.superseded_by}")
     elif turn.edited_later_at:

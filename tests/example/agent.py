@@ -16,6 +16,11 @@ __all__ = ["SYSTEM", "Person", "run_agent"]
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From a ``tool_use`` block to its ``tool_result`` block."""
 
+REFUSED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
+"""How Claude Code tells the agent that a call was refused, with what the user typed behind it."""
 SYSTEM = (
     "You are a coding agent. You work in /workspace with the tools bash, read, write and edit. "
     "Run the tests after every change, and say briefly what you do and why."
@@ -74,5 +79,4 @@ def _result(call: dict[str, Any], person: Person, answer: Answer) -> dict[str, A
     reason = person.refuses(call)
     if reason is None:
         return answer(call)
-    text = f"The user doesn't want to proceed with this tool use. The user said: {reason}"
-    return {"type": "tool_result", "tool_use_id": call["id"], "content": text, "is_error": True}
+    return {"type": "tool_result", "tool_use_id": call["id"], "content": REFUSED + reason, "is_error": True}

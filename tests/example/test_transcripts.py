@@ -53,5 +53,5 @@ def test_the_demo_transcript_is_long_and_holds_what_the_demo_is_about():
     results = [b for m in history.messages for b in blocks(m) if b["type"] == "tool_result"]
     assert 150 <= len(history.turns) <= 250
     assert sum(bool(block.get("is_error")) for block in results) >= 12
-    assert sum("The user said:" in block["content"] for block in results) >= 2
+    assert sum("the user said:" in block["content"] for block in results) >= 2
     assert any(len(block["content"]) > 8_000 and "\n" not in block["content"] for block in results)
