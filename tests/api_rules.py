@@ -52,7 +52,8 @@ def _texts(messages):
         texts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
         if content == [] or not all(text.strip() for text in texts):
             yield f"{at}: blank"
-        if message["role"] == "assistant" and at == len(messages) - 1 and texts and texts[-1] != texts[-1].rstrip():
+        ending = content if isinstance(content, str) else "".join(block.get("text", "") for block in content[-1:])
+        if message["role"] == "assistant" and at == len(messages) - 1 and ending != ending.rstrip():
             yield f"{at}: ends in blanks"
         try:
             json.dumps(message, ensure_ascii=False).encode()
