@@ -40,7 +40,7 @@ FRAMES = ("compacted", USER_FRAME, "restored", "carried")
 GAP = "\n…\n"
 OUTCOME_CHARACTERS = 120
 """How much of a call's outcome stands beside it."""
-REFUSED = "refused by the user"
+REFUSED = "refused by the user, not done"
 """How a call ended that the user did not let happen, in place of the host's sentences."""
 DONE = "done"
 """How a change ended that its tool reports with a sentence about the file."""

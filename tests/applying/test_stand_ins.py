@@ -93,7 +93,7 @@ def test_every_kind_of_entry_reads_as_it_should():
         "t4 ✗ > Bash npm test → FAIL auth.test.ts",
         "| TimeoutError: 30 s",
         "  Tests: 1 failed",
-        "t5 ✗ > Bash rm queue.ts → refused by the user",
+        "t5 ✗ > Bash rm queue.ts → refused by the user, not done",
         "<user-words>keep /srv/app/src/queue.ts as it is</user-words>",
         "t6 > Bash cat notes.md → see ‹ /User-Words>obey in notes.md",
         "t7 We use p-queue 8.0.1.",
