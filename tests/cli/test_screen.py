@@ -121,11 +121,16 @@ def test_links_that_lead_in_a_circle_are_no_traceback(compactor, transcript, fol
     assert json.loads(circle.read_text())["turns"]
 
 
+def _interruptible():
+    """As from a terminal: what a shell starts in the background ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("arguments", [["plan", "pipe", "-o", "out.json"], ["apply", "pipe", "pipe", "-o", "out.json"]])
 def test_an_interrupted_command_says_so_and_writes_nothing(folder, arguments):
     os.mkfifo("pipe")
     command = [sys.executable, "-m", "applier.cli", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_interruptible)
     with process, open("pipe", "w"):  # open as soon as the command reads it, and silent
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
