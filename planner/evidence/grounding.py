@@ -53,6 +53,10 @@ _BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za
 PART_CHARACTERS = 8
 """A shorter part of an identifier says too little: ``HashLength`` of ``Test_HashLengthMismatch`` does, ``Hash`` does
 not."""
+OCCURRENCES = 64
+"""A name is looked at in so many places of one text: of ``A_A_A_…`` every second one is a place."""
+LONGEST_PART = 100
+"""A longer one is no part: looking for it would take its length times the source's."""
 STEM_CHARACTERS = 5
 """So many letters tell a word whatever it ends in."""
 PIECE_CHARACTERS = 4
@@ -143,7 +147,7 @@ class NameIndex:
     def holds_part(self, name: str) -> bool:
         """True if `name` stands in an identifier of the source between underscores or humps."""
         name = name.strip("_")
-        if len(name) < PART_CHARACTERS or not name.isidentifier():
+        if not PART_CHARACTERS <= len(name) <= LONGEST_PART or not name.isidentifier():
             return False
         hump = "|(?<=[a-z0-9])" if name[0].isupper() else ""
         after = re.compile(rf"(?:^|_{hump}){re.escape(name)}(?=$|_|[A-Z])", re.M)
@@ -181,12 +185,14 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
 
 def _stands(name: str, text: str, most: int | None = None) -> bool:
     """True if `name` stands in the first `most` characters of `text` between boundaries."""
-    at = text.find(name, 0, most)
-    while at >= 0:
+    at = -1
+    for _ in range(OCCURRENCES):
+        at = text.find(name, at + 1, most)
+        if at < 0:
+            return False
         stop = at + len(name)
         if _bounded(name, text[max(0, at - 2) : at], text[stop : stop + 2]):
             return True
-        at = text.find(name, at + 1, most)
     return False
 
 
