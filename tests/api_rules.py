@@ -53,7 +53,7 @@ def _texts(messages):
         if content == [] or not all(text.strip() for text in texts):
             yield f"{at}: blank"
         ending = content if isinstance(content, str) else "".join(block.get("text", "") for block in content[-1:])
-        if message["role"] == "assistant" and at == len(messages) - 1 and ending != ending.rstrip():
+        if message["role"] == "assistant" and at == len(messages) - 1 and ending.strip() and ending != ending.rstrip():
             yield f"{at}: ends in blanks"
         try:
             json.dumps(message, ensure_ascii=False).encode()
