@@ -113,7 +113,7 @@ def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
 
 def unchanged_lines(turn: TurnEvidence) -> frozenset[int]:
     """Numbers of the lines that edits of `turn` took over from the old text: they only say where."""
-    sides = (edit_sides(call, turn.lines_of(call.block)) for call in turn.calls if call.kind == "write")
+    sides = (edit_sides(call, turn.lines_of(call.block)) for call in turn.calls)
     return frozenset(number for own in sides for number, side in own.items() if side == "=")
 
 

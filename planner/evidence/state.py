@@ -328,8 +328,9 @@ def branches(evidence: Evidence) -> list[Said]:
                 named += _BRANCH_ALONE.findall(call.text)[:1]
             for branch in named:
                 seen[branch] = [*seen.pop(branch, []), turn.turn.id]
+    current = next(reversed(seen), "")
     return [
-        Said(f"{'on' if branch == list(seen)[-1] else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)))
+        Said(f"{'on' if branch == current else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)))
         for branch, ids in seen.items()
     ]
 
