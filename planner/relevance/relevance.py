@@ -26,7 +26,7 @@ FOCUS_WEIGHT = 3.0
 SAID_RELEVANCE = 0.03
 """Relevance of a token of the user's own words and of what says how something failed, whatever they name. Like the ones
 below it is of the right order and no more: a third or twice of any changed nine exams by a question or two of 144."""
-PART_RELEVANCE = {"user": 0.001, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
+PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
 
 CHARACTERS_PER_TOKEN = 4
