@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.state import task_items
 from planner.proposal import PlanRequest
@@ -53,6 +54,9 @@ _SIGNATURE = re.compile(
 """Opens a signature or a heading, or a side of a merge conflict: ``export async function run(``, ``## Setup``,
 ``**Risk** none``, ``<<<<<<< HEAD``; not ``return type_of(x)``, and not ``**Analysis:**``, which says nothing alone."""
 
+_TELLS = re.compile(r"\s*(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
+"""``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
+_NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
 HOST_DEMANDS = 16
@@ -291,13 +295,13 @@ def _demands(turn: TurnEvidence) -> Iterator[int]:
 
 
 def _outcomes(turn: TurnEvidence) -> Iterator[int]:
-    """Numbers of the lines that say how calls ended, and what a host's own text begins with.
-
-    Of an edit that was made the header says enough.
-    """
+    """Numbers of the lines that say how calls ended, of an edit that was made what it put in foremost; and what a host's
+    own text begins with."""
     for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
         if call.kind != "write" or outcome.status == "failed":
             yield from outcome.lines
+        else:
+            yield from (line.number for line in _put_in(turn, call))
     heads = {line.block: line.number for line in reversed(turn.lines) if line.part == "user" and line.text.strip()}
     yield from heads.values()
 
@@ -325,6 +329,19 @@ def _changes(turn: TurnEvidence) -> Iterator[int]:
         tried = list(reversed(old.values()))[: None if call.is_error else 1]
         new = (line for line in lines if sides.get(line.number) == "+")
         yield from (line.number for line in (*lines[:1], *tried, *new))
+
+
+def _put_in(turn: TurnEvidence, call: Call) -> Iterator[Line]:
+    """The line that says most of what an edit put in: what it defines, else the first that imports nothing; of texts
+    on the call's one line where the new one begins."""
+    lines = turn.lines_of(call.block)
+    sides = edit_sides(call, lines)
+    new = [line for line in lines if sides.get(line.number) == "+" and _TELLS.match(line.text)]
+    found = next((at for at, line in enumerate(lines) if _NEW_TEXT.search(line.text)), 0)
+    inline = lines[found : found + 2]
+    if len(inline) > 1 and not _NEW_TEXT.split(inline[0].text)[-1].strip():
+        inline = inline[1:]
+    yield from (sorted(new, key=lambda line: not _SIGNATURE.match(line.text)) or inline)[:1]
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:
