@@ -29,7 +29,7 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence", "read_turn"]
 
-HEAD_CHARACTERS = 40
+HEAD_CHARACTERS = 60
 """How much of a call's subject stands in its one-line head."""
 LATEST_CHARACTERS = 1_500
 """Of the user's latest message so much stands verbatim at any target: it is what is asked now."""
