@@ -16,8 +16,7 @@ __all__ = ["boilerplate_of", "without_boilerplate"]
 
 _CONTENT = lazy_pattern(
     r"\s*(?:# AGENTS\.md instructions for |<(?:INSTRUCTIONS|user_instructions|environment_context|skills_instructions|"
-    r"apps_instructions)>|This session is being continued|Another language model|<summary>|<compacted "
-    r"|\[aider output\])"
+    r"apps_instructions)>|\[aider output\])"
 )
 """How a host's block begins that says something: ``# AGENTS.md instructions for /app``; not ``<command-name>``."""
 _REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)

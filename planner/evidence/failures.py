@@ -237,7 +237,7 @@ def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:
     """What stands under a heading of errors in a summary that an earlier compaction left in the user's message."""
     inside = False
     for statement in statements:
-        if statement.source != "host":
+        if statement.source != "planner":
             continue
         if _HEADING.match(statement.text):
             inside = bool(_ERRORS_HEADING.search(statement.text))

@@ -281,7 +281,7 @@ def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
     for turn in evidence.turns.values():
         numbers = {number for outcome in turn.outcomes for number in outcome.lines}
         for line in turn.lines:
-            if line.source in ("user", "agent") or line.number in numbers:
+            if line.source in ("user", "agent", "planner") or line.number in numbers:
                 for url in pattern.findall(line.text):
                     named.setdefault(url.rstrip(".,:;!?*"), []).append(turn.turn.id)
     return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]

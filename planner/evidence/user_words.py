@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 
 from planner.evidence.calls import Call
-from planner.evidence.sources import SUMMARY_OPENING, attributed
+from planner.evidence.sources import attributed
 from planner.reading.lines import Line, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
@@ -96,11 +96,7 @@ def _binding(own: Sequence[Statement]) -> Sequence[Statement]:
 
 def _quoted_before(statements: Iterable[Statement]) -> Iterator[Statement]:
     """What a summary that an earlier compaction left in the user's message quotes of the user."""
-    hosts = (one for one in statements if one.source == "host" and one.part == "user")
-    for _, block in groupby(hosts, key=lambda one: one.block):
-        of_block = list(block)
-        if SUMMARY_OPENING.match(of_block[0].text):
-            yield from islice((one for one in of_block if _QUOTED.match(one.text)), QUOTED_LINES)
+    return islice((one for one in statements if one.source == "planner" and _QUOTED.match(one.text)), QUOTED_LINES)
 
 
 def _project_rules(statements: Iterable[Statement]) -> Iterator[Statement]:

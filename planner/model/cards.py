@@ -70,7 +70,7 @@ def _text(evidence: Evidence, turn: TurnEvidence, header: str, lines: Sequence[L
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     """What kind of line each is; the prompt explains the marks."""
-    marks = {line.number: _PART_MARKS[line.part] for line in turn.lines}
+    marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
         marks |= edit_sides(call, turn.lines_of(call.block))
         if len(turn.calls) > 1:

@@ -1,8 +1,8 @@
 """Which lines of each turn the planner model gets to see, under one budget for all turns.
 
-By classes, the foremost first, and within a class the newest turns first: the user's words, the agent's own, outcomes
-of calls, what edits put in, more of short results, what of long ones later turns used, the rest by relevance. Never
-decides what survives; the model may point at any line.
+By classes, the foremost first, and within a class the newest turns first: the user's words, what an earlier compaction
+wrote, the agent's own words, outcomes of calls, reports of other agents, what edits put in, more of short results, what
+of long ones later turns used, the rest by relevance. Never decides what survives; the model may point at any line.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ HOST_DEMANDS = 16
 LATEST_TURNS, MOST_LATEST_TURNS, LATEST_SHARE = 10, 24, 0.25
 """What answers the latest request, so many of the newest turns at least and at most, is shown nearly whole within this
 share of the budget: planners missed what the live work stands on more than anything older."""
+RECAP_SHARE = 0.2
+"""What an earlier compaction wrote, the memory of all before it, is shown within this share, its end first: there it
+says how things stood."""
 LONG_READING_LINES = 40
 LIVE_LINES = 24
 """Of a turn that stays whole in any case so many lines tell what it is about."""
@@ -76,17 +79,19 @@ class _Rank(IntEnum):
     """Classes of lines, the foremost first."""
 
     USER = 0
-    AGENT = 1
-    LATEST = 2
-    OUTCOME = 3
-    CHANGE = 4
-    DETAIL = 5
-    USED = 6
-    REST = 7
+    RECAP = 1
+    AGENT = 2
+    LATEST = 3
+    OUTCOME = 4
+    CHANGE = 5
+    DETAIL = 6
+    USED = 7
+    REST = 8
 
 
 SHARES = {
     _Rank.USER: 0.35,
+    _Rank.RECAP: 0.5,
     _Rank.AGENT: 0.62,
     _Rank.LATEST: 0.72,
     _Rank.OUTCOME: 0.82,
@@ -96,6 +101,8 @@ SHARES = {
     _Rank.REST: 1.0,
 }
 """How much of the budget may be spent when each class is through: one wall of text cannot hide all behind it."""
+OWN_SHARES = {_Rank.RECAP: RECAP_SHARE, _Rank.LATEST: LATEST_SHARE}
+"""How much of the budget a class may take by itself."""
 
 
 @dataclass
@@ -171,9 +178,9 @@ def choose_lines(
     updated = _rank_task_lists(ranked)
     left_out = {turn.turn.id: in_headers[turn.turn.id] | updated.get(turn.turn.id, frozenset()) for turn in turns}
     choice = _Choice(request, most_per_turn, left_out)
-    for rank in (_Rank.USER, _Rank.AGENT, _Rank.LATEST, _Rank.OUTCOME, _Rank.CHANGE, _Rank.DETAIL):
-        take = _take_turns if rank in (_Rank.USER, _Rank.AGENT, _Rank.DETAIL) else _take_rounds
-        most = min(limit * SHARES[rank], choice.spent + limit * LATEST_SHARE if rank == _Rank.LATEST else limit)
+    for rank in islice(_Rank, _Rank.USED):
+        take = _take_turns if rank in (_Rank.USER, _Rank.RECAP, _Rank.AGENT, _Rank.DETAIL) else _take_rounds
+        most = min(limit * SHARES[rank], choice.spent + limit * OWN_SHARES.get(rank, 1))
         take(choice, _queue(ranked, rank), most)
     for rank, candidates in ((_Rank.USED, _used_later), (_Rank.REST, _by_relevance)):
         _take_best(choice, candidates(choice, turns), limit * SHARES[rank])
@@ -220,9 +227,11 @@ def _latest_turns(ranked: _Ranked) -> int:
 def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Sequence[Line]:
     """Lines of one class, the most telling first.
 
-    What shows failures, and from both ends inwards; of changes what they define, and from the top.
+    What shows failures, and from both ends inwards; of changes what they define, and from the top; of a recap its end.
     """
     lines = [turn.lines[number - 1] for number in sorted(ranks) if ranks[number] == rank]
+    if rank == _Rank.RECAP:
+        return lines[::-1]
     if rank == _Rank.CHANGE:
         return sorted(lines, key=lambda line: not _SIGNATURE.match(line.text))
     first = turn.obligations if rank == _Rank.OUTCOME else frozenset()
@@ -280,6 +289,8 @@ def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
             continue
         if line.source == "user":
             ranks[line.number] = _Rank.USER
+        elif line.source == "planner":
+            ranks[line.number] = _Rank.RECAP
         elif line.part == "assistant":
             ranks[line.number] = _Rank.AGENT
         else:
@@ -295,8 +306,8 @@ def _demands(turn: TurnEvidence) -> Iterator[int]:
 
 
 def _outcomes(turn: TurnEvidence) -> Iterator[int]:
-    """Numbers of the lines that say how calls ended, of an edit that was made what it put in foremost; and what a host's
-    own text begins with."""
+    """Numbers of the lines that say how calls ended, of an edit that was made what it put in foremost; and what
+    a host's own text begins with."""
     for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
         if call.kind != "write" or outcome.status == "failed":
             yield from outcome.lines
