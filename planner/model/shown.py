@@ -20,7 +20,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.state import task_items
 from planner.proposal import PlanRequest
-from planner.reading.lines import Line
+from planner.reading.lines import Line, call_parts
 
 __all__ = ["card_text", "choose_lines"]
 
@@ -32,8 +32,11 @@ ENDING_LINES = {"run": 2, "ask": 6, "other": 6}
 """How many last lines of a longer result are shown with it, by what the call does; of what only reads none."""
 COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown before what it changes."""
-SIGNATURE_WORTH = 0.4
-"""What a signature or heading counts beside the names that later turns use, each up to 1."""
+SENTENCE_WORDS = 5
+"""A line of a report with fewer words says nothing by itself."""
+SIGNATURE_WORTH, HEADING_WORTH = 0.4, 0.1
+"""What a signature and what a heading counts beside the names that later turns use, each up to 1: a heading says that
+there is a section, and seldom what is in it."""
 CONFLICT_LINES = 40
 """Of one side and the other of a merge conflict so many lines count as much as a signature."""
 RECENT_TURNS = 8
@@ -57,6 +60,7 @@ _SIGNATURE = re.compile(
 _TELLS = re.compile(r"\s*(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
 _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
+_HEADING = re.compile(r"\s*#{1,6} ")
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
 HOST_DEMANDS = 16
@@ -68,7 +72,7 @@ RECAP_SHARE = 0.2
 """What an earlier compaction wrote, the memory of all before it, is shown within this share, its end first: there it
 says how things stood."""
 LONG_READING_LINES = 40
-LIVE_LINES = 24
+LIVE_LINES = 16
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
 _TASK_LIST = re.compile(r"todo|update_?plan|task_?list", re.I)
@@ -83,10 +87,11 @@ class _Rank(IntEnum):
     AGENT = 2
     LATEST = 3
     OUTCOME = 4
-    CHANGE = 5
-    DETAIL = 6
-    USED = 7
-    REST = 8
+    REPORT = 5
+    CHANGE = 6
+    DETAIL = 7
+    USED = 8
+    REST = 9
 
 
 SHARES = {
@@ -94,9 +99,10 @@ SHARES = {
     _Rank.RECAP: 0.5,
     _Rank.AGENT: 0.62,
     _Rank.LATEST: 0.72,
-    _Rank.OUTCOME: 0.82,
-    _Rank.CHANGE: 0.89,
-    _Rank.DETAIL: 0.91,
+    _Rank.OUTCOME: 0.8,
+    _Rank.REPORT: 0.84,
+    _Rank.CHANGE: 0.88,
+    _Rank.DETAIL: 0.9,
     _Rank.USED: 0.99,
     _Rank.REST: 1.0,
 }
@@ -172,11 +178,12 @@ def choose_lines(
     """The lines to show of each of `turns`, in order, by turn id; together at most `limit` raw tokens.
 
     No turn shows more than `most_per_turn` of them. Lines of a turn that its card's header repeats (`in_headers`) are
-    left out, and lists of tasks that a later one updates.
+    left out, names of arguments without them, and lists of tasks that a later one updates.
     """
     ranked = [(turn, _ranks(turn)) for turn in reversed(turns)]
-    updated = _rank_task_lists(ranked)
-    left_out = {turn.turn.id: in_headers[turn.turn.id] | updated.get(turn.turn.id, frozenset()) for turn in turns}
+    left_out = _rank_task_lists(ranked)
+    for turn in turns:
+        left_out[turn.turn.id] |= in_headers[turn.turn.id].union(_argument_names(turn))
     choice = _Choice(request, most_per_turn, left_out)
     for rank in islice(_Rank, _Rank.USED):
         take = _take_turns if rank in (_Rank.USER, _Rank.RECAP, _Rank.AGENT, _Rank.DETAIL) else _take_rounds
@@ -192,12 +199,23 @@ _Ranked = Sequence[tuple[TurnEvidence, dict[int, _Rank]]]
 _Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
 
 
-def _rank_task_lists(ranked: _Ranked) -> Mapping[str, frozenset[int]]:
+def _argument_names(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines that only name the argument below them: ``new_string:``."""
+    for call in turn.calls:
+        place = 0
+        lines = turn.lines_of(call.block)
+        for key, count in call_parts(call.name, call.input):
+            if key and place < len(lines):
+                yield lines[place].number
+            place += count
+
+
+def _rank_task_lists(ranked: _Ranked) -> dict[str, frozenset[int]]:
     """Show the newest list of tasks with the agent's own words: it says what is left.
 
     Returns the lines of lists that a later one updates, by turn id.
     """
-    updated: dict[str, frozenset[int]] = {}
+    updated: dict[str, frozenset[int]] = defaultdict(frozenset)
     newer: frozenset[str] | None = None
     lists = ((turn, ranks, call) for turn, ranks in ranked for call in turn.calls if _TASK_LIST.search(call.name))
     for turn, ranks, call in lists:
@@ -206,7 +224,7 @@ def _rank_task_lists(ranked: _Ranked) -> Mapping[str, frozenset[int]]:
         if newer is None:
             ranks |= dict.fromkeys(numbers, _Rank.AGENT)
         elif items & newer:
-            updated[turn.turn.id] = updated.get(turn.turn.id, frozenset()).union(numbers)
+            updated[turn.turn.id] |= frozenset(numbers)
         newer = items
     return updated
 
@@ -280,6 +298,7 @@ def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
     demands = frozenset(islice(_demands(turn), HOST_DEMANDS))
     classes = (
         (_Rank.OUTCOME, turn.obligations | demands | frozenset(_outcomes(turn))),
+        (_Rank.REPORT, frozenset(_reported(turn))),
         (_Rank.CHANGE, frozenset(_changes(turn))),
         (_Rank.DETAIL, frozenset(turn.failure_lines) | frozenset(_details(turn))),
     )
@@ -315,6 +334,17 @@ def _outcomes(turn: TurnEvidence) -> Iterator[int]:
             yield from (line.number for line in _put_in(turn, call))
     heads = {line.block: line.number for line in reversed(turn.lines) if line.part == "user" and line.text.strip()}
     yield from heads.values()
+
+
+def _reported(turn: TurnEvidence) -> Iterator[int]:
+    """Numbers of the lines in which another agent says what it found: sentences, no headings."""
+    for call in turn.calls:
+        if call.is_report:
+            lines = turn.lines_of(call.result_block)
+            said = (
+                line for line in lines if len(line.text.split()) >= SENTENCE_WORDS and not _HEADING.match(line.text)
+            )
+            yield from (line.number for line in said)
 
 
 def _details(turn: TurnEvidence) -> Iterator[int]:
@@ -410,7 +440,8 @@ def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
                 continue
             lately = last - number < RECENT_TURNS
             used = frozenset(name for name in names if lately or written.get(name, 0) > number)
-            signature = SIGNATURE_WORTH * (line.number in conflict or _is_signature(line))
+            telling = line.number in conflict or _is_signature(line)
+            signature = telling * (HEADING_WORTH if _HEADING.match(line.text) else SIGNATURE_WORTH)
             if used or signature:
                 yield _Candidate(turn, line, used, signature, choice.cost(line))
 

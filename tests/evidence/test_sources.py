@@ -165,10 +165,10 @@ def test_a_skill_that_a_call_opened_is_the_hosts():
     assert words_of(called("Bash", "ok", behind=[text("Stop that.")], command="ls")) == ["Stop that."]
 
 
-def test_what_an_earlier_summary_quotes_binds_though_it_is_the_hosts():
+def test_what_an_earlier_summary_quotes_binds_though_it_is_a_planners():
     turn = turn_of(text('This session is being continued from a previous conversation.\n- "never touch main"'))
     assert [(turn.lines[n - 1].text, turn.lines[n - 1].source) for n in turn.pinned_lines] == [
-        ('- "never touch main"', "host")
+        ('- "never touch main"', "planner")
     ]
 
 

@@ -154,6 +154,53 @@ def test_an_edit_shows_where_it_was_made():
     assert "+     report_end()" in shown
 
 
+def test_every_edit_says_what_it_put_in_however_little_room_there_is():
+    words = [f"Point {n}: the drain must wait for worker {n}, and say so in the report." for n in range(60)]
+    put_in = [
+        {"old_string": f"    stop_{n} = 1", "new_string": f"    import os\n\n    deadline_{n} = {n}\n    wait({n})"}
+        for n in range(6)
+    ]
+    one_line = {"old_string": "drain()  # now " * 20, "new_string": "drain_later()"}
+    edits = [call(30 + n, "Edit", {"file_path": "app/queue.py"} | edit, "edited") for n, edit in enumerate(put_in)]
+    edits.append(call(40, "Edit", {"file_path": "app/main.py"} | one_line, "edited"))
+    looks = [call(50 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(12)]
+    said = {"role": "assistant", "content": "\n".join(words)}
+    messages = [SAMPLE[0], *[one for edit in edits for one in edit], said, {"role": "user", "content": "Go on."}]
+    request = plan_request([*messages, *[one for look in looks for one in look], *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 4500)  # budget
+    assert all(f"+     deadline_{n} = {n}" in text_of(cards, f"t{n + 2}") for n in range(6))
+    assert "new_string=drain_later()" in text_of(cards, "t8")
+
+
+def test_a_report_of_another_agent_shows_what_it_found_and_not_its_headings_alone():
+    reports = [
+        "\n".join(f"## Part {n}.{part}\n\nLooked at the part {part} of the code.\n" for part in range(30))
+        + f"\n## Verdict\n\nMEDIUM: copy_tree_{n}() follows links out of its folder.\n\nagent: {n}"
+        for n in range(6)
+    ]
+    asked = [call(20 + n, "Task", {"prompt": f"Review part {n}"}, report) for n, report in enumerate(reports)]
+    request = plan_request([SAMPLE[0], *[one for ask in asked for one in ask], *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 2_500)
+    shown = [text_of(cards, f"t{n + 2}") for n in range(6)]
+    assert all(f"MEDIUM: copy_tree_{n}()" in text for n, text in enumerate(shown))
+    assert all("Looked at the part" in text for text in shown)
+
+
+def test_what_an_earlier_compaction_wrote_is_shown_from_its_end_before_newer_prose():
+    recap = "\n".join(f"{n}. Found that part_{n} calls load_{n}()." for n in range(40))
+    opening = "This session is being continued from a previous conversation."
+    words = [f"Point {n}: the drain must wait for worker {n}." for n in range(300)]
+    messages = [
+        {"role": "user", "content": f"{opening}\n{recap}\nPending: merge #37, then #51."},
+        *[{"role": "assistant", "content": "\n".join(words)}, {"role": "user", "content": "Go on."}],
+        *SAMPLE[1:],
+    ]
+    request = plan_request(messages)
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 2_500), "t1")
+    assert ": Pending: merge #37, then #51." in shown
+    assert ": 39. Found that part_39 calls load_39()." in shown
+
+
 def text_of(cards, turn_id):
     return next(card.text for card in cards if card.turns[0].turn.id == turn_id)
 
