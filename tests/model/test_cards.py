@@ -174,7 +174,7 @@ def test_every_edit_says_what_it_put_in_however_little_room_there_is():
 
 def test_a_report_of_another_agent_shows_what_it_found_and_not_its_headings_alone():
     reports = [
-        "\n".join(f"## Part {n}.{part}\n\nLooked at the part {part} of the code.\n" for part in range(30))
+        "\n".join(f"## Part {n}.{part}\n\nLooked at part {part} of module {n} and its callers.\n" for part in range(30))
         + f"\n## Verdict\n\nMEDIUM: copy_tree_{n}() follows links out of its folder.\n\nagent: {n}"
         for n in range(6)
     ]
@@ -183,7 +183,7 @@ def test_a_report_of_another_agent_shows_what_it_found_and_not_its_headings_alon
     cards = turn_cards(request, list(request.evidence.turns.values()), 2_500)
     shown = [text_of(cards, f"t{n + 2}") for n in range(6)]
     assert all(f"MEDIUM: copy_tree_{n}()" in text for n, text in enumerate(shown))
-    assert all("Looked at the part" in text for text in shown)
+    assert sum(text.count("Looked at") for text in shown) > sum(text.count("## Part") for text in shown)
 
 
 def test_what_an_earlier_compaction_wrote_is_shown_from_its_end_before_newer_prose():
