@@ -17,6 +17,7 @@ from planner.evidence.state import (
     check_outcomes,
     choices,
     commits,
+    conflicts,
     latest_request,
     open_items,
     pending_changes,
@@ -125,6 +126,7 @@ def rules_brief(evidence: Evidence) -> str:
         "STATE": [
             *reversed(check_outcomes(evidence)),
             *pending_changes(evidence),
+            *conflicts(evidence),
             *reversed(changed_files(evidence)),
         ],
         "FAILED": list(reversed(remedies(evidence))),

@@ -20,13 +20,15 @@ __all__ = ["FileChange", "edit_sides", "file_changes", "unchanged_lines", "writt
 
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
+PROSE = (".md", ".mdx", ".rst", ".txt", ".adoc")
+"""Files that tell of code and define none, as far as their names say."""
 SEEN_CHARACTERS = 200_000
 """Of a file so much of what was seen is remembered."""
 
 _DEFINES = lazy_pattern(
     r"^(?P<indent>[ \t]{0,8})(?:export |pub |async |static |public |private |abstract |default ){0,4}"
     r"(?:func|def|class|function|type|interface|struct|enum|fn|trait|const|module)\s{1,4}(?:\([^()\n]{0,60}\)\s{0,2})?"
-    r"(?P<name>[A-Za-z_]\w{2,60})",
+    r"(?P<name>[A-Za-z_]\w{2,120})",
     re.M,
 )
 """What a line of code defines: ``func (s *Store) Save(``, ``export class Foo``; not ``return type``."""
@@ -64,7 +66,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
             if call.kind in ("read", "search") and call.path and not call.is_error:
                 shown = without_numbers(call.text)
                 seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
-            for path, old, new in written_texts(call):
+            for path, old, new in () if turn.is_refused(call) else written_texts(call):
                 change = changes.setdefault(path, FileChange(path))
                 change.failed_last = outcome.status == "failed"
                 if change.failed_last:
@@ -122,10 +124,13 @@ def _values(call: Call, keys: Sequence[str]) -> str:
 
 
 def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
+    prose = change.path.endswith(PROSE)
     before = {match["name"] for match in _DEFINES.finditer(old)}
-    own = [match["name"] for match in _DEFINES.finditer(new)]
-    _put_first(change.defines, [name for name in own if name not in before])
-    around = [name for name in own if name in before] or list(_enclosing(old, seen))
+    own = [] if prose else [match["name"] for match in _DEFINES.finditer(new)]
+    defined = [name for name in own if name not in before]
+    _put_first(change.defines, defined)
+    beside = defined and old.strip() in new
+    around = [name for name in own if name in before] or ([] if prose or beside else list(_enclosing(old, seen)))
     _put_first(change.edits, [name for name in around if name not in change.defines])
     if old:
         known = f"{seen}\n{old}"

@@ -30,6 +30,7 @@ __all__ = [
     "check_outcomes",
     "choices",
     "commits",
+    "conflicts",
     "latest_request",
     "open_items",
     "pending_changes",
@@ -166,6 +167,37 @@ def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[s
             changed.clear()
         changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
     return changed if closed else {}
+
+
+_CONFLICT = lazy_pattern(
+    r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
+    r"|^(?:UU|AA) (\S.{0,250})$",
+    re.M,
+)
+"""How git names a file in conflict: when it merges, in its status, and in its short status."""
+_SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
+_GIVEN_UP = lazy_pattern(r"\bgit (?:merge|rebase|cherry-pick|am) --(?:abort|quit)\b")
+
+
+def conflicts(evidence: Evidence) -> list[Said]:
+    """The files that a merge left in conflict and no commit settled, and which of them were changed since."""
+    found: dict[str, str] = {}
+    changed: dict[str, str] = {}
+    for turn, call, outcome in _calls(evidence):
+        if call.kind == "run" or call.command:
+            if _commits(call) or _SETTLED.search(call.text) or _GIVEN_UP.search(call.command):
+                found.clear()
+            paths = (next(filter(None, match.groups())) for match in _CONFLICT.finditer(call.text))
+            found |= {path.strip(): turn.turn.id for path in paths}
+        if outcome.status != "failed":
+            written = [path for path, _, _ in written_texts(call)]
+            changed |= {path: turn.turn.id for path in found if any(one.endswith(path) for one in written)}
+    if not found:
+        return []
+    since = [path for path in found if path in changed]
+    text = f"merge conflicts in {', '.join(map(evidence.shown, found))}"
+    text += f"; changed since: {', '.join(map(evidence.shown, since))}" * bool(since)
+    return [Said(text, tuple(dict.fromkeys((*found.values(), *(changed[path] for path in since)))))]
 
 
 def _is_test(call: Call) -> bool:

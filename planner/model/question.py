@@ -20,6 +20,7 @@ from planner.evidence.state import (
     changed_files,
     check_outcomes,
     commits,
+    conflicts,
     open_items,
     pending_changes,
     remedies,
@@ -266,7 +267,7 @@ def _words(turns: Sequence[TurnEvidence], characters: int) -> str:
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
-_OUTCOMES = (changed_files, check_outcomes, pending_changes, commits, branches, remedies, open_items)
+_OUTCOMES = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, remedies, open_items)
 
 
 def _outcomes(said: Sequence[Said], scope: Scope) -> str:

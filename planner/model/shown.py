@@ -51,7 +51,7 @@ _RETOLD = re.compile(r" description=[^=\n]{0,160}$|(?<=command=)cd \S+ && ")
 """``description=`` at the end of a command's line, and the folder that it changes to first."""
 _SIGNATURE = re.compile(
     r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
-    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|package)\s\S|#{1,6}\s\S"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module)\s\S|#{1,6}\s\S"
     r"|\*\*\S.{0,80}\*\*\s*\S|(?:<{7}|={7}|>{7})(?: |$)"
 )
 """Opens a signature or a heading, or a side of a merge conflict: ``export async function run(``, ``## Setup``,
@@ -200,12 +200,12 @@ _Queue = Sequence[tuple[TurnEvidence, Sequence[Line]]]
 
 
 def _argument_names(turn: TurnEvidence) -> Iterator[int]:
-    """Numbers of the lines that only name the argument below them: ``new_string:``."""
+    """Numbers of the lines of calls that only name the tool or the argument below them: ``Bash``, ``new_string:``."""
     for call in turn.calls:
         place = 0
         lines = turn.lines_of(call.block)
         for key, count in call_parts(call.name, call.input):
-            if key and place < len(lines):
+            if place < len(lines) and (key or lines[place].text == call.name):
                 yield lines[place].number
             place += count
 

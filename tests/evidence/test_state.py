@@ -118,3 +118,42 @@ def test_the_branch_that_the_work_is_on_is_told_from_one_it_was_on():
     session.calls("Bash", "Switched to branch 'their-fix'", command="gh pr checkout 2")
     said = [one.text for one in state.branches(session.evidence)]
     assert said == ["before on branch old-work", "on branch their-fix"]
+
+
+def test_files_in_conflict_are_told_until_a_commit_settles_them():
+    session = Session("Merge main.").calls(
+        "Bash",
+        "Auto-merging app/a.py\nCONFLICT (content): Merge conflict in app/a.py\n"
+        "CONFLICT (content): Merge conflict in app/b.py\nAutomatic merge failed; fix conflicts and commit the result.",
+        command="git merge main",
+    )
+    session.calls("Edit", "done", file_path="/work/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
+    assert lines(state.conflicts(session.evidence)) == [
+        ("merge conflicts in app/a.py, app/b.py; changed since: app/b.py", ("t2", "t3"))
+    ]
+    session.calls("Bash", "[fix a1b2c3d] Merge main", command="git commit --no-edit")
+    assert state.conflicts(session.evidence) == []
+    session.calls("Bash", "UU app/c.py\n M app/d.py", command="git status --short")
+    assert lines(state.conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
+    session.calls("Bash", "", command="git merge --abort")
+    assert state.conflicts(session.evidence) == []
+
+
+def test_what_was_not_done_or_only_written_about_is_no_change_of_code():
+    session = Session("Plan it.").calls(
+        "Write", "done", file_path="/work/plan.md", content="## Tests\n\nfunc TestDrain_Empty(t *testing.T) {"
+    )
+    refusal = "The user doesn't want to proceed with this tool use. The tool use was rejected."
+    session.calls("Edit", refusal, is_error=True, file_path="/work/a.go", old_string="x", new_string="y")
+    assert lines(state.changed_files(session.evidence)) == [("/work/plan.md: written", ("t2",))]
+
+
+def test_what_is_put_beside_a_function_is_not_an_edit_of_it():
+    old = "func TestDrain_Empty(t *testing.T) {\n\tdrain(t)\n}"
+    session = Session("Test it.").calls("Read", old, file_path="/work/a_test.go")
+    new = "}\n\nfunc TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides(t *testing.T) {\n}"
+    session.calls("Edit", "done", file_path="/work/a_test.go", old_string="}", new_string=new)
+    (change,) = state.changed_files(session.evidence)
+    assert change.text == (
+        "/work/a_test.go: edited; defines TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides"
+    )
