@@ -10,17 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from planner.brief import Heading, Statement, brief_text
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.repository import branches, commits, conflicts, pending_changes
+from planner.evidence.said import Said
 from planner.evidence.state import (
-    Said,
-    branches,
     changed_files,
     check_outcomes,
     choices,
-    commits,
-    conflicts,
     latest_request,
     open_items,
-    pending_changes,
     remedies,
     urls,
 )

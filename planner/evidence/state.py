@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Literal
 
 from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
-from planner.evidence.changes import FileChange, file_changes, written_texts
+from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
+from planner.evidence.said import LINE_CHARACTERS, Said, ended_calls, shortened
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "CheckKind",
-    "Said",
-    "branches",
     "changed_files",
     "check_outcomes",
     "choices",
-    "commits",
-    "conflicts",
     "latest_request",
     "open_items",
-    "pending_changes",
     "remedies",
     "task_items",
     "urls",
@@ -45,18 +40,8 @@ REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
 OUTCOME_CHARACTERS = 160
 """Of how a check ended so much."""
-LINE_CHARACTERS = 300
-"""Of one line so much."""
 MOST_NAMES = 5
 """Of the names in one file so many of a kind, the last ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One statement and the ids of the turns it rests on."""
-
-    text: str
-    turn_ids: tuple[str, ...]
 
 
 def latest_request(evidence: Evidence) -> Said | None:
@@ -76,7 +61,7 @@ def _last_typed(turn: TurnEvidence) -> str:
 
 
 def _chosen(turn: TurnEvidence, choice: Choice) -> Said:
-    return Said(f"{_quoted(_words(turn))} to: {_cut(choice.text)}", (choice.turn_id, turn.turn.id))
+    return Said(f"{_quoted(_words(turn))} to: {shortened(choice.text)}", (choice.turn_id, turn.turn.id))
 
 
 def choices(evidence: Evidence) -> list[Said]:
@@ -129,7 +114,7 @@ def check_kinds(call: Call) -> list[CheckKind]:
 
 def check_outcomes(evidence: Evidence) -> list[Said]:
     """Of each kind of check the last run: its command, whether it passed, and the lines that say so."""
-    calls = list(_calls(evidence))
+    calls = list(ended_calls(evidence))
     ended = [at for at, (_, _, outcome) in enumerate(calls) if outcome.status != "unanswered"]
     last = {kind: at for at in ended for kind in check_kinds(calls[at][1])}
     return [
@@ -141,77 +126,14 @@ def check_outcomes(evidence: Evidence) -> list[Said]:
 def _check_outcome(
     evidence: Evidence, kinds: Sequence[CheckKind], turn: TurnEvidence, call: Call, outcome: Outcome
 ) -> Said:
-    command = _cut(evidence.shown(call.subject), 120)
+    command = shortened(evidence.shown(call.subject), 120)
     return Said(f"{', '.join(kinds)}: `{command}` {_ended(turn, outcome)}", (turn.turn.id,))
-
-
-def pending_changes(evidence: Evidence) -> list[Said]:
-    """The files that were changed after the last test, and after the last commit, if there was one."""
-    since = {"test": _changed_since(evidence, _is_test), "commit": _changed_since(evidence, _commits)}
-    return [
-        Said(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
-        for what, changed in since.items()
-        if changed
-    ]
-
-
-def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
-    """Files with the turn that changed them last, behind the last call that `closes`; none if no call did."""
-    changed: dict[str, str] = {}
-    closed = False
-    for turn, call, outcome in _calls(evidence):
-        if outcome.status in ("failed", "unanswered"):
-            continue
-        if closes(call):
-            closed = True
-            changed.clear()
-        changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
-    return changed if closed else {}
-
-
-_CONFLICT = lazy_pattern(
-    r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
-    r"|^(?:UU|AA) (\S.{0,250})$",
-    re.M,
-)
-"""How git names a file in conflict: when it merges, in its status, and in its short status."""
-_SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
-_GIVEN_UP = lazy_pattern(r"\bgit (?:merge|rebase|cherry-pick|am) --(?:abort|quit)\b")
-
-
-def conflicts(evidence: Evidence) -> list[Said]:
-    """The files that a merge left in conflict and no commit settled, and which of them were changed since."""
-    found: dict[str, str] = {}
-    changed: dict[str, str] = {}
-    for turn, call, outcome in _calls(evidence):
-        if call.kind == "run" or call.command:
-            if _commits(call) or _SETTLED.search(call.text) or _GIVEN_UP.search(call.command):
-                found.clear()
-            paths = (next(filter(None, match.groups())) for match in _CONFLICT.finditer(call.text))
-            found |= {path.strip(): turn.turn.id for path in paths}
-        if outcome.status != "failed":
-            written = [path for path, _, _ in written_texts(call)]
-            changed |= {path: turn.turn.id for path in found if any(one.endswith(path) for one in written)}
-    if not found:
-        return []
-    since = [path for path in found if path in changed]
-    text = f"merge conflicts in {', '.join(map(evidence.shown, found))}"
-    text += f"; changed since: {', '.join(map(evidence.shown, since))}" * bool(since)
-    return [Said(text, tuple(dict.fromkeys((*found.values(), *(changed[path] for path in since)))))]
-
-
-def _is_test(call: Call) -> bool:
-    return "test" in check_kinds(call)
-
-
-def _commits(call: Call) -> bool:
-    return call.kind == "run" and bool(_COMMIT.search(call.text))
 
 
 def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
     word = {"passed": "passed", "failed": "failed", "done": "ended"}[outcome.status]
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
-    return f"{word}: {_cut(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
+    return f"{word}: {shortened(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
 
 
 _REMEDY = lazy_pattern(
@@ -254,7 +176,7 @@ def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]
     ids: tuple[str, ...] = ()
     cause = _cause(turns, at)
     if cause is not None:
-        text, ids = f"; cause as the agent said: {_cut(cause.text)}", cause.turn_ids
+        text, ids = f"; cause as the agent said: {shortened(cause.text)}", cause.turn_ids
     keys = [_retry_key(call) for call in _failed_calls(turns[at])]
     later = next((then for key in keys for then in passed.get(key, ()) if then > at), None)
     if later is not None:
@@ -319,54 +241,6 @@ def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
     return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]
 
 
-_COMMIT = lazy_pattern(
-    r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M
-)
-"""What git says of a commit: ``[main a1b2c3d] Fix the race``."""
-
-
-def commits(evidence: Evidence) -> list[Said]:
-    """Commits that were made: hash and subject."""
-    return [
-        Said(f"commit {match['hash']} {_cut(match['subject'], 120)}", (turn.turn.id,))
-        for turn, call, _ in _calls(evidence)
-        if call.kind == "run"
-        for match in _COMMIT.finditer(call.text)
-    ]
-
-
-_ON_BRANCH = lazy_pattern(
-    r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
-    r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
-    re.M,
-)
-"""The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
-
-
-_ON_BRANCHES = lazy_pattern(r"\b(?:git|gh|glab)\b")
-"""Programs that change branches and say so: ``git switch main``, ``gh pr checkout 7``."""
-_ASKS_BRANCH = lazy_pattern(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
-_BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
-"""What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
-
-
-def branches(evidence: Evidence) -> list[Said]:
-    """The branches that the work was on, the last one last."""
-    seen: dict[str, list[str]] = {}
-    for turn, call, _ in _calls(evidence):
-        if _ON_BRANCHES.search(call.command):
-            named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
-            if _ASKS_BRANCH.search(call.command):
-                named += _BRANCH_ALONE.findall(call.text)[:1]
-            for branch in named:
-                seen[branch] = [*seen.pop(branch, []), turn.turn.id]
-    current = next(reversed(seen), "")
-    return [
-        Said(f"{'on' if branch == current else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)))
-        for branch, ids in seen.items()
-    ]
-
-
 _LIST_KEYS = ("todos", "plan", "items", "tasks")
 _ITEM_KEYS = ("content", "step", "title", "text", "subject")
 _CLOSED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
@@ -377,11 +251,11 @@ def open_items(evidence: Evidence) -> list[Said]:
     those that no later call closed."""
     if tasks := _open_tasks(evidence):
         return tasks
-    for turn, call, outcome in reversed(list(_calls(evidence))):
+    for turn, call, outcome in reversed(list(ended_calls(evidence))):
         items = task_items(call)
         if items and outcome.status != "failed":
             return [
-                Said(f"{_cut(text)} ({status})" if status else _cut(text), (turn.turn.id,))
+                Said(f"{shortened(text)} ({status})" if status else shortened(text), (turn.turn.id,))
                 for text, status in items
                 if status not in _CLOSED
             ]
@@ -396,7 +270,7 @@ _TASK_ID = lazy_pattern(r"#(\d{1,5})\b")
 def _open_tasks(evidence: Evidence) -> list[Said]:
     """Tasks that were made by a call each, with the state that the last call gave them."""
     tasks: dict[str, tuple[str, str, str]] = {}
-    for turn, call, outcome in _calls(evidence):
+    for turn, call, outcome in ended_calls(evidence):
         made = _TASK_ID.search(call.text[:LINE_CHARACTERS]) if _MADE_TASK.search(call.name) else None
         task_id = str(call.input.get("taskId") or call.input.get("task_id") or "")
         if made and outcome.status != "failed":
@@ -404,7 +278,7 @@ def _open_tasks(evidence: Evidence) -> list[Said]:
         elif task_id in tasks and (status := call.input.get("status")):
             tasks[task_id] = (tasks[task_id][0], str(status), turn.turn.id)
     return [
-        Said(f"Task #{task_id}: {_cut(text)} ({status})", (turn_id,))
+        Said(f"Task #{task_id}: {shortened(text)} ({status})", (turn_id,))
         for task_id, (text, status, turn_id) in tasks.items()
         if status not in _CLOSED
     ]
@@ -431,12 +305,6 @@ def _first(entry: dict[str, Any]) -> str:
     return next((text for key in _ITEM_KEYS if isinstance(text := entry.get(key), str) and text.strip()), "")
 
 
-def _calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
-    for turn in evidence.turns.values():
-        for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
-            yield turn, call, outcome
-
-
 def _words(turn: TurnEvidence) -> str:
     """The user's own words of a turn, without the host's sentences around them."""
     return _plain_lines(one.text for one in statements(turn.user_lines))
@@ -444,12 +312,6 @@ def _words(turn: TurnEvidence) -> str:
 
 def _plain_lines(texts: Iterable[str]) -> str:
     return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
-
-
-def _cut(text: str, most: int = LINE_CHARACTERS) -> str:
-    """`text` in one line, its cut marked."""
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def _quoted(text: str) -> str:

@@ -14,15 +14,12 @@ from math import ceil
 
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
+from planner.evidence.repository import branches, commits, conflicts, pending_changes
+from planner.evidence.said import Said
 from planner.evidence.state import (
-    Said,
-    branches,
     changed_files,
     check_outcomes,
-    commits,
-    conflicts,
     open_items,
-    pending_changes,
     remedies,
 )
 from planner.model.answer import Scope

@@ -2,7 +2,7 @@
 
 import json
 
-from planner.evidence import gather_evidence, state
+from planner.evidence import gather_evidence, repository, state
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
@@ -88,8 +88,8 @@ def test_branch_commits_urls_and_open_items():
     todos = [{"content": "Write a test", "status": "completed"}, {"content": "Open a PR", "status": "pending"}]
     session.calls("TodoWrite", "ok", todos=json.dumps(todos))
     evidence = session.evidence
-    assert lines(state.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
-    assert lines(state.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
+    assert lines(repository.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
+    assert lines(repository.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
     assert lines(state.urls(evidence, reviews_only=True)) == [("https://host.example/a/b/issues/3", ("t1",))]
     assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
@@ -105,18 +105,18 @@ def test_what_was_changed_since_the_last_test_and_commit_is_told():
     session = Session("Fix it.").calls("Edit", "done", file_path="/a/one.py", old_string="x", new_string="y")
     session.calls("Bash", "0 issues.\n4 passed in 1s", command="make lint && make test")
     session.calls("Edit", "done", file_path="/a/two.py", old_string="x", new_string="y")
-    assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: /a/two.py", ("t4",))]
+    assert lines(repository.pending_changes(session.evidence)) == [("changed since the last test: /a/two.py", ("t4",))]
     assert [one.text.split(":")[0] for one in state.check_outcomes(session.evidence)] == ["lint, test"]
     session.calls("Bash", "[main a1b2c3d] Fix it\n 2 files changed", command="git commit -am x")
     session.calls("Edit", "Error: not found", is_error=True, file_path="/a/one.py", old_string="x", new_string="y")
     session.calls("Bash", "4 passed in 1s", command="make test")
-    assert state.pending_changes(session.evidence) == []
+    assert repository.pending_changes(session.evidence) == []
 
 
 def test_the_branch_that_the_work_is_on_is_told_from_one_it_was_on():
     session = Session("Review it.").calls("Bash", "old-work", command="git branch --show-current")
     session.calls("Bash", "Switched to branch 'their-fix'", command="gh pr checkout 2")
-    said = [one.text for one in state.branches(session.evidence)]
+    said = [one.text for one in repository.branches(session.evidence)]
     assert said == ["before on branch old-work", "on branch their-fix"]
 
 
@@ -128,15 +128,15 @@ def test_files_in_conflict_are_told_until_a_commit_settles_them():
         command="git merge main",
     )
     session.calls("Edit", "done", file_path="/work/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
-    assert lines(state.conflicts(session.evidence)) == [
+    assert lines(repository.conflicts(session.evidence)) == [
         ("merge conflicts in app/a.py, app/b.py; changed since: app/b.py", ("t2", "t3"))
     ]
     session.calls("Bash", "[fix a1b2c3d] Merge main", command="git commit --no-edit")
-    assert state.conflicts(session.evidence) == []
+    assert repository.conflicts(session.evidence) == []
     session.calls("Bash", "UU app/c.py\n M app/d.py", command="git status --short")
-    assert lines(state.conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
+    assert lines(repository.conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
     session.calls("Bash", "", command="git merge --abort")
-    assert state.conflicts(session.evidence) == []
+    assert repository.conflicts(session.evidence) == []
 
 
 def test_what_was_not_done_or_only_written_about_is_no_change_of_code():
