@@ -6,7 +6,7 @@ Made once and passed on; a list that grew is read from where it grew. Decides no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from planner.evidence import Evidence, gather_evidence
@@ -31,8 +31,6 @@ class Analysis:
     history: History
     evidence: Evidence
     counter: TokenCounter
-    earlier: Relevance | None = field(default=None, repr=False, compare=False)
-    """Of a prefix of this history: what was read for it is not read again."""
 
     @property
     def tokens(self) -> int:
@@ -42,7 +40,7 @@ class Analysis:
     @cached_property
     def relevance(self) -> Relevance:
         """What each line is likely worth to what comes next."""
-        return line_relevance(self.evidence, self.earlier)
+        return line_relevance(self.evidence)
 
     def relevance_for(self, focus: str) -> Relevance:
         """`relevance`, with the turns that name something in `focus` before others."""
@@ -77,7 +75,5 @@ def analyze(messages: Sequence[object], target_model: str = "", *, known: Analys
 
 def analyze_history(history: History, counter: TokenCounter, known: Analysis | None = None) -> Analysis:
     """`analyze` for messages that were read before."""
-    if known is None:
-        return Analysis(history, gather_evidence(history, counter), counter)
-    relevance = known.relevance if "relevance" in known.__dict__ else known.earlier
-    return Analysis(history, gather_evidence(history, counter, known.evidence.by_digest), counter, relevance)
+    read = known.evidence.by_digest if known is not None else None
+    return Analysis(history, gather_evidence(history, counter, read), counter)

@@ -287,7 +287,7 @@ class _Selecting:
     def _in_order(self, budget: float) -> Iterator[Pick]:
         """What may be filled in, by relevance and score; nothing of dropped turns."""
         request = self.request
-        ranked = rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget)
+        ranked = list(rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget))
         weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items()}
         order = sorted(range(len(ranked)), key=lambda at: (-ranked[at].priority * weights[ranked[at].turn_id], at))
         yield from (ranked[at] for at in order if self._may_fill(ranked[at].turn_id))

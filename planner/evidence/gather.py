@@ -7,10 +7,11 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
@@ -41,6 +42,8 @@ _VALUE = lazy_pattern(
 )
 """Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
 ``issue 12``."""
+
+T, P = TypeVar("T"), ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,17 @@ class TurnEvidence:
     """The last turn that changed a part of what this one read or wrote, or empty."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
+    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
+        """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
+        histories; `beside` may help to make it and changes nothing."""
+        made: T
+        if make in self._made:
+            made = self._made[make]
+        else:
+            made = self._made[make] = make(self, *beside, **named)
+        return made
 
     @property
     def failed(self) -> bool:
@@ -84,45 +98,32 @@ class TurnEvidence:
         """The turn in one line: its calls with their subjects, or who speaks."""
         return "; ".join(call_head(call) for call in self.calls) or self.turn.kind
 
-    @cached_property
+    @property
     def text(self) -> str:
         """All its lines."""
-        return join_lines(self.lines)
+        return self.once(_text)
 
-    @cached_property
+    @property
     def names(self) -> NameIndex:
         """What the turn names."""
-        return NameIndex([self.text])
+        return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
         """The statements that the lines with these `numbers` make, in their order."""
         return statements(self.lines[number - 1] for number in numbers)
 
-    @cached_property
+    @property
     def user_lines(self) -> tuple[Line, ...]:
         """The lines that are the user's own words."""
-        return tuple(line for line in self.lines if line.source == "user" and line.text.strip())
-
-    @cached_property
-    def _by_block(self) -> dict[int, tuple[Line, ...]]:
-        return {block: tuple(lines) for block, lines in groupby(self.lines, key=lambda line: line.block)}
+        return self.once(_user_lines)
 
     def lines_of(self, block: int | None) -> tuple[Line, ...]:
         """The lines of one block of the turn, by its index; none for None."""
-        return self._by_block.get(block, ()) if block is not None else ()
+        return self.once(_by_block).get(block, ()) if block is not None else ()
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
-        return self._ends[id(call)]
-
-    @cached_property
-    def _ends(self) -> dict[int, str]:
-        """How each call ended, by the call itself: a turn may hold thousands."""
-        return {id(call): self._end(outcome) for call, outcome in zip(self.calls, self.outcomes, strict=True)}
-
-    def _end(self, outcome: Outcome) -> str:
-        ends = self.statements_of(outcome.lines)
-        return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
+        return self.once(_ends)[id(call)]
 
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
@@ -132,6 +133,32 @@ class TurnEvidence:
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)
+
+
+def _text(turn: TurnEvidence) -> str:
+    return join_lines(turn.lines)
+
+
+def _name_index(turn: TurnEvidence) -> NameIndex:
+    return NameIndex([turn.text])
+
+
+def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
+    return tuple(line for line in turn.lines if line.source == "user" and line.text.strip())
+
+
+def _by_block(turn: TurnEvidence) -> dict[int, tuple[Line, ...]]:
+    return {block: tuple(lines) for block, lines in groupby(turn.lines, key=lambda line: line.block)}
+
+
+def _ends(turn: TurnEvidence) -> dict[int, str]:
+    """How each call ended, by the call itself: a turn may hold thousands."""
+    return {id(call): _end(turn, outcome) for call, outcome in zip(turn.calls, turn.outcomes, strict=True)}
+
+
+def _end(turn: TurnEvidence, outcome: Outcome) -> str:
+    ends = turn.statements_of(outcome.lines)
+    return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log1p
+from sys import intern
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
@@ -53,8 +54,6 @@ class Relevance:
     """By turn id: what each line is worth for what is said in it, whatever it names."""
     turn_weights: Mapping[str, float]
     """What the relevance of a turn's lines is multiplied with, by turn id; 1 where it is left out."""
-    named: Mapping[str, Names]
-    """By digest of a turn: kept for the next, longer history."""
 
     def of_turn(self, turn_id: str) -> float:
         """The relevance of a turn: of all its lines together, each name counted where it stands."""
@@ -99,9 +98,9 @@ class _Sightings:
                 self.spoken = True
 
 
-def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Relevance:
-    """The relevance of every line of `evidence`; turns that `known` has read are not read again."""
-    named = _named(evidence, known.named if known is not None else {})
+def line_relevance(evidence: Evidence) -> Relevance:
+    """The relevance of every line of `evidence`."""
+    named = _named(evidence)
     sightings = {name: _Sightings() for name in set(chain.from_iterable(chain.from_iterable(named.values())))}
     parts = {
         name: held
@@ -115,7 +114,7 @@ def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Releva
         number = turn.turn.number
         recency = 0.5 + 1 / (1 + log1p(total - number))
         own: list[tuple[str, ...]] = []
-        for line, names in zip(turn.lines, named[turn.turn.digest], strict=True):
+        for line, names in zip(turn.lines, named[turn_id], strict=True):
             offset += len(line.text)
             if names and not parts.keys().isdisjoint(names):
                 names = tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
@@ -123,9 +122,9 @@ def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Releva
                 sightings[name].note(line.part, number, offset)
             own.append(names)
         lines[turn_id] = tuple(own)
-        bases[turn_id] = array("d", [worth * recency for worth in _said_relevance(turn)])
+        bases[turn_id] = array("d", [worth * recency for worth in turn.once(_said_relevance)])
     weights = {name: _likelihood(name, seen, total, offset) for name, seen in sightings.items()}
-    return Relevance(weights, lines, bases, dict(_turn_weights(evidence, "")), named)
+    return Relevance(weights, lines, bases, dict(_turn_weights(evidence, "")))
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -142,34 +141,30 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
             yield turn_id, FOCUS_WEIGHT
 
 
-def _said_relevance(turn: TurnEvidence) -> Iterator[float]:
+def _said_relevance(turn: TurnEvidence) -> array[float]:
     """What is said in each line of `turn` is worth, by what the line is and how much it says."""
     failures = frozenset(turn.failure_lines)
+    worths = array("d")
     for line in turn.lines:
         said = line.source == "user" or line.number in failures
         worth = SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
-        yield worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
+        worths.append(worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN))
+    return worths
 
 
-def _named(evidence: Evidence, known: Mapping[str, Names]) -> dict[str, Names]:
-    """What each line names, by the digest of its turn; a text that stands in several lines is read once."""
+def _named(evidence: Evidence) -> dict[str, Names]:
+    """What each line names, by turn id; a text that stands in several lines is read once."""
     read: dict[str, tuple[str, ...]] = {}
-    pool: dict[str, str] = {}
-    named: dict[str, Names] = {}
-    for turn in evidence.turns.values():
-        digest = turn.turn.digest
-        if digest not in named:
-            named[digest] = known[digest] if digest in known else _names(turn, read, pool)
-    return named
+    return {turn_id: turn.once(_names, read) for turn_id, turn in evidence.turns.items()}
 
 
-def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]], pool: dict[str, str]) -> Names:
-    """What each line of `turn` names; what was `read` of a text before, and the names in the `pool`, are shared."""
+def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
+    """What each line of `turn` names; what was `read` of a text before is shared."""
     names: list[tuple[str, ...]] = [()] * len(turn.lines)
     for line in read_lines(turn.lines):
         own = read.get(line.text)
         if own is None:
-            own = read[line.text] = tuple([pool.setdefault(name, name) for name in specifics_of(line.text)])
+            own = read[line.text] = tuple(map(intern, specifics_of(line.text)))
         names[line.number - 1] = own
     return tuple(names)
 
