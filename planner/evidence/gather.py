@@ -19,7 +19,7 @@ from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
 from planner.evidence.outcomes import Outcome
-from planner.evidence.roots import common_root, without_root
+from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
@@ -147,6 +147,13 @@ def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
     return tuple(line for line in turn.lines if line.source == "user" and line.text.strip())
 
 
+def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The absolute paths that the agent wrote in `turn`, and those that others did."""
+    read = read_lines(turn.lines)
+    written = "\n".join([line.text for line in read if line.part in ("assistant", "call")])
+    return file_paths(written), file_paths("\n".join([line.text for line in read if line.part in ("user", "result")]))
+
+
 def _by_block(turn: TurnEvidence) -> dict[int, tuple[Line, ...]]:
     return {block: tuple(lines) for block, lines in groupby(turn.lines, key=lambda line: line.block)}
 
@@ -205,9 +212,10 @@ def gather_evidence(
     """
     read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
     turns = _with_latest(_answered(_said_once(_overtaken(read))))
-    lines = [line for turn in turns.values() for line in read_lines(turn.lines)]
-    written = (line.text for line in lines if line.part in ("assistant", "call"))
-    root = common_root(written) or common_root(line.text for line in lines)
+    paths = [turn.once(_paths) for turn in turns.values()]
+    root = common_root(path for written, _ in paths for path in written) or common_root(
+        path for both in paths for own in both for path in own
+    )
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 

@@ -121,7 +121,23 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     """What stands for one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
         return ""
-    entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
+    turn = evidence.turns[decision.turn_id]
+    said = decision.turn_id, decision.strategy, decision.failed_approach, decision.summary, decision.excerpts
+    about = (evidence.root, *said, *media)
+    last = turn.once(_last_entry)
+    if about not in last:  # the plan, its layout and often the next plan ask for the same
+        last.clear()
+        last[about] = _entry_text(_Entry(evidence, turn, decision), media)
+    return last[about]
+
+
+def _last_entry(turn: TurnEvidence) -> dict[tuple[object, ...], str]:
+    """The last entry that was written for `turn`, by all that it follows from."""
+    return {}
+
+
+def _entry_text(entry: _Entry, media: Sequence[str]) -> str:
+    decision = entry.decision
     mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
     parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
     body = "\n".join(part for part in parts if part)

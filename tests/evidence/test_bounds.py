@@ -8,7 +8,7 @@ from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.names import find_specifics, parts_of
-from planner.evidence.roots import common_root, without_root
+from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import is_host_text
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
@@ -29,7 +29,7 @@ def test_a_long_line_of_anything_is_read(shape):
     invented(line, index)
     for specific in find_specifics(line):
         parts_of(specific.text)
-    without_root(line, common_root([line]) or "/a")
+    without_root(line, common_root(file_paths(line)) or "/a")
     is_host_text(line)
     without_boilerplate(line)
     call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": line, "path": line}}
