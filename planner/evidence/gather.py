@@ -43,7 +43,8 @@ _VALUE = lazy_pattern(
 """Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
 ``issue 12``."""
 
-T, P = TypeVar("T"), ParamSpec("P")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)

@@ -125,14 +125,16 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     said = decision.turn_id, decision.strategy, decision.failed_approach, decision.summary, decision.excerpts
     about = (evidence.root, *said, *media)
     last = turn.once(_last_entry)
-    if about not in last:  # the plan, its layout and often the next plan ask for the same
+    text = last.get(about)
+    if text is None:  # the plan, its layout and often the next plan ask for the same
+        text = _entry_text(_Entry(evidence, turn, decision), media)
         last.clear()
-        last[about] = _entry_text(_Entry(evidence, turn, decision), media)
-    return last[about]
+        last[about] = text
+    return text
 
 
-def _last_entry(turn: TurnEvidence) -> dict[tuple[object, ...], str]:
-    """The last entry that was written for `turn`, by all that it follows from."""
+def _last_entry(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
+    """The last entry that was written for a turn, by all that it follows from."""
     return {}
 
 

@@ -44,7 +44,7 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    __slots__ = ("_costs", "_lines", "_needed", "bases", "id", "names", "standing", "weight")
+    __slots__ = ("_costs", "_lines", "bases", "id", "names", "needed", "standing", "weight")
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
         self.id = turn_id = evidence.turn.id
@@ -52,22 +52,16 @@ class _Turn:
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
         self._lines, self._costs = evidence.lines, evidence.line_tokens
-        self._needed = evidence.once(_needed)
+        self.needed = evidence.once(_Needed)
 
-    def needed(self, number: int) -> tuple[int, ...]:
-        """The lines that must stand too for line `number` to be understood."""
-        known = self._needed.get(number)
-        if known is None:
-            known = self._needed[number] = neighbours(self._lines, number - 1)
-        return known
+    def explains(self, number: int) -> bool:
+        """True if the words around line `number` stand."""
+        return self.standing.issuperset(self.needed[number])
 
-    def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
-        """True if the words around line `number` stand, or stand `with_it`."""
+    def explains_with(self, number: int, numbers: Collection[int]) -> bool:
+        """True if the words around line `number` stand, or stand with `numbers`."""
         standing = self.standing
-        for one in self.needed(number):
-            if one not in standing and one not in with_it:
-                return False
-        return True
+        return not [one for one in self.needed[number] if one not in standing and one not in numbers]
 
     def cost(self, number: int) -> int:
         """Raw tokens that a line adds, never less than it comes to in a note, which leaves out indentation and the root
@@ -90,9 +84,16 @@ class _Turn:
         return cost + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
 
 
-def _needed(turn: TurnEvidence) -> dict[int, tuple[int, ...]]:
-    """What the lines of `turn` need, as far as was asked."""
-    return {}
+class _Needed(dict[int, tuple[int, ...]]):
+    """By number of a line the lines that must stand too for it to be understood, as far as was asked."""
+
+    def __init__(self, turn: TurnEvidence) -> None:
+        super().__init__()
+        self._lines = turn.lines
+
+    def __missing__(self, number: int) -> tuple[int, ...]:
+        needed = self[number] = neighbours(self._lines, number - 1)
+        return needed
 
 
 class _Ground:
@@ -117,7 +118,7 @@ class _Ground:
         if not turn.names[number - 1] or turn.explains(number):
             return 0.0 if number in turn.standing else bound, (number,)
         alone = self._ratio(turn, (number,))
-        group = tuple(sorted((number, *turn.needed(number))))
+        group = tuple(sorted((number, *turn.needed[number])))
         together = self._ratio(turn, group)
         return (together, group) if together > alone else (alone, (number,))
 
@@ -135,7 +136,7 @@ class _Ground:
             names = turn.names[number - 1]
             if not names:
                 continue
-            if turn.explains(number, numbers):
+            if turn.explains_with(number, numbers):
                 gain += sum([left[name] for name in names])
             else:
                 gain += sum([max(0.0, left[name] - CONTEXT_SHARE * weights[name]) for name in names])
