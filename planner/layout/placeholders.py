@@ -174,10 +174,6 @@ class _Entry:
             outcome = outcome[:OUTCOME_CHARACTERS] + "…"
         return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
 
-    def is_outcome(self, line: Line, call: Call) -> bool:
-        """True if all that `line` says stands beside its call already."""
-        return line.text.strip() == self.turn.outcome_of(call) and len(line.text.strip()) <= OUTCOME_CHARACTERS
-
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
         chosen = excerpt_numbers(self.decision, len(self.turn.lines))
@@ -203,7 +199,8 @@ class _Entry:
                 whole = own[0] if own[:1] == tuple(named[:1]) and own else None
                 yield self.called_as(call, whole)
                 yield self.quoted(named[whole is not None :], sides)
-                rest = [line for line in result if line.source != "user" and not self.is_outcome(line, call)]
+                outcome = self.turn.outcome_of(call)
+                rest = [line for line in result if line.source != "user" and not is_outcome(line, outcome)]
                 yield self.quoted(rest, {})
                 yield self.user_words([line for line in result if line.source == "user"])
 
@@ -246,6 +243,11 @@ class _Entry:
 
     def shown(self, text: str) -> str:
         return clean(self.evidence.shown(text))
+
+
+def is_outcome(line: Line, outcome: str) -> bool:
+    """True if all that `line` says stands beside its call already, which ended with `outcome`."""
+    return line.text.strip() == outcome and len(outcome) <= OUTCOME_CHARACTERS
 
 
 def _runs(lines: Sequence[Line], sides: Mapping[int, str] | None = None) -> Iterator[list[Line]]:

@@ -58,11 +58,6 @@ class _Turn:
         """True if the words around line `number` stand."""
         return self.standing.issuperset(self.needed[number])
 
-    def explains_with(self, number: int, numbers: Collection[int]) -> bool:
-        """True if the words around line `number` stand, or stand with `numbers`."""
-        standing = self.standing
-        return not [one for one in self.needed[number] if one not in standing and one not in numbers]
-
     def cost(self, number: int) -> int:
         """Raw tokens that a line adds, never less than it comes to in a note, which leaves out indentation and the root
         of paths; 0 if it stands."""
@@ -101,9 +96,10 @@ class _Ground:
 
     def __init__(self, evidence: Evidence, relevance: Relevance) -> None:
         self.turns = {turn_id: _Turn(turn, relevance) for turn_id, turn in evidence.turns.items()}
-        self._weights = relevance.weights
         self._left = dict(relevance.weights)
         """What each name still adds to a line that is understood."""
+        self._context = {name: CONTEXT_SHARE * weight for name, weight in relevance.weights.items()}
+        """How much of it only such a line has."""
 
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
@@ -115,44 +111,47 @@ class _Ground:
 
         What is understood by itself adds its `bound`.
         """
-        if not turn.names[number - 1] or turn.explains(number):
-            return 0.0 if number in turn.standing else bound, (number,)
-        alone = self._ratio(turn, (number,))
-        group = tuple(sorted((number, *turn.needed[number])))
-        together = self._ratio(turn, group)
+        names, standing = turn.names[number - 1], turn.standing
+        needed = turn.needed[number]
+        if not names or standing.issuperset(needed):
+            return 0.0 if number in standing else bound, (number,)
+        alone = 0.0
+        if number not in standing:
+            alone = (turn.bases[number - 1] + self._in_part(names)) * turn.weight / turn.cost(number)
+        group = tuple(sorted((number, *needed)))
+        together = self._gain(turn, group) / turn.cost_of(group)
         return (together, group) if together > alone else (alone, (number,))
 
-    def _ratio(self, turn: _Turn, numbers: tuple[int, ...]) -> float:
-        """What a pick adds for each token; 0 if all of it stands."""
-        cost = turn.cost_of(numbers)
-        return self._gain(turn, numbers) / cost if cost > 0 else 0.0
-
-    def _gain(self, turn: _Turn, numbers: Sequence[int]) -> float:
-        left, weights = self._left, self._weights
+    def _gain(self, turn: _Turn, group: tuple[int, ...]) -> float:
+        """What the lines of a `group` add, each explained by what stands and by the others."""
+        left, standing, needed = self._left, turn.standing, turn.needed
         gain = 0.0
-        for number in numbers:
-            if number not in turn.standing:
+        for number in group:
+            if number not in standing:
                 gain += turn.bases[number - 1]
             names = turn.names[number - 1]
-            if not names:
-                continue
-            if turn.explains_with(number, numbers):
-                gain += sum([left[name] for name in names])
+            if [one for one in needed[number] if one not in standing and one not in group]:
+                gain += self._in_part(names)
             else:
-                gain += sum([max(0.0, left[name] - CONTEXT_SHARE * weights[name]) for name in names])
+                gain += sum(map(left.__getitem__, names))
         return gain * turn.weight
+
+    def _in_part(self, names: Sequence[str]) -> float:
+        """What `names` still add to a line that is not understood."""
+        left, context = self._left, self._context
+        return sum([rest if (rest := left[name] - context[name]) > 0 else 0.0 for name in names])
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, left, weights = turn.standing, self._left, self._weights
+        standing, left, context = turn.standing, self._left, self._context
         standing.add(number)
         for at in range(number - 2, number + 3):
             if at in standing and (names := turn.names[at - 1]):
-                share = 0.0 if turn.explains(at) else CONTEXT_SHARE
-                for name in names:
-                    rest = share * weights[name]
-                    if rest < left[name]:
-                        left[name] = rest
+                if turn.explains(at):
+                    left.update(dict.fromkeys(names, 0.0))
+                else:
+                    for name in names:
+                        left[name] = min(left[name], context[name])
 
 
 def rank_lines(
