@@ -96,10 +96,9 @@ class _Ground:
 
     def __init__(self, evidence: Evidence, relevance: Relevance) -> None:
         self.turns = {turn_id: _Turn(turn, relevance) for turn_id, turn in evidence.turns.items()}
+        self._weights = relevance.weights
         self._left = dict(relevance.weights)
         """What each name still adds to a line that is understood."""
-        self._context = {name: CONTEXT_SHARE * weight for name, weight in relevance.weights.items()}
-        """How much of it only such a line has."""
 
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
@@ -138,12 +137,12 @@ class _Ground:
 
     def _in_part(self, names: Sequence[str]) -> float:
         """What `names` still add to a line that is not understood."""
-        left, context = self._left, self._context
-        return sum([rest if (rest := left[name] - context[name]) > 0 else 0.0 for name in names])
+        left, weights = self._left, self._weights
+        return sum([rest if (rest := left[name] - CONTEXT_SHARE * weights[name]) > 0 else 0.0 for name in names])
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, left, context = turn.standing, self._left, self._context
+        standing, left, weights = turn.standing, self._left, self._weights
         standing.add(number)
         for at in range(number - 2, number + 3):
             if at in standing and (names := turn.names[at - 1]):
@@ -151,7 +150,7 @@ class _Ground:
                     left.update(dict.fromkeys(names, 0.0))
                 else:
                     for name in names:
-                        left[name] = min(left[name], context[name])
+                        left[name] = min(left[name], CONTEXT_SHARE * weights[name])
 
 
 def rank_lines(
