@@ -224,7 +224,9 @@ def _known_or_read(
     history: History, turn: Turn, counter: TokenCounter, known: Mapping[str, TurnEvidence]
 ) -> TurnEvidence:
     before = known.get(turn.digest)
-    return replace(before, turn=turn) if before is not None else read_turn(history, turn, counter)
+    if before is None:
+        return read_turn(history, turn, counter)
+    return before if before.turn == turn else replace(before, turn=turn)
 
 
 def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
@@ -259,7 +261,9 @@ def _overtaken(turns: Turns) -> dict[str, TurnEvidence]:
     statuses = [outcome.status for turn in turns.values() for outcome in turn.outcomes]
     ended = iter(statuses)
     later = overtaken_turns({turn_id: [(call, next(ended)) for call in turn.calls] for turn_id, turn in turns.items()})
-    return {turn_id: _with_overtaken(turn, later.get(turn_id, Overtaken())) for turn_id, turn in turns.items()}
+    return {
+        turn_id: _with_overtaken(turn, later[turn_id]) if turn_id in later else turn for turn_id, turn in turns.items()
+    }
 
 
 def _with_overtaken(turn: TurnEvidence, later: Overtaken) -> TurnEvidence:
@@ -271,6 +275,9 @@ def _said_once(turns: Turns) -> dict[str, TurnEvidence]:
     later: set[str] = set()
     once: dict[str, TurnEvidence] = {}
     for turn_id, turn in reversed(list(turns.items())):
+        if not turn.constraint_lines:
+            once[turn_id] = turn
+            continue
         forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
         again = {number for one, form in forms.items() if form in later for number in one.numbers}
         later.update(forms.values())

@@ -229,7 +229,7 @@ class _Entry:
             texts = dense(self.shown(join_lines(run)).split("\n"))
             texts[-1] = self.ended(run, texts[-1])
             side = sides.get(run[0].number, "")
-            jump = last > 0 and any(number in sides for number in range(last + 1, run[0].number))
+            jump = bool(sides) and last > 0 and any(number in sides for number in range(last + 1, run[0].number))
             first = "… " * jump + "…" * run[0].continues + texts[0]
             last = run[-1].number
             parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first}", *texts[1:]]))
