@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log1p
@@ -116,9 +116,8 @@ def line_relevance(evidence: Evidence) -> Relevance:
     return Relevance(_likelihoods(sightings, total), lines, bases, dict(_turn_weights(evidence, "")))
 
 
-def _parts(names: Collection[str]) -> dict[str, list[str]]:
-    """Of the names that have parts which are among `names`, too: all these, the name itself first."""
-    joined = (name for name in names if not name.isidentifier())
+def _parts(joined: Iterable[str], names: Collection[str]) -> dict[str, list[str]]:
+    """Of the `joined` names that have parts which are among `names`, too: all these, the name itself first."""
     return {name: held for name in joined if len(held := [part for part in parts_of(name) if part in names]) > 1}
 
 
@@ -163,8 +162,17 @@ def _named(evidence: Evidence) -> dict[str, Names]:
     """What each line names, by turn id, parts of its names that are names of the history by themselves included."""
     read: dict[str, tuple[str, ...]] = {}
     lines = {turn_id: turn.once(_names, read) for turn_id, turn in evidence.turns.items()}
-    parts = _parts(set(chain.from_iterable(chain.from_iterable(lines.values()))))
-    return {turn_id: _with_parts(own, parts) for turn_id, own in lines.items()} if parts else lines
+    joined = {turn_id: turn.once(_joined, lines[turn_id]) for turn_id, turn in evidence.turns.items()}
+    parts = _parts(set().union(*joined.values()), set(chain.from_iterable(chain.from_iterable(lines.values()))))
+    return {
+        turn_id: own if parts.keys().isdisjoint(joined[turn_id]) else _with_parts(own, parts)
+        for turn_id, own in lines.items()
+    }
+
+
+def _joined(_turn: TurnEvidence, lines: Names) -> frozenset[str]:
+    """Of the names in the `lines` of a turn those that may have parts."""
+    return frozenset(name for name in chain.from_iterable(lines) if not name.isidentifier())
 
 
 def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
