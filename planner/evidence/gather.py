@@ -81,7 +81,8 @@ class TurnEvidence:
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
         """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
-        histories; `beside` may help to make it and changes nothing."""
+        histories: never of its place, nor of what other turns do to it. `beside` helps to make it and changes nothing.
+        """
         made: T
         if make in self._made:
             made = self._made[make]

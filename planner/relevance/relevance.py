@@ -116,23 +116,6 @@ def line_relevance(evidence: Evidence) -> Relevance:
     return Relevance(_likelihoods(sightings, total), lines, bases, dict(_turn_weights(evidence, "")))
 
 
-def _parts(joined: Iterable[str], names: Collection[str]) -> dict[str, list[str]]:
-    """Of the `joined` names that have parts which are among `names`, too: all these, the name itself first."""
-    return {name: held for name in joined if len(held := [part for part in parts_of(name) if part in names]) > 1}
-
-
-def _with_parts(lines: Names, parts: Mapping[str, Sequence[str]]) -> Names:
-    """What each line names, the `parts` of its names included, each once."""
-    return tuple(
-        [
-            names
-            if parts.keys().isdisjoint(names)
-            else tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
-            for names in lines
-        ]
-    )
-
-
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
     """`relevance`, with the turns that name something in `focus` before others."""
     return replace(relevance, turn_weights=dict(_turn_weights(evidence, focus)))
@@ -173,6 +156,23 @@ def _named(evidence: Evidence) -> dict[str, Names]:
 def _joined(_turn: TurnEvidence, lines: Names) -> frozenset[str]:
     """Of the names in the `lines` of a turn those that may have parts."""
     return frozenset(name for name in chain.from_iterable(lines) if not name.isidentifier())
+
+
+def _parts(joined: Iterable[str], names: Collection[str]) -> dict[str, list[str]]:
+    """Of the `joined` names that have parts which are among `names`, too: all these, the name itself first."""
+    return {name: held for name in joined if len(held := [part for part in parts_of(name) if part in names]) > 1}
+
+
+def _with_parts(lines: Names, parts: Mapping[str, Sequence[str]]) -> Names:
+    """What each line names, the `parts` of its names included, each once."""
+    return tuple(
+        [
+            names
+            if parts.keys().isdisjoint(names)
+            else tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
+            for names in lines
+        ]
+    )
 
 
 def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
