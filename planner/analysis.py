@@ -6,7 +6,7 @@ Made once and passed on; a list that grew is read from where it grew. Decides no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from planner.evidence import Evidence, gather_evidence
@@ -15,13 +15,12 @@ from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, focused, line_relevance
 from planner.validity import check_messages
+from planner.validity.calls import CALL_RULES
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
 
 _INDEX = lazy_pattern(r"messages\[(\d+)\]")
 """The message that a violation names: ``messages[12]``, also in ``messages[12].content[0]``."""
-_STRUCTURE = frozenset(range(1, 10))
-"""The rules of pairing and ids; what else is wrong with a message does not grow by cutting around it."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,6 @@ class Analysis:
     history: History
     evidence: Evidence
     counter: TokenCounter
-    earlier: Relevance | None = field(default=None, repr=False, compare=False)
-    """Of a prefix of this history: what was read for it is not read again."""
 
     @property
     def tokens(self) -> int:
@@ -42,7 +39,7 @@ class Analysis:
     @cached_property
     def relevance(self) -> Relevance:
         """What each line is likely worth to what comes next."""
-        return line_relevance(self.evidence, self.earlier)
+        return line_relevance(self.evidence)
 
     def relevance_for(self, focus: str) -> Relevance:
         """`relevance`, with the turns that name something in `focus` before others."""
@@ -50,13 +47,16 @@ class Analysis:
 
     @cached_property
     def broken(self) -> Mapping[str, str]:
-        """What the API would refuse in a turn as it is, by turn id; the live tail may wait for results."""
+        """What the API would refuse of the calls in a turn as it is, by turn id; the live tail may wait for results.
+
+        What else is wrong with a message does not grow by cutting around it.
+        """
         problems: dict[str, str] = {}
         owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
         last = self.history.turns[-1] if self.history.turns else None
-        for violation in check_messages(self.history.messages):
+        for violation in check_messages(self.history.messages, rules=CALL_RULES):
             at = _INDEX.match(violation.place)
-            if at is not None and violation.rule in _STRUCTURE and violation.refused:
+            if at is not None and violation.refused:
                 turn = owner[int(at[1])]
                 if turn is not last:
                     problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
@@ -77,7 +77,5 @@ def analyze(messages: Sequence[object], target_model: str = "", *, known: Analys
 
 def analyze_history(history: History, counter: TokenCounter, known: Analysis | None = None) -> Analysis:
     """`analyze` for messages that were read before."""
-    if known is None:
-        return Analysis(history, gather_evidence(history, counter), counter)
-    relevance = known.relevance if "relevance" in known.__dict__ else known.earlier
-    return Analysis(history, gather_evidence(history, counter, known.evidence.by_digest), counter, relevance)
+    read = known.evidence.by_digest if known is not None else None
+    return Analysis(history, gather_evidence(history, counter, read), counter)

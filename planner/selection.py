@@ -8,10 +8,11 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
+from heapq import heappop, heappush
+from itertools import chain, takewhile
 
 from planner.brief import fit_brief
 from planner.evidence import TurnEvidence
@@ -233,23 +234,24 @@ class _Selecting:
         """Put the next best lines where there is space; what is left then.
 
         What lines come to is estimated from above, so after each pass what was saved is measured and spent on the
-        next picks of the same order.
+        next picks of the same order, which are looked for only then.
         """
-        picks = [
+        waiting = (
             pick
             for pick in self._in_order(budget)
             if self.chosen[pick.turn_id].strategy != "keep" and not self._stands_in(brief, pick)
-        ]
-        while picks:
-            taken, lines = self._pass(picks, left)
+        )
+        first = next(waiting, None)
+        while first is not None:
+            rest, lines = self._pass(chain([first], waiting), left)
             for turn_id, numbers in lines.items():
                 turn, was = self.request.evidence.turns[turn_id], self.chosen[turn_id]
                 numbers |= excerpt_numbers(was, len(turn.lines))
                 self.chosen[turn_id] = was.model_copy(update={"strategy": "summarize", "excerpts": ranges_of(numbers)})
                 left += self._raw_tokens(turn, was) - self._raw_tokens(turn, self.chosen[turn_id])
-            if not taken:
+            if rest is first:
                 break
-            picks = picks[taken:]
+            first = rest
         return left
 
     def _stands_in(self, brief: str, pick: Pick) -> bool:
@@ -257,12 +259,12 @@ class _Selecting:
         lines = self.request.evidence.turns[pick.turn_id].lines
         return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
-    def _pass(self, picks: Sequence[Pick], left: float) -> tuple[int, dict[str, set[int]]]:
-        """How many of `picks` surely fit into what is left, and their lines by turn id."""
+    def _pass(self, picks: Iterable[Pick], left: float) -> tuple[Pick | None, dict[str, set[int]]]:
+        """The first of `picks` that may not fit into what is left, and the lines of those before it by turn id."""
         evidence = self.request.evidence
         lines: dict[str, set[int]] = {}
         standing: dict[str, set[int]] = {}
-        for at, pick in enumerate(picks):
+        for pick in picks:
             turn, decision = evidence.turns[pick.turn_id], self.chosen[pick.turn_id]
             there = standing.get(pick.turn_id)
             if there is None:
@@ -272,12 +274,12 @@ class _Selecting:
             if new and decision.strategy == "drop" and pick.turn_id not in lines:
                 cost += self._head_tokens(turn)
             if cost > left:
-                return at, lines
+                return pick, lines
             left -= cost
             if new:
                 lines.setdefault(pick.turn_id, set()).update(new)
                 there |= new
-        return len(picks), lines
+        return None, lines
 
     def _head_tokens(self, turn: TurnEvidence) -> float:
         """What the entry of `turn` takes without any line of it."""
@@ -285,12 +287,21 @@ class _Selecting:
         return self._raw_tokens(turn, head)
 
     def _in_order(self, budget: float) -> Iterator[Pick]:
-        """What may be filled in, by relevance and score; nothing of dropped turns."""
+        """What may be filled in, by relevance and score; nothing of dropped turns.
+
+        A pick comes once no later one can be worth more: priorities only fall, and no weight is above the highest.
+        """
         request = self.request
-        ranked = rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget)
         weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items()}
-        order = sorted(range(len(ranked)), key=lambda at: (-ranked[at].priority * weights[ranked[at].turn_id], at))
-        yield from (ranked[at] for at in order if self._may_fill(ranked[at].turn_id))
+        most = max(weights.values())
+        waiting: list[tuple[float, int, Pick]] = []
+        ranked = rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget)
+        for at, pick in enumerate(ranked):
+            while waiting and -waiting[0][0] >= pick.priority * most:
+                yield heappop(waiting)[2]
+            if self._may_fill(pick.turn_id):
+                heappush(waiting, (-pick.priority * weights[pick.turn_id], at, pick))
+        yield from (pick for *_, pick in sorted(waiting))
 
     def _may_fill(self, turn_id: str) -> bool:
         turn = self.request.evidence.turns[turn_id]

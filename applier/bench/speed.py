@@ -38,8 +38,8 @@ NEW_TURNS = 10
 """Behind what a session has planned already."""
 STEADY_CALLS = 20
 REPEATS = 5
-WINDOW_TOKENS = 10**8
-"""Of sessions here: nothing is compacted but on demand."""
+ROOMY_TOKENS = 10**8
+"""A window in which nothing is compacted but on demand, and then to half of what came."""
 VERBS = ("load", "save", "parse", "send", "merge", "check", "render", "fetch")
 NOUNS = ("report", "token", "session", "row", "deadline", "header", "account", "cache", "worker", "invoice")
 TASK = "Make the report job stop in time"
@@ -75,7 +75,9 @@ def _planning(messages: list[Message], one_pass: float) -> Iterator[Timing]:
     yield Timing("plan_compaction", _median(_plan, messages) / one_pass, "passes", 12)
     yield Timing("apply after plan", _apply_seconds(messages) / one_pass, "passes", 1)
     what = f"a session plans again with {NEW_TURNS} new turns"
-    yield Timing(what, _replan_seconds(messages) / one_pass, "passes", 4)
+    yield Timing(f"{what}, to half", _replan_seconds(messages, ROOMY_TOKENS) / one_pass, "passes", 4)
+    filled = 2 * message_tokens(messages)
+    yield Timing(f"{what}, in a window that they fill", _replan_seconds(messages, filled) / one_pass, "passes", 4)
 
 
 def _small() -> Timing:
@@ -99,17 +101,17 @@ def _apply_seconds(messages: Sequence[Message]) -> float:
     return statistics.median(taken)
 
 
-def _replan_seconds(messages: Sequence[Message]) -> float:
+def _replan_seconds(messages: Sequence[Message], window_tokens: int) -> float:
     taken = []
     for _ in range(REPEATS):
-        with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as session:
+        with tempfile.TemporaryDirectory() as folder, _session(Path(folder), window_tokens) as session:
             session.compact(list(messages[: -2 * NEW_TURNS]))
             taken.append(_seconds(lambda session=session: session.compact(list(messages))))
     return statistics.median(taken)
 
 
-def _session(folder: Path) -> Session:
-    return Session(TASK, store=folder / "store.db", window_tokens=WINDOW_TOKENS, planner="rules")
+def _session(folder: Path, window_tokens: int = ROOMY_TOKENS) -> Session:
+    return Session(TASK, store=folder / "store.db", window_tokens=window_tokens, planner="rules")
 
 
 def _large(tokens: int) -> Iterator[Timing]:

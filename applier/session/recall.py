@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from applier.session.frame import Addition, Frame
 from applier.session.history_tracker import HistoryTracker
 from planner.evidence.names import specifics_of
-from planner.evidence.roots import common_root, without_root
+from planner.evidence.roots import common_root, file_paths, without_root
 from planner.layout.placeholders import clean
-from planner.reading.history import History
 from planner.reading.lines import call_text, join_lines, turn_lines
 from planner.reading.messages import Message, blocks, plain_message, result_text
 
@@ -51,8 +50,9 @@ class Recall:
             return cls()
         history = tracker.history
         gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in history.by_id]
-        removed = [(turn_id, turn_text(history, turn_id)) for turn_id in gone]
-        root = common_root(line for _, text in removed for line in text.splitlines())
+        removed = [(turn_id, turn_text(tracker, turn_id)) for turn_id in gone]
+        known = tracker.known_analysis
+        root = known.evidence.root if known else common_root(path for _, text in removed for path in file_paths(text))
         recall = cls(removed, root, [_text(plain_message(message)) for message in frame.head])
         recall._standing += [_text(message) for message in tracker.plain[frame.start :]]
         return recall
@@ -83,7 +83,7 @@ class Recall:
 
 def restored_text(tracker: HistoryTracker, named: Named, message: int) -> Addition:
     """The turn said again behind message `message`."""
-    text = clean(turn_text(tracker.history, named.turn_id))
+    text = clean(turn_text(tracker, named.turn_id))
     return Addition(
         message,
         f'<restored turn="{named.turn_id}">\n'
@@ -92,9 +92,12 @@ def restored_text(tracker: HistoryTracker, named: Named, message: int) -> Additi
     )
 
 
-def turn_text(history: History, turn_id: str) -> str:
-    """The whole text of a turn."""
-    return join_lines(turn_lines(history, history.by_id[turn_id]))
+def turn_text(tracker: HistoryTracker, turn_id: str) -> str:
+    """The whole text of a turn, as it was read for the last plan if it was."""
+    history, known = tracker.history, tracker.known_analysis
+    turn = history.by_id[turn_id]
+    read = known.evidence.by_digest.get(turn.digest) if known is not None else None
+    return read.text if read is not None else join_lines(turn_lines(history, turn))
 
 
 def _text(message: Message, *, own: bool = True) -> str:

@@ -18,6 +18,8 @@ __all__ = ["Content", "digest_of", "encode", "pack", "unpack"]
 _LEVEL = 6
 _WORTH = 0.9
 """Compressed content is kept only below this share of its size."""
+_SHORT = 256
+"""Bytes: below this, little is saved for the time that it takes to begin."""
 _ZLIB_MARK = b"x"
 """Every zlib stream with the default window begins with this byte, and no JSON text does."""
 
@@ -49,7 +51,7 @@ def digest_of(content: bytes) -> bytes:
 
 def pack(content: bytes) -> bytes:
     """`content` as it is stored."""
-    packed = zlib.compress(content, _LEVEL)
+    packed = zlib.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return packed if len(packed) < len(content) * _WORTH else bytes(content)
 
 

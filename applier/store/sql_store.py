@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -148,10 +147,7 @@ class SqlStore:
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """See `Store.save_plan`."""
-        data = plan.model_dump(mode="json")
-        clean = redact_texts(data)
-        plan = plan if clean is data else CompactionPlan.from_json(json.dumps(clean))
-        content = plan.to_json().encode()
+        content = encode(redact_texts(plan.model_dump(mode="json")), "plan")
         digest = digest_of(content)
         with self.database.transaction(write=True) as transaction:
             transaction.rows(

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
-from planner.reading.messages import Block, result_text
+from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Call", "CallKind", "calls_of"]
@@ -62,6 +62,11 @@ class Call:
     def kind(self) -> CallKind:
         """What the call does, as far as its name and command tell."""
         return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
+
+    @cached_property
+    def identity(self) -> int:
+        """The same for calls of one tool with the same input: a hash, whose 64 bits tell them apart."""
+        return hash(f"{self.name} {to_json(self.input)}")
 
     @property
     def is_report(self) -> bool:

@@ -140,7 +140,7 @@ def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
 
 
 def _put_first(names: list[str], newer: Sequence[str]) -> None:
-    fresh = list(dict.fromkeys(newer))
+    fresh = dict.fromkeys(newer)
     names[:] = [*fresh, *(name for name in names if name not in fresh)]
 
 

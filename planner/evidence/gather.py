@@ -7,10 +7,11 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
@@ -18,7 +19,7 @@ from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
 from planner.evidence.outcomes import Outcome
-from planner.evidence.roots import common_root, without_root
+from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
@@ -41,6 +42,9 @@ _VALUE = lazy_pattern(
 )
 """Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
 ``issue 12``."""
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,18 @@ class TurnEvidence:
     """The last turn that changed a part of what this one read or wrote, or empty."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
+    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
+        """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
+        histories: never of its place, nor of what other turns do to it. `beside` helps to make it and changes nothing.
+        """
+        made: T
+        if make in self._made:
+            made = self._made[make]
+        else:
+            made = self._made[make] = make(self, *beside, **named)
+        return made
 
     @property
     def failed(self) -> bool:
@@ -84,45 +100,32 @@ class TurnEvidence:
         """The turn in one line: its calls with their subjects, or who speaks."""
         return "; ".join(call_head(call) for call in self.calls) or self.turn.kind
 
-    @cached_property
+    @property
     def text(self) -> str:
         """All its lines."""
-        return join_lines(self.lines)
+        return self.once(_text)
 
-    @cached_property
+    @property
     def names(self) -> NameIndex:
         """What the turn names."""
-        return NameIndex([self.text])
+        return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
         """The statements that the lines with these `numbers` make, in their order."""
         return statements(self.lines[number - 1] for number in numbers)
 
-    @cached_property
+    @property
     def user_lines(self) -> tuple[Line, ...]:
         """The lines that are the user's own words."""
-        return tuple(line for line in self.lines if line.source == "user" and line.text.strip())
-
-    @cached_property
-    def _by_block(self) -> dict[int, tuple[Line, ...]]:
-        return {block: tuple(lines) for block, lines in groupby(self.lines, key=lambda line: line.block)}
+        return self.once(_user_lines)
 
     def lines_of(self, block: int | None) -> tuple[Line, ...]:
         """The lines of one block of the turn, by its index; none for None."""
-        return self._by_block.get(block, ()) if block is not None else ()
+        return self.once(_by_block).get(block, ()) if block is not None else ()
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
-        return self._ends[id(call)]
-
-    @cached_property
-    def _ends(self) -> dict[int, str]:
-        """How each call ended, by the call itself: a turn may hold thousands."""
-        return {id(call): self._end(outcome) for call, outcome in zip(self.calls, self.outcomes, strict=True)}
-
-    def _end(self, outcome: Outcome) -> str:
-        ends = self.statements_of(outcome.lines)
-        return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
+        return self.once(_ends)[id(call)]
 
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
@@ -132,6 +135,39 @@ class TurnEvidence:
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)
+
+
+def _text(turn: TurnEvidence) -> str:
+    return join_lines(turn.lines)
+
+
+def _name_index(turn: TurnEvidence) -> NameIndex:
+    return NameIndex([turn.text])
+
+
+def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
+    return tuple(line for line in turn.lines if line.source == "user" and line.text.strip())
+
+
+def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The absolute paths that the agent wrote in `turn`, and those that others did."""
+    read = read_lines(turn.lines)
+    written = "\n".join([line.text for line in read if line.part in ("assistant", "call")])
+    return file_paths(written), file_paths("\n".join([line.text for line in read if line.part in ("user", "result")]))
+
+
+def _by_block(turn: TurnEvidence) -> dict[int, tuple[Line, ...]]:
+    return {block: tuple(lines) for block, lines in groupby(turn.lines, key=lambda line: line.block)}
+
+
+def _ends(turn: TurnEvidence) -> dict[int, str]:
+    """How each call ended, by the call itself: a turn may hold thousands."""
+    return {id(call): _end(turn, outcome) for call, outcome in zip(turn.calls, turn.outcomes, strict=True)}
+
+
+def _end(turn: TurnEvidence, outcome: Outcome) -> str:
+    ends = turn.statements_of(outcome.lines)
+    return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
 
 
 @dataclass(frozen=True)
@@ -178,9 +214,10 @@ def gather_evidence(
     """
     read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
     turns = _with_latest(_answered(_said_once(_overtaken(read))))
-    lines = [line for turn in turns.values() for line in read_lines(turn.lines)]
-    written = (line.text for line in lines if line.part in ("assistant", "call"))
-    root = common_root(written) or common_root(line.text for line in lines)
+    paths = [turn.once(_paths) for turn in turns.values()]
+    root = common_root(path for written, _ in paths for path in written) or common_root(
+        path for both in paths for own in both for path in own
+    )
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 
@@ -188,7 +225,9 @@ def _known_or_read(
     history: History, turn: Turn, counter: TokenCounter, known: Mapping[str, TurnEvidence]
 ) -> TurnEvidence:
     before = known.get(turn.digest)
-    return replace(before, turn=turn) if before is not None else read_turn(history, turn, counter)
+    if before is None:
+        return read_turn(history, turn, counter)
+    return before if before.turn == turn else replace(before, turn=turn)
 
 
 def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
@@ -223,7 +262,9 @@ def _overtaken(turns: Turns) -> dict[str, TurnEvidence]:
     statuses = [outcome.status for turn in turns.values() for outcome in turn.outcomes]
     ended = iter(statuses)
     later = overtaken_turns({turn_id: [(call, next(ended)) for call in turn.calls] for turn_id, turn in turns.items()})
-    return {turn_id: _with_overtaken(turn, later.get(turn_id, Overtaken())) for turn_id, turn in turns.items()}
+    return {
+        turn_id: _with_overtaken(turn, later[turn_id]) if turn_id in later else turn for turn_id, turn in turns.items()
+    }
 
 
 def _with_overtaken(turn: TurnEvidence, later: Overtaken) -> TurnEvidence:
@@ -235,6 +276,9 @@ def _said_once(turns: Turns) -> dict[str, TurnEvidence]:
     later: set[str] = set()
     once: dict[str, TurnEvidence] = {}
     for turn_id, turn in reversed(list(turns.items())):
+        if not turn.constraint_lines:
+            once[turn_id] = turn
+            continue
         forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
         again = {number for one, form in forms.items() if form in later for number in one.numbers}
         later.update(forms.values())

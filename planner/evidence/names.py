@@ -5,12 +5,11 @@ Paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Specific", "SpecificKind", "find_specifics", "is_identifier", "parts_of", "specifics_of"]
+__all__ = ["SpecificKind", "is_identifier", "parts_of", "specifics_of"]
 
 SpecificKind = Literal["url", "path", "identifier", "number"]
 
@@ -46,42 +45,25 @@ MOST_COMPONENTS = 24
 _TRAILING = ".,:;!?-"
 
 
-class Specific(NamedTuple):
-    """One specific where it stands in a text."""
-
-    kind: SpecificKind
-    text: str
-    start: int
-
-    @property
-    def stop(self) -> int:
-        """Behind its last character."""
-        return self.start + len(self.text)
-
-
-def find_specifics(text: str) -> Iterator[Specific]:
-    """Every specific of `text`, in order."""
+def specifics_of(text: str) -> dict[str, SpecificKind]:
+    """The distinct specifics of `text` with their kinds, in order of first appearance."""
+    kinds: dict[str, SpecificKind] = {}
     for run in _RUN.finditer(text):
-        if run.lastgroup == "run":
-            name = run["run"]
-            if name.isidentifier() and name.isascii():  # one word whatever else it may be
-                if is_identifier(name):
-                    yield Specific("identifier", name, run.start("run"))
-                continue
+        group = run.lastgroup
+        if group is None:  # the end of the text
+            break
+        name: str = run[group]
+        if group == "url":
+            kinds.setdefault(name.rstrip(_TRAILING), "url")
+        elif name.isidentifier() and name.isascii():  # one word whatever else it may be
+            if name not in kinds and is_identifier(name):
+                kinds[name] = "identifier"
+        else:
             for match in _TOKEN.finditer(text, run.start("run"), run.end()):
                 name = match.group().rstrip(_TRAILING)
                 kind = _kind(match.lastgroup or "", name)
                 if kind is not None:
-                    yield Specific(kind, name, match.start())
-        elif run.lastgroup:
-            yield Specific("url", run["url"].rstrip(_TRAILING), run.start("url"))
-
-
-def specifics_of(text: str) -> dict[str, SpecificKind]:
-    """The distinct specifics of `text` with their kinds, in order of first appearance."""
-    kinds: dict[str, SpecificKind] = {}
-    for specific in find_specifics(text):
-        kinds.setdefault(specific.text, specific.kind)
+                    kinds.setdefault(name, kind)
     return kinds
 
 

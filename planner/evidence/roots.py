@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["common_root", "without_root"]
+__all__ = ["common_root", "file_paths", "without_root"]
 
 LEAST_USES = 4
 """A folder named less often is not worth saying what it is."""
@@ -26,17 +26,18 @@ _FILE = lazy_pattern(r"\.\w{1,12}$")
 """The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
 
 
-def common_root(texts: Iterable[str]) -> str:
-    """The folder whose absence saves the most characters, or empty."""
-    saved: Counter[str] = Counter()
+def file_paths(text: str) -> tuple[str, ...]:
+    """The absolute paths of files that `text` names, as often as it does."""
+    return tuple(filter(_FILE.search, _ABSOLUTE.findall(text))) if "/" in text else ()
+
+
+def common_root(paths: Iterable[str]) -> str:
+    """The folder whose absence from `paths` saves the most characters, or empty."""
     uses: Counter[str] = Counter()
-    for text in texts:
-        if "/" in text:
-            for path in filter(_FILE.search, _ABSOLUTE.findall(text)):
-                for folder in _folders(path):
-                    saved[folder] += len(folder)
-                    uses[folder] += 1
-    worth = {folder: size for folder, size in saved.items() if uses[folder] >= LEAST_USES}
+    for path, times in Counter(paths).items():
+        for folder in _folders(path):
+            uses[folder] += times
+    worth = {folder: len(folder) * times for folder, times in uses.items() if times >= LEAST_USES}
     root = max(worth, key=lambda folder: (worth[folder], folder), default="")
     while _parent(root) and uses[_parent(root)] > PARENT_SHARE * uses[root]:
         root = _parent(root)

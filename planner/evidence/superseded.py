@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from planner.evidence.calls import Call
 from planner.evidence.outcomes import Status
-from planner.reading.messages import to_json
 
 __all__ = ["CallStatus", "Overtaken", "overtaken_turns"]
 
@@ -36,13 +35,13 @@ class Overtaken:
 class _Later:
     """The calls behind the turn that is looked at, by what they were about: ids of the last turns."""
 
-    same: dict[str, str] = field(default_factory=dict)
+    same: dict[int, str] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)
     edits: dict[str, str] = field(default_factory=dict)
 
     def add(self, turn_id: str, call: Call) -> None:
         """Takes in a call that succeeded."""
-        self.same.setdefault(_identity(call), turn_id)
+        self.same.setdefault(call.identity, turn_id)
         if call.path and call.kind in ("read", "write") and not _is_partial(call):
             self.whole.setdefault(call.path, turn_id)
         elif call.path and call.kind == "write":
@@ -68,11 +67,7 @@ def overtaken_turns(calls: Mapping[str, Sequence[CallStatus]]) -> dict[str, Over
 
 def _overtaker(call: Call, later: _Later) -> str:
     whole = later.whole.get(call.path, "") if call.kind == "read" and call.path and not _is_partial(call) else ""
-    return later.same.get(_identity(call), "") or whole
-
-
-def _identity(call: Call) -> str:
-    return f"{call.name} {to_json(call.input)}"
+    return later.same.get(call.identity, "") or whole
 
 
 def _is_partial(call: Call) -> bool:

@@ -121,7 +121,25 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     """What stands for one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
         return ""
-    entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
+    turn = evidence.turns[decision.turn_id]
+    said = decision.turn_id, decision.strategy, decision.failed_approach, decision.summary, decision.excerpts
+    about = (evidence.root, *said, *media)
+    last = turn.once(_last_entry)
+    text = last.get(about)
+    if text is None:  # the plan, its layout and often the next plan ask for the same
+        text = _entry_text(_Entry(evidence, turn, decision), media)
+        last.clear()
+        last[about] = text
+    return text
+
+
+def _last_entry(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
+    """The last entry that was written for a turn, by all that it follows from."""
+    return {}
+
+
+def _entry_text(entry: _Entry, media: Sequence[str]) -> str:
+    decision = entry.decision
     mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
     parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
     body = "\n".join(part for part in parts if part)
@@ -156,10 +174,6 @@ class _Entry:
             outcome = outcome[:OUTCOME_CHARACTERS] + "…"
         return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
 
-    def is_outcome(self, line: Line, call: Call) -> bool:
-        """True if all that `line` says stands beside its call already."""
-        return line.text.strip() == self.turn.outcome_of(call) and len(line.text.strip()) <= OUTCOME_CHARACTERS
-
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
         chosen = excerpt_numbers(self.decision, len(self.turn.lines))
@@ -185,7 +199,8 @@ class _Entry:
                 whole = own[0] if own[:1] == tuple(named[:1]) and own else None
                 yield self.called_as(call, whole)
                 yield self.quoted(named[whole is not None :], sides)
-                rest = [line for line in result if line.source != "user" and not self.is_outcome(line, call)]
+                outcome = self.turn.outcome_of(call)
+                rest = [line for line in result if line.source != "user" and not is_outcome(line, outcome)]
                 yield self.quoted(rest, {})
                 yield self.user_words([line for line in result if line.source == "user"])
 
@@ -214,7 +229,7 @@ class _Entry:
             texts = dense(self.shown(join_lines(run)).split("\n"))
             texts[-1] = self.ended(run, texts[-1])
             side = sides.get(run[0].number, "")
-            jump = last > 0 and any(number in sides for number in range(last + 1, run[0].number))
+            jump = bool(sides) and last > 0 and any(number in sides for number in range(last + 1, run[0].number))
             first = "… " * jump + "…" * run[0].continues + texts[0]
             last = run[-1].number
             parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first}", *texts[1:]]))
@@ -228,6 +243,11 @@ class _Entry:
 
     def shown(self, text: str) -> str:
         return clean(self.evidence.shown(text))
+
+
+def is_outcome(line: Line, outcome: str) -> bool:
+    """True if all that `line` says stands beside its call already, which ended with `outcome`."""
+    return line.text.strip() == outcome and len(outcome) <= OUTCOME_CHARACTERS
 
 
 def _runs(lines: Sequence[Line], sides: Mapping[int, str] | None = None) -> Iterator[list[Line]]:

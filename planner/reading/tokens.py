@@ -74,19 +74,18 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
-        known = self._seen.get(hash(text))
-        if known is not None:
-            return known
-        return sum(map(self._line, text.splitlines(keepends=True))) if "\n" in text else self._line(text)
+        seen, tokens = self._seen, 0
+        for line in text.splitlines(keepends=True) if "\n" in text else (text,):
+            known = seen.get(hash(line))
+            tokens += self._first(line) if known is None else known
+        return tokens
 
-    def _line(self, line: str) -> int:
-        key = hash(line)
-        known = self._seen.get(key)
-        if known is None:
-            if len(self._seen) >= _MOST_REMEMBERED:
-                self._seen.clear()
-            known = self._seen[key] = self._encode(line)
-        return known
+    def _first(self, line: str) -> int:
+        """Tokens of a line that is seen for the first time, remembered."""
+        if len(self._seen) >= _MOST_REMEMBERED:
+            self._seen.clear()
+        tokens = self._seen[hash(line)] = self._encode(line)
+        return tokens
 
     def _encode(self, text: str) -> int:
         if len(text) > _SLICE_CHARACTERS:

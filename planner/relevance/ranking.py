@@ -8,9 +8,9 @@ follows from the history alone, never from a planner's answer.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
@@ -28,6 +28,7 @@ PROSE_HEAD_TOKENS = 4
 """Raw tokens of a turn's id alone: words stand without a call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
+_PROSE = frozenset({"user", "assistant"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +44,51 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
+    __slots__ = ("_costs", "_lines", "bases", "id", "names", "needed", "standing", "weight")
+
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
-        turn_id = evidence.turn.id
-        self.evidence = evidence
+        self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
-        self._needed: dict[int, tuple[int, ...]] = {}
+        self._lines, self._costs = evidence.lines, evidence.line_tokens
+        self.needed = evidence.once(_Needed)
 
-    def needed(self, number: int) -> tuple[int, ...]:
-        """The lines that must stand too for line `number` to be understood."""
-        known = self._needed.get(number)
-        if known is None:
-            known = self._needed[number] = neighbours(self.evidence.lines, number - 1)
-        return known
+    def explains(self, number: int) -> bool:
+        """True if the words around line `number` stand."""
+        return self.standing.issuperset(self.needed[number])
 
-    def explains(self, number: int, with_it: Collection[int] = ()) -> bool:
-        """True if the words around line `number` stand, or stand `with_it`."""
+    def cost(self, number: int) -> int:
+        """Raw tokens that a line adds, never less than it comes to in a note, which leaves out indentation and the root
+        of paths; 0 if it stands."""
+        if self.standing:
+            return 0 if number in self.standing else self._costs[number - 1] + MARK_TOKENS
+        is_prose = self._lines[number - 1].part in _PROSE
+        return self._costs[number - 1] + MARK_TOKENS + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
+
+    def cost_of(self, numbers: Sequence[int]) -> int:
+        """`cost` of several lines, which one head serves."""
         standing = self.standing
-        return not [one for one in self.needed(number) if one not in standing and one not in with_it]
-
-    def cost(self, numbers: Iterable[int]) -> int:
-        """Raw tokens that a pick adds, never less than it comes to in a note, which leaves out indentation and the root
-        of paths; 0 if all of it stands."""
-        standing, tokens, lines = self.standing, self.evidence.line_tokens, self.evidence.lines
-        cost, is_prose = 0, True
-        for number in numbers:
-            if number not in standing:
-                cost += tokens[number - 1] + MARK_TOKENS
-                is_prose = is_prose and lines[number - 1].part in ("user", "assistant")
+        if len(numbers) == 1:
+            return self.cost(numbers[0])
+        new = [number for number in numbers if number not in standing]
+        cost = sum([self._costs[number - 1] for number in new]) + MARK_TOKENS * len(new)
         if standing:
             return cost
+        is_prose = all(self._lines[number - 1].part in _PROSE for number in new)
         return cost + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
+
+
+class _Needed(dict[int, tuple[int, ...]]):
+    """By number of a line the lines that must stand too for it to be understood, as far as was asked."""
+
+    def __init__(self, turn: TurnEvidence) -> None:
+        super().__init__()
+        self._lines = turn.lines
+
+    def __missing__(self, number: int) -> tuple[int, ...]:
+        needed = self[number] = neighbours(self._lines, number - 1)
+        return needed
 
 
 class _Ground:
@@ -89,46 +103,54 @@ class _Ground:
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
         gain = turn.bases[number - 1] + sum(map(self._left.__getitem__, turn.names[number - 1]))
-        return gain * turn.weight / (turn.cost((number,)) or 1)
+        return gain * turn.weight / (turn.cost(number) or 1)
 
     def best(self, turn: _Turn, number: int, bound: float) -> tuple[float, tuple[int, ...]]:
         """What a line adds for each token, by itself or with the lines that explain it; and which lines these are.
 
         What is understood by itself adds its `bound`.
         """
-        if not turn.names[number - 1] or turn.explains(number):
-            return 0.0 if number in turn.standing else bound, (number,)
-        alone = self._ratio(turn, (number,)), (number,)
-        group = tuple(sorted((number, *turn.needed(number))))
-        return max(alone, (self._ratio(turn, group), group), key=itemgetter(0))
+        names, standing = turn.names[number - 1], turn.standing
+        needed = turn.needed[number]
+        if not names or standing.issuperset(needed):
+            return 0.0 if number in standing else bound, (number,)
+        alone = 0.0
+        if number not in standing:
+            alone = (turn.bases[number - 1] + self._in_part(names)) * turn.weight / turn.cost(number)
+        group = tuple(sorted((number, *needed)))
+        together = self._gain(turn, group) / turn.cost_of(group)
+        return (together, group) if together > alone else (alone, (number,))
 
-    def _ratio(self, turn: _Turn, numbers: Sequence[int]) -> float:
-        """What a pick adds for each token; 0 if all of it stands."""
-        cost = turn.cost(numbers)
-        return self._gain(turn, numbers) / cost if cost > 0 else 0.0
-
-    def _gain(self, turn: _Turn, numbers: Sequence[int]) -> float:
-        left, weights = self._left, self._weights
+    def _gain(self, turn: _Turn, group: tuple[int, ...]) -> float:
+        """What the lines of a `group` add, each explained by what stands and by the others."""
+        left, standing, needed = self._left, turn.standing, turn.needed
         gain = 0.0
-        for number in numbers:
-            if number not in turn.standing:
+        for number in group:
+            if number not in standing:
                 gain += turn.bases[number - 1]
             names = turn.names[number - 1]
-            if names and turn.explains(number, numbers):
-                gain += sum([left[name] for name in names])
+            if [one for one in needed[number] if one not in standing and one not in group]:
+                gain += self._in_part(names)
             else:
-                gain += sum([max(0.0, left[name] - CONTEXT_SHARE * weights[name]) for name in names])
+                gain += sum(map(left.__getitem__, names))
         return gain * turn.weight
+
+    def _in_part(self, names: Sequence[str]) -> float:
+        """What `names` still add to a line that is not understood."""
+        left, weights = self._left, self._weights
+        return sum([rest if (rest := left[name] - CONTEXT_SHARE * weights[name]) > 0 else 0.0 for name in names])
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, left = turn.standing, self._left
+        standing, left, weights = turn.standing, self._left, self._weights
         standing.add(number)
         for at in range(number - 2, number + 3):
             if at in standing and (names := turn.names[at - 1]):
-                share = 0.0 if turn.explains(at) else CONTEXT_SHARE
-                for name in names:
-                    left[name] = min(left[name], share * self._weights[name])
+                if turn.explains(at):
+                    left.update(dict.fromkeys(names, 0.0))
+                else:
+                    for name in names:
+                        left[name] = min(left[name], CONTEXT_SHARE * weights[name])
 
 
 def rank_lines(
@@ -137,19 +159,18 @@ def rank_lines(
     pinned: Mapping[str, frozenset[int]],
     whole: Collection[str],
     budget_tokens: float,
-) -> tuple[Pick, ...]:
-    """Picks from best to worst until about `budget_tokens` raw tokens are spent.
+) -> Iterator[Pick]:
+    """Picks from best to worst until about `budget_tokens` raw tokens are spent; each is looked for when asked for.
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
     ground = _Ground(evidence, relevance)
-    _lay_ground(ground, pinned, whole)
+    _lay_ground(ground, evidence, pinned, whole)
     heap = [
         (-ground.bound(turn, number), order, turn, number)
-        for order, (turn, number) in enumerate(_candidates(ground, whole))
+        for order, (turn, number) in enumerate(_candidates(ground, evidence, whole))
     ]
     heapq.heapify(heap)
-    picks: list[Pick] = []
     spent, priority = 0.0, float("inf")
     while heap and spent < budget_tokens:
         _, order, turn, number = heapq.heappop(heap)
@@ -161,31 +182,37 @@ def rank_lines(
             continue
         if ratio <= 0:
             break
-        spent += turn.cost(numbers)
+        spent += turn.cost_of(numbers)
         priority = min(priority, ratio)
         for one in numbers:
             ground.stand(turn, one)
-        picks.append(Pick(turn.evidence.turn.id, numbers, priority))
         if not turn.explains(number):
             heapq.heappush(heap, (-priority, order, turn, number))
-    return tuple(picks)
+        yield Pick(turn.id, numbers, priority)
 
 
-def _lay_ground(ground: _Ground, pinned: Mapping[str, frozenset[int]], whole: Collection[str]) -> None:
+def _lay_ground(
+    ground: _Ground, evidence: Evidence, pinned: Mapping[str, frozenset[int]], whole: Collection[str]
+) -> None:
     for turn_id, numbers in pinned.items():
         for number in sorted(numbers):
             ground.stand(ground.turns[turn_id], number)
     for turn_id in sorted(whole):
         turn = ground.turns[turn_id]
-        for line in turn.evidence.lines:
+        for line in evidence.turns[turn_id].lines:
             ground.stand(turn, line.number)
 
 
-def _candidates(ground: _Ground, whole: Collection[str]) -> Iterator[tuple[_Turn, int]]:
+def _candidates(ground: _Ground, evidence: Evidence, whole: Collection[str]) -> Iterator[tuple[_Turn, int]]:
     """Every line that says something, by its turn and number."""
     for turn_id, turn in ground.turns.items():
         if turn_id not in whole:
-            idle = turn.evidence.boilerplate_lines | unchanged_lines(turn.evidence)
-            for line in read_lines(turn.evidence.lines):
-                if line.number not in idle and line.text.strip():
-                    yield turn, line.number
+            for number in evidence.turns[turn_id].once(_telling_lines):
+                yield turn, number
+
+
+def _telling_lines(turn: TurnEvidence) -> array[int]:
+    """Numbers of the lines of `turn` that say something."""
+    idle = turn.boilerplate_lines | unchanged_lines(turn)
+    telling = (line.number for line in read_lines(turn.lines) if line.number not in idle and line.text.strip())
+    return array("I", telling)

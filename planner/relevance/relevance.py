@@ -7,10 +7,12 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log1p
+from sys import intern
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
@@ -53,8 +55,6 @@ class Relevance:
     """By turn id: what each line is worth for what is said in it, whatever it names."""
     turn_weights: Mapping[str, float]
     """What the relevance of a turn's lines is multiplied with, by turn id; 1 where it is left out."""
-    named: Mapping[str, Names]
-    """By digest of a turn: kept for the next, longer history."""
 
     def of_turn(self, turn_id: str) -> float:
         """The relevance of a turn: of all its lines together, each name counted where it stands."""
@@ -69,63 +69,51 @@ class Relevance:
         ]
 
 
-@dataclass(slots=True)
 class _Sightings:
-    """Where a name was seen."""
+    """Where each name was seen, in a history that is read from its beginning."""
 
-    count: int = 0
-    turns: int = 0
-    last_turn: int = 0
-    last_written: int = 0
-    last_offset: int = 0
-    spoken: bool = False
-    called: bool = False
-    asked: bool = False
+    def __init__(self, lines: Mapping[str, Names]) -> None:
+        """Of a history whose `lines` hold these names, by turn id; `note` is yet to be told of each turn."""
+        self.lines = lines
+        self.counts = Counter(chain.from_iterable(chain.from_iterable(lines.values())))
+        """How many lines hold it."""
+        self.turns: Counter[str] = Counter()
+        self.last_turn: dict[str, int] = {}
+        self.last_written: dict[str, int] = {}
+        """The last turn in which the agent wrote it."""
+        self.last_offset: dict[str, int] = {}
+        """How many characters of the history there are up to the end of the last line that holds it."""
+        self.by_part: dict[Part, set[str]] = {"user": set(), "assistant": set(), "call": set()}
+        self.characters = 0
 
-    def note(self, part: Part, turn: int, offset: int) -> None:
-        """Note one more line, of turn number `turn`, that ends behind `offset` characters of the history."""
-        self.count += 1
-        if self.last_turn != turn:
-            self.turns += 1
-            self.last_turn = turn
-        self.last_offset = offset
-        if part == "user":
-            self.asked = True
-        elif part != "result":
-            self.last_written = turn
-            if part == "call":
-                self.called = True
-            else:
-                self.spoken = True
-
-
-def line_relevance(evidence: Evidence, known: Relevance | None = None) -> Relevance:
-    """The relevance of every line of `evidence`; turns that `known` has read are not read again."""
-    named = _named(evidence, known.named if known is not None else {})
-    sightings = {name: _Sightings() for name in set(chain.from_iterable(chain.from_iterable(named.values())))}
-    parts = {
-        name: held
-        for name in sightings
-        if not name.isidentifier() and len(held := [part for part in parts_of(name) if part in sightings]) > 1
-    }
-    lines: dict[str, Names] = {}
-    bases: dict[str, array[float]] = {}
-    total, offset = len(evidence.turns), 0
-    for turn_id, turn in evidence.turns.items():
-        number = turn.turn.number
-        recency = 0.5 + 1 / (1 + log1p(total - number))
-        own: list[tuple[str, ...]] = []
-        for line, names in zip(turn.lines, named[turn.turn.digest], strict=True):
+    def note(self, turn: TurnEvidence) -> None:
+        """Note the next turn."""
+        number, lines = turn.turn.number, self.lines[turn.turn.id]
+        offset, last_offset = self.characters, self.last_offset
+        for line, names in zip(turn.lines, lines, strict=True):
             offset += len(line.text)
-            if names and not parts.keys().isdisjoint(names):
-                names = tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
             for name in names:
-                sightings[name].note(line.part, number, offset)
-            own.append(names)
-        lines[turn_id] = tuple(own)
-        bases[turn_id] = array("d", [worth * recency for worth in _said_relevance(turn)])
-    weights = {name: _likelihood(name, seen, total, offset) for name, seen in sightings.items()}
-    return Relevance(weights, lines, bases, dict(_turn_weights(evidence, "")), named)
+                last_offset[name] = offset
+            if names and line.part != "result":
+                self.by_part[line.part].update(names)
+                if line.part != "user":
+                    self.last_written.update(dict.fromkeys(names, number))
+        self.characters = offset
+        held = dict.fromkeys(chain.from_iterable(lines), number)
+        self.turns.update(held.keys())
+        self.last_turn.update(held)
+
+
+def line_relevance(evidence: Evidence) -> Relevance:
+    """The relevance of every line of `evidence`."""
+    lines = _named(evidence)
+    bases: dict[str, array[float]] = {}
+    sightings, total = _Sightings(lines), len(evidence.turns)
+    for turn_id, turn in evidence.turns.items():
+        sightings.note(turn)
+        recency = 0.5 + 1 / (1 + log1p(total - turn.turn.number))
+        bases[turn_id] = array("d", [worth * recency for worth in turn.once(_said_relevance)])
+    return Relevance(_likelihoods(sightings, total), lines, bases, dict(_turn_weights(evidence, "")))
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -142,52 +130,85 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
             yield turn_id, FOCUS_WEIGHT
 
 
-def _said_relevance(turn: TurnEvidence) -> Iterator[float]:
+def _said_relevance(turn: TurnEvidence) -> array[float]:
     """What is said in each line of `turn` is worth, by what the line is and how much it says."""
     failures = frozenset(turn.failure_lines)
+    worths = array("d")
     for line in turn.lines:
         said = line.source == "user" or line.number in failures
         worth = SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
-        yield worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
+        worths.append(worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN))
+    return worths
 
 
-def _named(evidence: Evidence, known: Mapping[str, Names]) -> dict[str, Names]:
-    """What each line names, by the digest of its turn; a text that stands in several lines is read once."""
+def _named(evidence: Evidence) -> dict[str, Names]:
+    """What each line names, by turn id, parts of its names that are names of the history by themselves included."""
     read: dict[str, tuple[str, ...]] = {}
-    pool: dict[str, str] = {}
-    named: dict[str, Names] = {}
-    for turn in evidence.turns.values():
-        digest = turn.turn.digest
-        if digest not in named:
-            named[digest] = known[digest] if digest in known else _names(turn, read, pool)
-    return named
+    lines = {turn_id: turn.once(_names, read) for turn_id, turn in evidence.turns.items()}
+    joined = {turn_id: turn.once(_joined, lines[turn_id]) for turn_id, turn in evidence.turns.items()}
+    parts = _parts(set().union(*joined.values()), set(chain.from_iterable(chain.from_iterable(lines.values()))))
+    return {
+        turn_id: own if parts.keys().isdisjoint(joined[turn_id]) else _with_parts(own, parts)
+        for turn_id, own in lines.items()
+    }
 
 
-def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]], pool: dict[str, str]) -> Names:
-    """What each line of `turn` names; what was `read` of a text before, and the names in the `pool`, are shared."""
+def _joined(_turn: TurnEvidence, lines: Names) -> frozenset[str]:
+    """Of the names in the `lines` of a turn those that may have parts."""
+    return frozenset(name for name in chain.from_iterable(lines) if not name.isidentifier())
+
+
+def _parts(joined: Iterable[str], names: Collection[str]) -> dict[str, list[str]]:
+    """Of the `joined` names that have parts which are among `names`, too: all these, the name itself first."""
+    return {name: held for name in joined if len(held := [part for part in parts_of(name) if part in names]) > 1}
+
+
+def _with_parts(lines: Names, parts: Mapping[str, Sequence[str]]) -> Names:
+    """What each line names, the `parts` of its names included, each once."""
+    return tuple(
+        [
+            names
+            if parts.keys().isdisjoint(names)
+            else tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
+            for names in lines
+        ]
+    )
+
+
+def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
+    """What each line of `turn` names; what was `read` of a text before is shared."""
     names: list[tuple[str, ...]] = [()] * len(turn.lines)
     for line in read_lines(turn.lines):
         own = read.get(line.text)
         if own is None:
-            own = read[line.text] = tuple([pool.setdefault(name, name) for name in specifics_of(line.text)])
+            own = read[line.text] = tuple(map(intern, specifics_of(line.text)))
         names[line.number - 1] = own
     return tuple(names)
 
 
-def _likelihood(name: str, seen: _Sightings, turns: int, characters: int) -> float:
-    """The likelihood that the agent names something again, from where and how often it was seen.
+def _likelihoods(seen: _Sightings, turns: int) -> dict[str, float]:
+    """By name the likelihood that the agent names it again, from where and how often it was seen in so many turns.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
     agent sessions; boosted trees over 26 features, cross-validated by session, ranked no better.
     """
-    age = turns - seen.last_turn
-    written_age = turns - seen.last_written if seen.last_written else 2 * turns
-    behind = characters - seen.last_offset
-    score = -1.45 + 0.7 * log1p(seen.count) - 0.68 * log1p(seen.turns) - 0.61 * log1p(age)
-    score += 1.66 * behind / max(1, characters) - 0.35 * log1p(behind / 2000) - 0.4 * log1p(written_age)
-    score += 0.73 * seen.spoken + 1.39 * seen.called - 1.16 * seen.asked - 1.28 * (age == 0)
-    if name[0] in "/h":
-        score += 0.88 if name[0] == "/" else 0.53 * name.startswith(("https://", "http://"))
-    elif name.isdigit():
-        score -= 1.91
-    return 1 / (1 + exp(-score))
+    logs = [log1p(number) for number in range(2 * turns + 1)]
+    spoken, called, asked = seen.by_part["assistant"], seen.by_part["call"], seen.by_part["user"]
+    characters, turns_with, last_turn, last_offset = seen.characters, seen.turns, seen.last_turn, seen.last_offset
+    distances = {
+        offset: 1.66 * (characters - offset) / max(1, characters) - 0.35 * log1p((characters - offset) / 2000)
+        for offset in set(last_offset.values())
+    }
+    likelihoods: dict[str, float] = {}
+    for name, count in seen.counts.items():
+        age = turns - last_turn[name]
+        written = seen.last_written.get(name)
+        score = -1.45 + 0.7 * log1p(count) - 0.68 * logs[turns_with[name]] - 0.61 * logs[age]
+        score += distances[last_offset[name]] - 0.4 * logs[turns - written if written else 2 * turns]
+        score += 0.73 * (name in spoken) + 1.39 * (name in called) - 1.16 * (name in asked) - 1.28 * (age == 0)
+        if name[0] in "/h":
+            score += 0.88 if name[0] == "/" else 0.53 * name.startswith(("https://", "http://"))
+        elif name.isdigit():
+            score -= 1.91
+        likelihoods[name] = 1 / (1 + exp(-score))
+    return likelihoods
