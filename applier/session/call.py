@@ -177,7 +177,6 @@ def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bound
         state.undoable.append(before)
     if drafted.edits.plan is not None:
         state.kept_tokens = state.gauge.of_messages(drafted.view.total)
-        state.planning.previous = drafted.edits.plan
     if drafted.first_changed is not None:
         state.sent = min(state.sent, drafted.first_changed)
     state.log("post_compact", reason, trigger=trigger, tier=name, **numbers)
