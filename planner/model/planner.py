@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -68,8 +69,9 @@ class ModelPlanner:
         if agent is None:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
-        if not why_not and prefix_tokens(request, agent, prompts) > request.input_left_tokens:
-            why_not = "with what the agent last sent, it is more than the session's planners may read now"
+        left = request.input_left_tokens
+        if not why_not and left < math.inf and prefix_tokens(request, agent, prompts) > left:
+            why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
         client, share = self.client or agent.client, deadline.share(PREFIX_SHARE)

@@ -25,8 +25,9 @@ from planner.model.client import (
     response_usage,
     unavailable,
 )
+from planner.model.index import turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.model.question import Sizes, sizes_text, turn_index
+from planner.model.question import Sizes, sizes_text
 from planner.plan import CACHED_SHARE, Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
@@ -148,15 +149,18 @@ def prefix_tokens(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -
 def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
     """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
     earlier = earlier_plan(request)
-    before = turn_index(request, earlier, EARLIER_TOKENS) if earlier else ""
     new = turns[earlier.provenance.read_turns :] if earlier else turns
+    before = []
+    if earlier is not None:
+        others = f"t1-t{earlier.provenance.read_turns} · all others: the best of their lines stand"
+        before = [line for line in (turn_index(request, earlier, EARLIER_TOKENS), others) if line]
     most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     text = ""
     for characters in (100, 60, 30, 12):
         lines = (
             f"{t.turn.id} · {t.tokens}/{len(t.lines)} · {_opening(request, t, characters)}{_stays(t)}" for t in new
         )
-        text = "\n".join([*([before] if before else []), *lines])
+        text = "\n".join([*before, *lines])
         if request.counter.text(text) <= most:
             break
     return text

@@ -8,10 +8,8 @@ cards and what was chosen of others, within what a session's planners may read; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
 from typing import Literal
 
 from planner.brief import brief_text
@@ -29,10 +27,10 @@ from planner.evidence.state import (
     remedies,
 )
 from planner.model.answer import Scope
-from planner.model.cards import Card, turn_cards, turn_head
-from planner.model.entries import BEST_SCORE
+from planner.model.cards import Card, turn_cards
+from planner.model.index import turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.plan import CompactionPlan, TurnDecision
+from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest
 from planner.reading.lines import statements
 from planner.reading.tokens import TokenCounter
@@ -46,7 +44,6 @@ __all__ = [
     "plan_questions",
     "sizes_text",
     "task_text",
-    "turn_index",
 ]
 
 TASK_CHARACTERS, TASK_OPENING = 6_000, 600
@@ -55,7 +52,7 @@ REQUEST_CHARACTERS = 1_500
 """How much of the latest request is named."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
-HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
+WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
 BRIEF_RATIO = 0.025
 """The brief takes at most this share of the history. On six sessions a brief of 2.3 % answered .84 of what the
 continuation needed, more than any line of that size."""
@@ -85,11 +82,11 @@ CHOSEN_TOKENS = 400
 """What lines of the turns that earlier answers chose may take there."""
 LATER_CARDS_TOKENS = 2_000
 """Cards of a later plan may have so many tokens however little is new."""
-LEAST_CARDS_SHARE = 0.12
+LEAST_CARDS_SHARE = 0.1
 """A later question that could show less of the new turns waits: half of what a first plan's cards show."""
 LEAST_NEW_RATIO = 4.0
 """And while what is new is less than so many times of what the question says besides: each one costs that anew. With
-the share above a question is due after four to six times."""
+the share above a question is due after four or five times."""
 CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 
@@ -235,19 +232,19 @@ def _question(
     last = stop == len(everyone)
     values = {
         "focus": safe_text(request.focus).strip() or "(nothing in particular)",
-        "sizes": _sizes(request, scope, last=last),
         "cards": cards,
     }
     if earlier is not None:
         return Question(scope, values | _since(request, scope, said, earlier, last=last), "update")
     whole = {
+        "sizes": _sizes(request, scope, last=last),
         "latest": latest_request(everyone, REQUEST_CHARACTERS),
         "task": task_text(request.task, scope),
         "user_words": _words(everyone) or "(none)",
         "outcomes": _outcomes(said, scope, OUTCOMES_CHARACTERS) or "(none)",
         "brief": "",
-        "before": _heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
-        "after": _heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
+        "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
+        "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
     return Question(scope, values | whole)
 
@@ -256,11 +253,16 @@ def _since(
     request: PlanRequest, scope: Scope, said: Sequence[Said], earlier: CompactionPlan, *, last: bool
 ) -> dict[str, str]:
     """What a later question says besides the cards: little, for the brief that it shows has the rest."""
+    latest = latest_request(list(request.evidence.turns.values()), LATER_CHARACTERS)
+    task = one_line(request.task, LATER_CHARACTERS) or "(not stated)"
+    brief = safe_text(brief_text(written_brief(earlier))) if last else ""
+    sizes = _sizes(request, scope, last=last)
     return {
-        "latest": latest_request(list(request.evidence.turns.values()), LATER_CHARACTERS),
-        "task": one_line(request.task, LATER_CHARACTERS) or "(not stated)",
+        "latest": latest,
+        "task": "(those words)" if task.rstrip("…") in latest else task,
+        "sizes": f"{sizes}\nThe brief below has {len(brief.split())} words now." if brief else sizes,
         "outcomes": _outcomes(said, scope, LATER_OUTCOMES_CHARACTERS) or "(none)",
-        "brief": safe_text(brief_text(written_brief(earlier))) if last else "",
+        "brief": brief,
         "before": turn_index(request, earlier, CHOSEN_TOKENS) or "(none)",
     }
 
@@ -293,11 +295,6 @@ def sizes_text(request: PlanRequest, sizes: Sizes) -> str:
         f"{text}, the brief {sizes.brief}; of the {free} left choose at most {most}, the rest is filled.\n"
         f"Your answer: {sizes.brief_text}; at most {entries} entries."
     )
-
-
-def _heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
-    shorten = request.evidence.shown
-    return "\n".join(f"{turn.turn.id} · {turn_head(turn, HEAD_CHARACTERS, shorten)}" for turn in turns)
 
 
 def latest_request(turns: Sequence[TurnEvidence], characters: int) -> str:
@@ -364,45 +361,3 @@ def task_text(task: str, scope: Scope) -> str:
         half = TASK_CHARACTERS // 2
         text = f"{text[:half].rstrip()}\n[…]\n{text[-half:].lstrip()}"
     return text or "(not stated)"
-
-
-def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) -> str:
-    """What planners chose of the turns they have read: a line each where words of them stand, else one for a run.
-
-    Heads get shorter until all lines fit `most_tokens`.
-    """
-    turns = list(request.evidence.turns.values())[: earlier.provenance.read_turns]
-    named, decisions = frozenset(earlier.provenance.named), earlier.decisions
-    text = ""
-    for characters in (80, 40, 0):
-        lines: list[str] = []
-        for (fate, stands), run in groupby(turns, partial(_fate, decisions, named)):
-            members = list(run)
-            if stands and characters:
-                lines += (_line(request, turn, decisions[turn.turn.id], characters) for turn in members)
-            else:
-                lines.append(f"{_run_name(members)} · {sum(turn.tokens for turn in members)} tokens · {fate}")
-        text = "\n".join(lines)
-        if request.counter.text(text) <= most_tokens:
-            break
-    return text
-
-
-def _fate(decisions: Mapping[str, TurnDecision], named: frozenset[str], turn: TurnEvidence) -> tuple[str, bool]:
-    """What was decided of a turn, and whether words of it stand because a planner said so."""
-    decision = decisions.get(turn.turn.id) if turn.turn.id in named else None
-    if decision is None:
-        return "not named", False
-    return decision.strategy, decision.strategy in ("keep", "summarize")
-
-
-def _run_name(turns: Sequence[TurnEvidence]) -> str:
-    first, last = turns[0].turn.id, turns[-1].turn.id
-    return first if first == last else f"{first}-{last}"
-
-
-def _line(request: PlanRequest, turn: TurnEvidence, decision: TurnDecision, characters: int) -> str:
-    head = turn_head(turn, characters, request.evidence.shown)
-    gist = one_line(decision.summary, characters)
-    score = round(decision.relevance_score * BEST_SCORE)
-    return f"{turn.turn.id} · {turn.tokens} tokens · {head} · {decision.strategy} {score}{' · ' * bool(gist)}{gist}"
