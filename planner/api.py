@@ -344,7 +344,7 @@ class _Noted:
 
     def propose(self, request: PlanRequest) -> Proposal:
         proposal = RulesPlanner().propose(request)
-        update = {"notes": (self.note,), "usage": self.usage}
+        update = {"notes": (self.note, *proposal.provenance.notes), "usage": self.usage}
         return replace(proposal, provenance=proposal.provenance.model_copy(update=update))
 
 

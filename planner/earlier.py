@@ -51,12 +51,14 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     written = written_brief(earlier)
     known = {one.text for one in written}
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
-    read = {"read_turns": earlier.provenance.read_turns, "named": earlier.provenance.named}
+    read = earlier.provenance.read_turns
+    note = f"the brief of t1-t{read + 1} stands, and behind it what rules read off the turns since"
+    provenance = {"read_turns": read, "named": earlier.provenance.named, "notes": (note,)}
     return replace(
         proposal,
         turns={**proposal.turns, **named_turns(earlier)},
         brief=brief_text([*written, *since]),
-        provenance=proposal.provenance.model_copy(update=read),
+        provenance=proposal.provenance.model_copy(update=provenance),
     )
 
 

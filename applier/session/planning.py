@@ -208,11 +208,6 @@ class Planning:
         self.read_tokens = plan.provenance.read_tokens
         return plan
 
-    def resume(self, plan: CompactionPlan | None) -> None:
-        """Go on behind `plan`, the one that was in force."""
-        self.previous = plan
-        self.read_tokens = plan.provenance.read_tokens if plan is not None else 0
-
     def _build_on(self, plan: CompactionPlan) -> None:
         """The next plan builds on `plan`, unless a planner has read for the one before, and for this one has not."""
         if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:

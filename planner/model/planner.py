@@ -150,7 +150,8 @@ def merged(
         raise PlannerUnavailable(str(errors[-1]), usage)
     prior = RulesPlanner().propose(request)
     if not outcomes:
-        return replace(prior, provenance=prior.provenance.model_copy(update={"notes": notes}))
+        noted = {"notes": (*notes, *prior.provenance.notes)}
+        return replace(prior, provenance=prior.provenance.model_copy(update=noted))
     turns: dict[str, TurnProposal] = dict(prior.turns)
     named = dict.fromkeys(prior.provenance.named)
     facts: dict[tuple[str, str], ExtractedFact] = {}
