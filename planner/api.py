@@ -79,7 +79,8 @@ def plan_compaction(
         settings: See `PlanSettings`.
         now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
             rules follows from the other arguments alone.
-        previous: An earlier plan of the same agent, so that a model reads in full only what came since.
+        previous: The plan before of the same agent, so that a model reads in full only what came since, and all plans
+            together read no more than ``settings.session_input_ratio``.
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
@@ -129,10 +130,12 @@ def plan_analysis(
     now: float | None = None,
     previous: CompactionPlan | None = None,
     agent_request: AgentRequest | None = None,
+    read_tokens: int | None = None,
 ) -> CompactionPlan:
     """`plan_compaction` for a history that was read before; `target_tokens` are of the messages alone.
 
     With `agent_request`, what the agent last sent, a model planner asks behind the agent's own cached prefix.
+    `read_tokens` is what planners have read in this session so far; None: what stands in `previous`.
 
     Raises:
         SettingsError: `task` is no text.
@@ -142,7 +145,9 @@ def plan_analysis(
         raise SettingsError(f"task must be text that says what the agent works on, found {type(task).__name__}")
     settings = settings or PlanSettings()
     when = time.time() if now is None else now
-    request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request)
+    if read_tokens is None:
+        read_tokens = previous.provenance.read_tokens if previous is not None else 0
+    request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
         return guard_plan(_all_kept(request, Proposal({}, Provenance(planner="none"))), analysis)
     proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
@@ -174,7 +179,9 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 
 
 def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
-    """The plan that changes nothing."""
+    """The plan that changes nothing; it has no brief, and so carries none on."""
+    read = request.read_tokens + proposal.provenance.usage.read_tokens
+    spent = {"read_tokens": read, "read_turns": 0, "named": ()}
     turns = (
         TurnDecision(
             turn_id=turn_id,
@@ -196,13 +203,15 @@ def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding,
         extracted_facts=proposal.facts,
         estimated_tokens=0,
         findings=findings,
-        provenance=proposal.provenance,
+        provenance=proposal.provenance.model_copy(update=spent),
     )
 
 
 def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) -> CompactionPlan:
     selection = select(request, proposal)
-    provenance = kept.provenance.model_copy(update={"filled_tokens": selection.filled_tokens})
+    asked, filled = proposal.provenance, selection.filled_tokens
+    carried = {"filled_tokens": filled, "read_turns": asked.read_turns, "named": asked.named}
+    provenance = kept.provenance.model_copy(update=carried)
     update = {
         "turns": tuple(selection.decisions.values()),
         "brief": selection.brief,
@@ -335,7 +344,7 @@ class _Noted:
 
     def propose(self, request: PlanRequest) -> Proposal:
         proposal = RulesPlanner().propose(request)
-        update = {"notes": (self.note,), "usage": self.usage}
+        update = {"notes": (self.note, *proposal.provenance.notes), "usage": self.usage}
         return replace(proposal, provenance=proposal.provenance.model_copy(update=update))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,6 +42,8 @@ FactType = Literal["decision", "error", "file_state", "dependency", "constraint"
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
+CACHED_SHARE = 0.1
+"""What a token from a provider's cache counts of one that is read: the dearest price of such a read (REFERENCE 3)."""
 MOST_TOKENS = 10**12
 """No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
 
@@ -125,6 +128,12 @@ class Usage(_Model):
         mine, theirs = self.model_dump(), other.model_dump()
         return Usage(**{name: mine[name] + theirs[name] for name in mine})
 
+    @property
+    def read_tokens(self) -> int:
+        """What was read: all input, of what a cache gave `CACHED_SHARE`."""
+        cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)
+        return self.input_tokens + self.cache_creation_input_tokens + cached
+
 
 class Provenance(_Model):
     """Where a plan came from."""
@@ -136,6 +145,13 @@ class Provenance(_Model):
     usage: Usage = Field(default_factory=Usage)
     asked: Literal["rules", "cards", "prefix"] = "rules"
     """How the planner was asked: not at all, by turn cards, or behind the agent's own cached prefix."""
+    read_tokens: Count = 0
+    """What planners have read for this plan and for those of its session before it: `Usage.read_tokens`, added up."""
+    read_turns: Count = 0
+    """So many turns from the first on a planner has read, for this plan or for one before whose brief this one carries
+    on: a later question need not show them again. 0: the plan is by rules alone."""
+    named: tuple[str, ...] = ()
+    """Ids of the turns of which the planner said what is to happen; of the others the rules did."""
     filled_tokens: Count = 0
     """How much of the view the rules chose, where the planner's own choice left space."""
     notes: tuple[Text, ...] = ()

@@ -6,6 +6,7 @@ whoever made it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,9 +53,10 @@ class PlanRequest:
     """Seconds since the epoch, for the facts' timestamps."""
     previous: CompactionPlan | None = None
     """The last plan of this session, made for a prefix of this history: a planner may read only what is new."""
-
     agent_request: AgentRequest | None = None
     """Set inside a session: a planner may ask the agent's own model behind its cached prefix."""
+    read_tokens: int = 0
+    """What planners have read so far for plans of this session."""
 
     @property
     def history(self) -> History:
@@ -70,6 +72,14 @@ class PlanRequest:
     def counter(self) -> TokenCounter:
         """What counts its tokens."""
         return self.analysis.counter
+
+    @property
+    def input_left_tokens(self) -> float:
+        """What may be read for this plan, all its requests together; as much as it takes for the first of a session."""
+        ratio = self.settings.session_input_ratio
+        if ratio is None or not self.read_tokens:
+            return math.inf
+        return max(0.0, ratio * self.analysis.tokens - self.read_tokens)
 
     @cached_property
     def relevance(self) -> Relevance:

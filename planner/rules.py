@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.brief import Heading, Statement, brief_text
+from planner.earlier import carried_on, earlier_plan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.repository import branches, commits, conflicts, pending_changes
 from planner.evidence.said import Said
@@ -48,11 +49,16 @@ class RulesPlanner:
     """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Rank every turn of ``request.history``; no strategies, so that all lines compete for the space."""
+        """Rank every turn of ``request.history``; no strategies, so that all lines compete for the space.
+
+        Where a model has planned the session before, its page stands first, and what it chose stands.
+        """
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         facts = [fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now)]
-        return Proposal(turns, Provenance(planner="rules"), _newest(facts), rules_brief(request.evidence))
+        proposal = Proposal(turns, Provenance(planner="rules"), _newest(facts), rules_brief(request.evidence))
+        earlier = earlier_plan(request)
+        return proposal if earlier is None else carried_on(proposal, earlier)
 
 
 def _newest(facts: Sequence[ExtractedFact]) -> tuple[ExtractedFact, ...]:

@@ -22,6 +22,7 @@ from applier.bench.growth import INPUTS, measure_growth
 from applier.bench.methods import RECORDED, FolderPlanner
 from applier.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from applier.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
+from applier.bench.scripted import ScriptedPlanner
 from applier.bench.speed import measure_speed
 from applier.session.presets import PRESETS
 from planner.layout.cache_cost import CACHE_READ_PRICES
@@ -58,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     rounds.add_argument("--longest", type=int, default=5, help="of the transcripts; with --probes of those with exams")
     rounds.add_argument("--rounds", type=int, default=10)
     rounds.add_argument("--probes", type=Path, help="exams to hold on the last view")
-    rounds.add_argument("--planner", default="rules", help="rules, model, or recorded:DIR")
+    rounds.add_argument("--planner", default="rules", help="rules, model, scripted, or recorded:DIR")
     rounds.set_defaults(run=_rounds)
     speed = commands.add_parser("speed", help="time and memory, as ratios to one tiktoken pass over the same text")
     speed.add_argument("--tokens", type=int, default=150_000)
@@ -130,6 +131,8 @@ def _planner(name: str, transcript: str, *, from_scratch: bool = False) -> Plann
     if name.startswith(RECORDED):
         folder = Path(name.removeprefix(RECORDED))
         return FolderPlanner(folder, f"{transcript}@scratch") if from_scratch else AnsweredRounds(folder, transcript)
+    if name == "scripted":
+        return ScriptedPlanner()
     return ModelPlanner() if name == "model" else RulesPlanner()
 
 

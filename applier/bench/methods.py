@@ -97,9 +97,9 @@ class FolderPlanner:
             PlannerUnavailable: an answer cannot be used.
         """
         answers = self.answers
-        if answers:
+        prompts = () if answers else rendered_prompts(request, self.prompts_dir)
+        if not prompts:  # recorded, or not to be asked
             return RecordedPlanner(answers, self.prompts_dir).propose(request)
-        prompts = rendered_prompts(request, self.prompts_dir)
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, prompt in enumerate(prompts, 1):
             piece = f"-{number}" if len(prompts) > 1 else ""

@@ -42,7 +42,7 @@ class MeteredPlanner:
     @property
     def input_tokens(self) -> int:
         """What was read for all proposals together."""
-        return sum(usage.input_tokens for usage in self.usages)
+        return sum(usage.read_tokens for usage in self.usages)
 
     def propose(self, request: PlanRequest) -> Proposal:
         """The proposal of the planner inside.

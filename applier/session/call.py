@@ -108,6 +108,8 @@ def _step(state: State, step: Step) -> None:
     if fired is None or not _may_store(state):
         return
     forced = measured.level in ("critical", "exhausted")
+    if step.tier is state.preset.plan_goal and state.planning.worker.is_running and not (forced or measured.requested):
+        return  # the plan that is being made comes with one of the next calls
     bounds = FORCED if forced else Bounds()
     if not forced and not measured.requested:
         least = min(step.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
@@ -177,7 +179,6 @@ def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bound
         state.undoable.append(before)
     if drafted.edits.plan is not None:
         state.kept_tokens = state.gauge.of_messages(drafted.view.total)
-        state.planning.previous = drafted.edits.plan
     if drafted.first_changed is not None:
         state.sent = min(state.sent, drafted.first_changed)
     state.log("post_compact", reason, trigger=trigger, tier=name, **numbers)

@@ -166,6 +166,7 @@ class _SavedState(BaseModel):
     reclaimed_tokens: int = 0
     ratio: float = 1.0
     extra_tokens: float = 0.0
+    read_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,8 @@ class SavedSession:
     ratio: float = 1.0
     extra_tokens: float = 0.0
     """The gauge's calibration."""
+    read_tokens: int = 0
+    """What planners have read."""
 
 
 def save_session(store: SessionStore, session_id: str, session: SavedSession) -> None:
@@ -195,6 +198,7 @@ def save_session(store: SessionStore, session_id: str, session: SavedSession) ->
         reclaimed_tokens=session.reclaimed_tokens,
         ratio=session.ratio,
         extra_tokens=session.extra_tokens,
+        read_tokens=session.read_tokens,
     )
     store.use(lambda opened: opened.set_state(_name(session_id), saved.model_dump(mode="json")))
 
@@ -212,9 +216,14 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
         saved = _SavedState.model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"session {session_id}: its state cannot be read: {error.errors()[0]['msg']}") from None
-    before = saved.before.committed(store) if saved.before else None
     return SavedSession(
-        saved.frame.committed(store), before, saved.compactions, saved.reclaimed_tokens, saved.ratio, saved.extra_tokens
+        committed=saved.frame.committed(store),
+        before=saved.before.committed(store) if saved.before else None,
+        compactions=saved.compactions,
+        reclaimed_tokens=saved.reclaimed_tokens,
+        ratio=saved.ratio,
+        extra_tokens=saved.extra_tokens,
+        read_tokens=saved.read_tokens,
     )
 
 

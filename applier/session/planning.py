@@ -13,7 +13,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from applier.session.events import EventKind
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, open_planner, plan_analysis
-from planner.plan import CompactionPlan
+from planner.errors import PlannerUnavailable
+from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
@@ -91,9 +92,14 @@ class Worker(Generic[T]):
         self._closed = False
 
     @property
+    def is_running(self) -> bool:
+        """True while a job runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def is_busy(self) -> bool:
         """True while a job runs or its result was not taken."""
-        return self._done is not None or (self._thread is not None and self._thread.is_alive())
+        return self._done is not None or self.is_running
 
     def start(self, job: Callable[[], T], now: float) -> bool:
         """Start `job` unless one is running, or it is too soon; True if it was started."""
@@ -152,7 +158,9 @@ class Planning:
     asked_at: float = 0.0
     """When that was answered."""
     previous: CompactionPlan | None = None
-    """The last plan of the session: a planner that may read it reads in full only what came since."""
+    """The last plan of the session, whether it came into force or not: the next one builds on what was read for it."""
+    read_tokens: int = 0
+    """What planners have read for all plans, those that came to nothing included."""
     ready: CompactionPlan | None = None
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
 
@@ -164,26 +172,46 @@ class Planning:
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
         """A guarded plan for the history of `analysis`; by rules when asked, or when the planner fails or rests.
 
+        By rules, too, while the worker has the planner asked: what it reads is not paid for twice.
+
         Raises:
             CompactorError: not even the rules could.
         """
         ready, self.ready = self.ready, None
         if ready is not None and not focus and _fits(ready, analysis.history, target_tokens):
             return ready
-        if rules_only or not self.asks_a_model or not self.breaker.allows(self.clock()):
-            return self._planned("rules", analysis, target_tokens, focus)
+        plan = None if rules_only else self._asked(analysis, target_tokens, focus)
+        plan = plan or self._planned("rules", analysis, target_tokens, focus)
+        self._build_on(plan)
+        return plan
+
+    def _asked(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
+        """What the session's planner says, if there is one that may be asked now, and it can."""
+        if not self.asks_a_model or self.worker.is_running or not self.breaker.allows(self.clock()):
+            return None
         try:
             plan = self.ask(analysis, target_tokens, focus)
         except Exception as error:  # noqa: BLE001 - whatever a planner does, the agent goes on
             self.failed(error)
-            return self._planned("rules", analysis, target_tokens, focus)
+            return None
         self.succeeded()
         return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
-        """A plan by the session's own planner, which may raise anything; safe in a thread of its own."""
+        """A plan by the session's own planner, which may raise anything; safe in a thread of its own, one at a time."""
         planner = self.planner if self.asks_a_model else "rules"
-        return self._planned(planner, analysis, target_tokens, focus)
+        try:
+            plan = self._planned(planner, analysis, target_tokens, focus)
+        except PlannerUnavailable as error:
+            self.read_tokens += error.usage.read_tokens if isinstance(error.usage, Usage) else 0
+            raise
+        self.read_tokens = plan.provenance.read_tokens
+        return plan
+
+    def _build_on(self, plan: CompactionPlan) -> None:
+        """The next plan builds on `plan`, unless a planner has read for the one before, and for this one has not."""
+        if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:
+            self.previous = plan
 
     def _planned(self, planner: PlannerChoice, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan:
         """The one place where a session plans."""
@@ -197,6 +225,7 @@ class Planning:
             now=self.clock(),
             previous=self.previous,
             agent_request=self._agent_request(),
+            read_tokens=self.read_tokens,
         )
 
     def _agent_request(self) -> AgentRequest | None:
@@ -214,6 +243,8 @@ class Planning:
             return None
         self.succeeded()
         self.ready = done.value
+        if done.value is not None:
+            self._build_on(done.value)
         return done.value
 
     def failed(self, error: Exception) -> None:

@@ -427,5 +427,4 @@ def _resume(state: State) -> None:
     if key:
         state.tracker.load(state.store.use(lambda store: store.load_history(key)))
     state.resume(saved)
-    state.planning.previous = saved.committed.frame.plan
     state.log("resumed", f"{len(state.tracker)} messages, {state.compactions} compactions")

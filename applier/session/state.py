@@ -210,12 +210,20 @@ class State:
         self.compactions, self.reclaimed_tokens = saved.compactions, saved.reclaimed_tokens
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.called_with = len(self.tracker)
+        self.planning.previous, self.planning.read_tokens = saved.committed.frame.plan, saved.read_tokens
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""
         before = self.undoable[-1] if self.undoable else None
-        ratio, extra = self.gauge.ratio, self.gauge.extra_tokens
-        return SavedSession(self.committed, before, self.compactions, self.reclaimed_tokens, ratio, extra)
+        return SavedSession(
+            committed=self.committed,
+            before=before,
+            compactions=self.compactions,
+            reclaimed_tokens=self.reclaimed_tokens,
+            ratio=self.gauge.ratio,
+            extra_tokens=self.gauge.extra_tokens,
+            read_tokens=self.planning.read_tokens,
+        )
 
     def measure(self, now: float, goal_tokens: int) -> Measurement:
         """What the triggers see; `goal_tokens` is what a first plan would leave of the messages."""

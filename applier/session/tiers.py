@@ -145,7 +145,7 @@ class PlanTurns:
         plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
         plan = changed_decisions(plan, plan.bound_analysis or analysis, dict.fromkeys(kept, "keep"))
         unweighed_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
-        return Edits(f"{_counts(plan)}, by {plan.provenance.planner}", plan=plan, unweighed_from=unweighed_from)
+        return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, unweighed_from=unweighed_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
         """What the planner is asked for, by the counter: the goal, without what stands beside its plan."""
@@ -261,6 +261,12 @@ def _decisions(history: History, strategy: Callable[[Turn], Strategy]) -> Iterat
             relevance_score=1.0 if chosen == "keep" else 0.0,
             reason="by its place in the conversation",
         )
+
+
+def _author(provenance: Provenance) -> str:
+    """Who made a plan; of rules also why not a model, where one might have."""
+    notes = "; ".join(provenance.notes) if provenance.planner == "rules" else ""
+    return f"by {provenance.planner}{f' ({notes})' * bool(notes)}"
 
 
 def _counts(plan: CompactionPlan) -> str:

@@ -94,6 +94,7 @@ class Conversation:
 
     endpoint: Endpoint
     prompts: Prompts
+    system: str
     prompt: str
     scope: Scope
     evidence: Evidence
@@ -102,6 +103,10 @@ class Conversation:
     max_reasks: int
     now: float
     deadline: Deadline
+    count: Callable[[str], int]
+    """The tokens of a text."""
+    spare_tokens: float
+    """What may be read beside the first asking."""
     usage: Usage = field(default_factory=Usage)
     last: Any = None
     """The newest response."""
@@ -110,9 +115,7 @@ class Conversation:
         """Ask and read; never raises."""
         try:
             with _instructor_quiet():
-                answer: Answer = self._create(
-                    _usable_answer(self.scope), self.prompts.system, self.prompt, self.max_output_tokens
-                )
+                answer: Answer = self._create(_usable_answer(self.scope), self.prompt, self.max_output_tokens)
                 return self._read(answer, None)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
             return self._read(self._salvaged(), self._unavailable(failure))
@@ -153,11 +156,11 @@ class Conversation:
         if not doubts:
             return tuple(brief)
         listed = "\n".join(f"{n}. {statements[at].line}\n   {doubts[at]}" for n, at in enumerate(doubts, 1))
+        prompt = self.prompts.render("mend", statements=safe_text(listed))
+        if not self._may_read(self.count(self.system) + self.count(prompt)):
+            return tuple(brief)
         try:
-            mended: Mended = self._create(
-                Mended, self.prompts.system, self.prompts.render("mend", statements=safe_text(listed)),
-                MEND_OUTPUT_TOKENS,
-            )  # fmt: skip
+            mended: Mended = self._create(Mended, prompt, MEND_OUTPUT_TOKENS)
         except Exception:  # noqa: BLE001 - the guards strike what was not mended
             return tuple(brief)
         for at, line in zip(doubts, mended.statements, strict=False):
@@ -166,7 +169,7 @@ class Conversation:
                 statements[at] = again[0]
         return tuple(brief_text(statements).splitlines())
 
-    def _create(self, shape: type[Shape], system: str, prompt: str, max_output_tokens: int) -> Shape:
+    def _create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
         """One request, and others while its answers are not of `shape`."""
         import tenacity
         from instructor.core import Hooks
@@ -183,7 +186,7 @@ class Conversation:
                 retry=tenacity.retry_if_exception(self._worth_another),
                 reraise=True,
             ),
-            **_request(self.endpoint, shape, system, prompt, max_output_tokens, self.deadline.left_seconds),
+            **_request(self.endpoint, shape, self.system, prompt, max_output_tokens, self.deadline.left_seconds),
         }
         if self.endpoint.loop is None:
             answer: Shape = self.endpoint.create(**arguments)
@@ -202,7 +205,15 @@ class Conversation:
     def _worth_another(self, error: BaseException) -> bool:
         """True if `error` is about what the model answered; a refusal would only be repeated."""
         answered = isinstance(error, ValueError) and self.last is not None and not is_refusal(self.last)
-        return answered and self.deadline.left_seconds > 0
+        if not answered or not self.deadline.left_seconds:
+            return False
+        last = response_usage(self.last)  # what is sent again, with the answer and what is wrong with it
+        return self._may_read(last.read_tokens + 2 * last.output_tokens)
+
+    def _may_read(self, tokens: int) -> bool:
+        """True if so much more may be read beside the first asking."""
+        first = self.count(self.system) + self.count(self.prompt)
+        return max(0, self.usage.read_tokens - first) + tokens <= self.spare_tokens
 
 
 def ask_all(conversations: Sequence[Conversation], deadline: Deadline) -> list[Outcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -10,14 +11,14 @@ from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.brief import brief_text, read_brief
+from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import open_endpoint, running_loop
-from planner.model.prefix import ask_behind_prefix, why_not_prefix
+from planner.model.prefix import ask_behind_prefix, prefix_tokens, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
-from planner.model.question import Question, earlier_plan, plan_questions
-from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
+from planner.model.question import Question, notes_tokens, plan_questions
+from planner.plan import ExtractedFact, Provenance, Usage
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.rules import RulesPlanner
 
@@ -50,35 +51,45 @@ class ModelPlanner:
         """
         deadline = Deadline.after(request.settings.timeout_seconds)
         prompts = load_prompts(self.prompts_dir)
-        behind = self._ask_behind_prefix(request, prompts, deadline)
-        if behind is not None and behind.reading is not None:
-            return merged([behind], behind.model, prompts, request, asked="prefix")
-        questions = [question for question in plan_questions(request, prompts) if question.scope.to_plan]
+        behind, notes = self._ask_behind_prefix(request, prompts, deadline)
+        if behind and behind[0].reading is not None:
+            return merged(behind, behind[0].model, prompts, request, asked="prefix")
+        if behind and request.read_tokens:
+            request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
+        questions, why_not = plan_questions(request, prompts)
         outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
-        return merged([*([behind] if behind else []), *outcomes], model, prompts, request)
+        notes = (*notes, *([why_not] if why_not else []))
+        return merged([*behind, *outcomes], model, prompts, request, notes=notes)
 
-    def _ask_behind_prefix(self, request: PlanRequest, prompts: Prompts, deadline: Deadline) -> Outcome | None:
-        """What the agent's own model says behind its cached prefix; None if there is none to ask."""
+    def _ask_behind_prefix(
+        self, request: PlanRequest, prompts: Prompts, deadline: Deadline
+    ) -> tuple[list[Outcome], tuple[str, ...]]:
+        """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
         agent = request.agent_request
         if agent is None:
-            return None
+            return [], ()
         why_not = why_not_prefix(agent, self.model)
+        left = request.input_left_tokens
+        if not why_not and left < math.inf and prefix_tokens(request, agent, prompts) > left:
+            why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
-            error = PlannerUnavailable(why_not)
-            return Outcome(None, Usage(), notes=(f"not asked behind the agent's prefix: {why_not}",), error=error)
+            return [], (f"not asked behind the agent's prefix: {why_not}",)
         client, share = self.client or agent.client, deadline.share(PREFIX_SHARE)
-        return ask_behind_prefix(request, agent, prompts, client, self.loop, share)
+        return [ask_behind_prefix(request, agent, prompts, client, self.loop, share)], ()
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, request: PlanRequest, deadline: Deadline
     ) -> tuple[list[Outcome], str]:
-        settings = request.settings
+        settings, counter = request.settings, request.counter
+        planned = sum(question.tokens(prompts, counter) for question in questions)
+        spare = request.input_left_tokens - planned - notes_tokens(request, len(questions))
         with open_endpoint(self.client, self.model, settings.timeout_seconds, self.loop) as endpoint:
 
             def conversation(question: Question, notes: str) -> Conversation:
                 return Conversation(
                     endpoint=endpoint,
                     prompts=prompts,
+                    system=question.system(prompts),
                     prompt=question.text(prompts, notes),
                     scope=question.scope,
                     evidence=request.evidence,
@@ -86,24 +97,30 @@ class ModelPlanner:
                     max_reasks=settings.max_reasks,
                     now=request.now,
                     deadline=deadline,
+                    count=counter.text,
+                    spare_tokens=spare / len(questions),
                 )
 
             def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
                 return ask_all([conversation(question, notes) for question in questions], deadline)
 
-            return outcomes_in_order(questions, ask), endpoint.model
+            return outcomes_in_order(questions, ask, request), endpoint.model
 
 
 def outcomes_in_order(
-    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]]
+    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], request: PlanRequest
 ) -> list[Outcome]:
     """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
 
     So one brief is written by the model that sees the newest turns; a call of its own that merges would write the
     newest part twice.
     """
-    first = ask(questions[:-1], "") if len(questions) > 1 else []
-    return [*first, *ask(questions[-1:], _brief_of(first))]
+    if len(questions) == 1:
+        return ask(questions, "")
+    first = ask(questions[:-1], "")
+    most = notes_tokens(request, len(questions)) / request.counter.scale
+    notes, _ = fit_brief(_brief_of(first), request.counter, most)
+    return [*first, *ask(questions[-1:], notes)]
 
 
 def _brief_of(outcomes: Sequence[Outcome]) -> str:
@@ -118,8 +135,11 @@ def merged(
     prompts: Prompts,
     request: PlanRequest,
     asked: Literal["cards", "prefix"] = "cards",
+    notes: tuple[str, ...] = (),
 ) -> Proposal:
     """`outcomes`, in the order of the history, over what is known without them; `model` as it was asked for.
+
+    Without any it is the rules' plan. `notes` say what was not asked, and why.
 
     Raises:
         PlannerUnavailable: none of them can be used.
@@ -128,38 +148,28 @@ def merged(
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if errors and len(errors) == len(outcomes):
         raise PlannerUnavailable(str(errors[-1]), usage)
-    prior, earlier = RulesPlanner().propose(request), earlier_plan(request)
+    prior = RulesPlanner().propose(request)
+    if not outcomes:
+        noted = {"notes": (*notes, *prior.provenance.notes)}
+        return replace(prior, provenance=prior.provenance.model_copy(update=noted))
     turns: dict[str, TurnProposal] = dict(prior.turns)
-    turns |= _decided(earlier) if earlier else {}
+    named = dict.fromkeys(prior.provenance.named)
     facts: dict[tuple[str, str], ExtractedFact] = {}
     for outcome in outcomes:
         if outcome.reading is not None:
             turns |= outcome.reading.turns
+            named |= dict.fromkeys(outcome.reading.turns)
             facts |= {(fact.type, fact.content): fact for fact in outcome.reading.facts}
-    whole = outcomes[-1:] if outcomes and outcomes[-1].reading is not None and outcomes[-1].reading.brief else outcomes
+    whole = outcomes[-1:] if outcomes[-1].reading is not None and outcomes[-1].reading.brief else outcomes
     provenance = Provenance(
-        planner="model" if outcomes else "rules",
+        planner="model",
         model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
         prompts=prompts.hash,
         usage=usage,
-        asked=asked if outcomes else "rules",
-        notes=tuple(note for outcome in outcomes for note in outcome.notes),
+        asked=asked,
+        read_turns=len(request.evidence.turns) - 1,
+        named=tuple(named),
+        notes=(*notes, *(note for outcome in outcomes for note in outcome.notes)),
     )
-    brief = _brief_of(whole) or (earlier.brief if earlier else "") or prior.brief
+    brief = _brief_of(whole) or prior.brief
     return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
-
-
-def _decided(earlier: CompactionPlan) -> dict[str, TurnProposal]:
-    """What the previous plan decided of the turns that its planner saw: it stands until something new is said."""
-    return {
-        decision.turn_id: TurnProposal(
-            turn_id=decision.turn_id,
-            score=decision.relevance_score,
-            reason=decision.reason,
-            strategy=decision.strategy,
-            summary=decision.summary,
-            excerpts=decision.excerpts,
-            failed_approach=decision.failed_approach,
-        )
-        for decision in earlier.turns[: earlier.history.turns - 1]
-    }

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.earlier import earlier_plan
 from planner.errors import PlannerUnavailable
 from planner.evidence import TurnEvidence
 from planner.model.answer import Scope, answer_in, read_answer
@@ -24,13 +25,14 @@ from planner.model.client import (
     response_usage,
     unavailable,
 )
+from planner.model.index import turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.model.question import Sizes, earlier_plan, sizes_text, turn_index
-from planner.plan import Usage
+from planner.model.question import Sizes, sizes_text
+from planner.plan import CACHED_SHARE, Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
 
-__all__ = ["ask_behind_prefix", "prefix_question", "request_behind_prefix", "why_not_prefix"]
+__all__ = ["ask_behind_prefix", "prefix_question", "prefix_tokens", "request_behind_prefix", "why_not_prefix"]
 
 SHORT_TTL_SECONDS, LONG_TTL_SECONDS = 300, 3_600
 """How long a provider keeps a prefix that is marked, by default and with ``ttl: 1h``; counted anew at each read."""
@@ -38,7 +40,8 @@ MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
 INDEX_SHARE = 0.03
 """Of the history's tokens, what the index of turns may take: it is the part of the question that no cache holds."""
-INDEX_FLOOR_TOKENS = 2_000
+INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 2_000, 1_000
+"""And of that what was chosen behind the last compaction."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
@@ -136,18 +139,28 @@ def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
     )
 
 
+def prefix_tokens(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -> int:
+    """What asking behind the prefix would read: the question, and of what the agent sent a cache's share."""
+    body, counter = agent.body, request.counter
+    cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
+    return counter.text(prefix_question(request, prompts)) + int(cached * CACHED_SHARE)
+
+
 def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
     """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
     earlier = earlier_plan(request)
-    before = turn_index(request, earlier) if earlier else ""
-    new = turns[earlier.history.turns - 1 :] if earlier else turns
+    new = turns[earlier.provenance.read_turns :] if earlier else turns
+    before = []
+    if earlier is not None:
+        others = f"t1-t{earlier.provenance.read_turns} · all others: the best of their lines stand"
+        before = [line for line in (turn_index(request, earlier, EARLIER_TOKENS), others) if line]
     most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     text = ""
     for characters in (100, 60, 30, 12):
         lines = (
             f"{t.turn.id} · {t.tokens}/{len(t.lines)} · {_opening(request, t, characters)}{_stays(t)}" for t in new
         )
-        text = "\n".join([*([before] if before else []), *lines])
+        text = "\n".join([*before, *lines])
         if request.counter.text(text) <= most:
             break
     return text

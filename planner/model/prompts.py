@@ -34,6 +34,8 @@ PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "plan": frozenset(
             {"latest", "task", "focus", "user_words", "outcomes", "sizes", "brief", "before", "cards", "after"},
         ),
+        "update_system": frozenset(),
+        "update": frozenset({"latest", "task", "focus", "sizes", "brief", "before", "outcomes", "cards"}),
         "mend": frozenset({"statements"}),
         "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
     }

@@ -1,17 +1,19 @@
 """What is asked of the planner model by cards: one question, or for a large history several that run side by side.
 
 Every question knows the latest request, the task, the user's words of the whole history, and what is known of the
-turns around its own. A plan after a plan shows the new turns as cards, and of earlier ones a line each.
+turns around its own. A plan after a plan asks for the last brief to be brought up to date: it shows the new turns as
+cards and what was chosen of others, within what a session's planners may read; else nothing is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from math import ceil
+from typing import Literal
 
+from planner.brief import brief_text
+from planner.earlier import earlier_plan, written_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.repository import branches, commits, conflicts, pending_changes
@@ -23,23 +25,23 @@ from planner.evidence.state import (
     remedies,
 )
 from planner.model.answer import Scope
-from planner.model.cards import Card, turn_cards, turn_head
-from planner.model.entries import BEST_SCORE
+from planner.model.cards import Card, turn_cards
+from planner.model.index import turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.plan import CompactionPlan, TurnDecision
+from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest
 from planner.reading.lines import statements
+from planner.reading.tokens import TokenCounter
 from planner.selection import brief_limit, least_tokens
 
 __all__ = [
     "Question",
     "Sizes",
-    "earlier_plan",
     "latest_request",
+    "notes_tokens",
     "plan_questions",
     "sizes_text",
     "task_text",
-    "turn_index",
 ]
 
 TASK_CHARACTERS, TASK_OPENING = 6_000, 600
@@ -48,8 +50,7 @@ REQUEST_CHARACTERS = 1_500
 """How much of the latest request is named."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
-HEAD_CHARACTERS, WORDS_CHARACTERS, WORD_CHARACTERS = 100, 6_000, 240
-"""Of the user's words half as many stand in a later plan's question: the brief that it updates has the older ones."""
+WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
 BRIEF_RATIO = 0.025
 """The brief takes at most this share of the history. On six sessions a brief of 2.3 % answered .84 of what the
 continuation needed, more than any line of that size."""
@@ -73,10 +74,19 @@ OUTCOMES_CHARACTERS = 6_000
 """How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 200
 """What frames the brief in the view; and with less than this left nothing is to be chosen."""
-EARLIER_SHARE = 0.15
-"""Of the input of a later plan, what lines of earlier turns may take."""
-LATER_FLOOR_TOKENS = 6_000
-"""A later plan may read this many tokens however little is new."""
+LATER_CHARACTERS, LATER_OUTCOMES_CHARACTERS = 600, 2_000
+"""Of the task and the latest request, and of the outcomes, in a later plan's question: the brief has the rest."""
+CHOSEN_TOKENS = 400
+"""What lines of the turns that earlier answers chose may take there."""
+LATER_CARDS_TOKENS = 2_000
+"""Cards of a later plan may have so many tokens however little is new."""
+LEAST_CARDS_SHARE = 0.1
+"""A later question that could show less of the new turns waits: half of what a first plan's cards show."""
+LEAST_NEW_RATIO = 4.0
+"""And while what is new is less than so many times of what the question says besides: each one costs that anew. With
+the share above a question is due after four or five times."""
+CARD_TRIES = 3
+"""Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 
 
 @dataclass(frozen=True)
@@ -112,51 +122,89 @@ class Question:
     scope: Scope
     """The turns it may rank."""
     values: Mapping[str, str]
-    """What fills the places of the prompt ``plan``."""
+    """What fills the places of its prompt."""
+    name: Literal["plan", "update"] = "plan"
+    """Of that prompt."""
+
+    def system(self, prompts: Prompts) -> str:
+        """The system prompt."""
+        return prompts.system if self.name == "plan" else prompts.texts["update_system"]
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
         brief = "\n".join(part for part in (self.values["brief"], safe_text(notes)) if part)
-        return prompts.render("plan", **{**self.values, "brief": brief or "(none yet)"})
+        return prompts.render(self.name, **{**self.values, "brief": brief or "(none yet)"})
+
+    def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
+        """What the model reads."""
+        return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
-def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[Question, ...]:
-    """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``."""
+def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
+    """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``.
+
+    Where nothing is to be asked there are none, and the text says why: little is new, or the planners of the session
+    have read what they may.
+    """
     earlier = earlier_plan(request)
-    turns = list(request.evidence.turns.values())[earlier.history.turns - 1 if earlier else 0 :]
+    turns = list(request.evidence.turns.values())[earlier.provenance.read_turns if earlier else 0 :]
+    if all(turn.turn.live for turn in turns):
+        return (), "not asked: nothing is new but what is not answered yet"
     said = [one for read in _OUTCOMES for one in read(request.evidence)]
-    empty = _question(request, turns, "", said, earlier).text(prompts)
-    around = request.counter.text(prompts.system + empty)
-    pieces = _split(_cards(request, turns, around, later=earlier is not None), request.settings.piece_tokens)
-    questions = []
-    for cards in pieces:
-        own, text = [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards)
-        questions.append(_question(request, own, text, said, earlier))
-    return tuple(questions)
+    around = _question(request, turns, "", said, earlier).tokens(prompts, request.counter)
+    budget, why_not = _cards_budget(request, turns, around, later=earlier is not None)
+    if why_not:
+        return (), why_not
+    for _ in range(CARD_TRIES):
+        questions = []
+        for cards in _split(turn_cards(request, turns, budget), request.settings.piece_tokens):
+            own, text = [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards)
+            questions.append(_question(request, own, text, said, earlier))
+        read = sum(question.tokens(prompts, request.counter) for question in questions)
+        over = read + notes_tokens(request, len(questions)) - request.input_left_tokens
+        if over <= 0:
+            return tuple(question for question in questions if question.scope.to_plan), ""
+        budget = max(1, budget - math.ceil(over))
+    return (), f"not asked: so many small turns are new that their cards take {read} tokens, more than may be read now"
 
 
-def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
-    """The previous plan, if it was made for a prefix of this very history."""
-    plan = request.previous
-    if plan is None or not 1 < plan.history.turns <= len(request.history.turns):
-        return None
-    return plan if request.history.digest_at(plan.history.messages) == plan.history.digest else None
+def notes_tokens(request: PlanRequest, questions: int) -> int:
+    """What the briefs of all pieces but the last may take in its question."""
+    if questions < 2:
+        return 0
+    return (questions - 1) * Sizes.of(request, list(request.evidence.turns.values())).brief
 
 
-def _cards(request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: int, *, later: bool) -> tuple[Card, ...]:
-    """Cards of `turns` within the planner's share of them, less what stands around the cards in each piece."""
-    settings = request.settings
-    floor = min(settings.planner_input_floor_tokens, LATER_FLOOR_TOKENS if later else 10**9)
-    budget = max(floor, int(sum(turn.tokens for turn in turns) * settings.planner_input_ratio))
-    pieces = 1 + budget // settings.piece_tokens
-    return turn_cards(request, turns, max(budget // 3, budget - pieces * around_tokens))
+def _cards_budget(
+    request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: int, *, later: bool
+) -> tuple[int, str]:
+    """How many tokens the cards of `turns` may have beside what stands around them in each piece; or why it is none."""
+    settings, left = request.settings, request.input_left_tokens
+    new = sum(turn.tokens for turn in turns)
+    most = int(new * settings.planner_input_ratio)
+    if later:
+        most = max(LATER_CARDS_TOKENS, most)
+    else:
+        whole = max(settings.planner_input_floor_tokens, most)
+        most = max(whole // 3, whole - (1 + whole // settings.piece_tokens) * around_tokens)
+    ratio = settings.session_input_ratio
+    if ratio is None or math.isinf(left):
+        return most, ""
+    pieces = 1 + most // settings.piece_tokens
+    room = int(left) - pieces * around_tokens - notes_tokens(request, pieces)
+    least = min(LEAST_CARDS_SHARE, ratio / 2)
+    missing = max(LEAST_NEW_RATIO * around_tokens - new, (least * new - room) / (ratio - least))
+    if missing > 0:
+        why = f"what may be read, {ratio:.0%} of the session, allows for the next question"
+        return 0, f"not asked: {why} when there are {math.ceil(missing)} tokens more"
+    return min(most, room), ""
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
     """Runs of cards of about the same size, none larger than `most_tokens` but a card that is."""
     whole = sum(card.tokens for card in cards)
     largest = max((card.tokens for card in cards), default=0)
-    most_tokens = min(most_tokens, whole // max(1, ceil(whole / most_tokens)) + largest // 2)
+    most_tokens = min(most_tokens, whole // max(1, math.ceil(whole / most_tokens)) + largest // 2)
     piece: list[Card] = []
     tokens = 0
     for card in cards:
@@ -177,22 +225,44 @@ def _question(
     earlier: CompactionPlan | None,
 ) -> Question:
     everyone = list(request.evidence.turns.values())
-    scope = Scope(turns, everyone[: earlier.history.turns - 1] if earlier else ())
+    scope = Scope(turns, everyone[: earlier.provenance.read_turns] if earlier else ())
     start, stop = (turns[0].turn.number - 1, turns[-1].turn.number) if turns else (0, 0)
-    index = turn_index(request, earlier) if earlier else _heads(request, everyone[max(0, start - NEIGHBOURS) : start])
+    last = stop == len(everyone)
     values = {
-        "latest": latest_request(everyone),
-        "task": task_text(request.task, scope),
         "focus": safe_text(request.focus).strip() or "(nothing in particular)",
-        "sizes": _sizes(request, scope, last=stop == len(everyone)),
-        "user_words": _words(everyone, WORDS_CHARACTERS // (2 if earlier else 1)) or "(none)",
-        "outcomes": _outcomes(said, scope) or "(none)",
-        "brief": safe_text(earlier.brief) if earlier else "",
-        "before": index or "(none)",
         "cards": cards,
-        "after": _heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
-    return Question(scope, values)
+    if earlier is not None:
+        return Question(scope, values | _since(request, scope, said, earlier, last=last), "update")
+    whole = {
+        "sizes": _sizes(request, scope, last=last),
+        "latest": latest_request(everyone, REQUEST_CHARACTERS),
+        "task": task_text(request.task, scope),
+        "user_words": _words(everyone) or "(none)",
+        "outcomes": _outcomes(said, scope, OUTCOMES_CHARACTERS) or "(none)",
+        "brief": "",
+        "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
+        "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
+    }
+    return Question(scope, values | whole)
+
+
+def _since(
+    request: PlanRequest, scope: Scope, said: Sequence[Said], earlier: CompactionPlan, *, last: bool
+) -> dict[str, str]:
+    """What a later question says besides the cards: little, for the brief that it shows has the rest."""
+    latest = latest_request(list(request.evidence.turns.values()), LATER_CHARACTERS)
+    task = one_line(request.task, LATER_CHARACTERS) or "(not stated)"
+    brief = safe_text(brief_text(written_brief(earlier))) if last else ""
+    sizes = _sizes(request, scope, last=last)
+    return {
+        "latest": latest,
+        "task": "(those words)" if task.rstrip("…") in latest else task,
+        "sizes": f"{sizes}\nThe brief below has {len(brief.split())} words now." if brief else sizes,
+        "outcomes": _outcomes(said, scope, LATER_OUTCOMES_CHARACTERS) or "(none)",
+        "brief": brief,
+        "before": turn_index(request, earlier, CHOSEN_TOKENS) or "(none)",
+    }
 
 
 def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
@@ -225,32 +295,27 @@ def sizes_text(request: PlanRequest, sizes: Sizes) -> str:
     )
 
 
-def _heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
-    shorten = request.evidence.shown
-    return "\n".join(f"{turn.turn.id} · {turn_head(turn, HEAD_CHARACTERS, shorten)}" for turn in turns)
-
-
-def latest_request(turns: Sequence[TurnEvidence]) -> str:
+def latest_request(turns: Sequence[TurnEvidence], characters: int) -> str:
     """The newest words of the user with their turn; of a short answer, what it chose or answered, too."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
     words = "\n".join(statement.text for statement in statements(turn.user_lines))
-    text = f"{turn.turn.id}: {one_line(without_boilerplate(words), REQUEST_CHARACTERS)}"
+    text = f"{turn.turn.id}: {one_line(without_boilerplate(words), characters)}"
     if turn.choice is None:
         return text
-    return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, REQUEST_CHARACTERS)})"
+    return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, characters)})"
 
 
-def _words(turns: Sequence[TurnEvidence], characters: int) -> str:
+def _words(turns: Sequence[TurnEvidence]) -> str:
     """What users said, the newest turns first, as far as it fits; in the order of the turns.
 
     Of a long message what binds the agent comes first, and one message takes a quarter at most.
     """
     chosen: dict[tuple[int, int], str] = {}
-    room = characters
+    room = WORDS_CHARACTERS
     for turn in reversed(turns):
-        own = min(room, characters // 4)
+        own = min(room, WORDS_CHARACTERS // 4)
         room -= own
         for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
             place, text = (
@@ -267,12 +332,12 @@ def _words(turns: Sequence[TurnEvidence], characters: int) -> str:
 _OUTCOMES = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, remedies, open_items)
 
 
-def _outcomes(said: Sequence[Said], scope: Scope) -> str:
+def _outcomes(said: Sequence[Said], scope: Scope, characters: int) -> str:
     """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
-    lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", OUTCOMES_CHARACTERS): one for one in said}
+    lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", characters): one for one in said}
     newest = {line: max((number.get(turn_id, 0) for turn_id in one.turn_ids), default=0) for line, one in lines.items()}
-    room, chosen = OUTCOMES_CHARACTERS, set()
+    room, chosen = characters, set()
     for line in sorted((line for line in lines if newest[line]), key=lambda line: -newest[line]):
         room -= len(line) + 1
         if room < 0:
@@ -294,51 +359,3 @@ def task_text(task: str, scope: Scope) -> str:
         half = TASK_CHARACTERS // 2
         text = f"{text[:half].rstrip()}\n[…]\n{text[-half:].lstrip()}"
     return text or "(not stated)"
-
-
-def turn_index(request: PlanRequest, earlier: CompactionPlan) -> str:
-    """A line for each turn that `earlier` decided, with what it decided; runs of what is gone share one.
-
-    Heads get shorter until all lines fit `EARLIER_SHARE` of what the planner may read of the new turns.
-    """
-    settings, turns = request.settings, list(request.evidence.turns.values())
-    old, new = turns[: earlier.history.turns - 1], turns[earlier.history.turns - 1 :]
-    share = sum(turn.tokens for turn in new) * settings.planner_input_ratio
-    most = max(share, LATER_FLOOR_TOKENS) * EARLIER_SHARE
-    decisions = earlier.decisions
-    text = ""
-    for characters in (120, 60, 30, 0):
-        lines = []
-        fate = partial(_fate, decisions, characters)
-        for (strategy, gone), run in groupby(old, fate):
-            members = list(run)
-            lines += (
-                [_run_line(members, strategy)] if gone else [_line(request, t, decisions, characters) for t in members]
-            )
-        text = "\n".join(lines)
-        if request.counter.text(text) <= most:
-            break
-    return text
-
-
-def _fate(decisions: Mapping[str, TurnDecision], characters: int, turn: TurnEvidence) -> tuple[str, bool]:
-    """What was decided of a turn, and whether its line may be shared with its neighbours of the same fate."""
-    decision = decisions.get(turn.turn.id)
-    strategy = decision.strategy if decision is not None else "keep"
-    return strategy, strategy in ("drop", "reference") or not characters
-
-
-def _run_line(turns: Sequence[TurnEvidence], strategy: str) -> str:
-    first, last = turns[0].turn.id, turns[-1].turn.id
-    name = first if first == last else f"{first}-{last}"
-    return f"{name} · {sum(turn.tokens for turn in turns)} tokens · {strategy}"
-
-
-def _line(request: PlanRequest, turn: TurnEvidence, decisions: Mapping[str, TurnDecision], characters: int) -> str:
-    decision = decisions.get(turn.turn.id)
-    head = f"{turn.turn.id} · {turn.tokens} tokens · {turn_head(turn, characters, request.evidence.shown)}"
-    if decision is None:
-        return head
-    gist = one_line(decision.summary, characters)
-    text = f"{head} · {decision.strategy} {round(decision.relevance_score * BEST_SCORE)}"
-    return f"{text} · {gist}" if gist else text

@@ -25,11 +25,13 @@ __all__ = ["PromptReader", "RecordedPlanner", "rendered_prompts"]
 def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None) -> tuple[str, ...]:
     """What the planner model would read for `request`, system prompt first: one text a question.
 
+    Where it is not asked there is none.
+
     The last of several questions also holds the briefs answered to the others, which are not known here.
     """
     prompts = load_prompts(prompts_dir)
-    questions = plan_questions(request, prompts)
-    return tuple(f"{prompts.system}\n\n{question.text(prompts)}" for question in questions)
+    questions, _ = plan_questions(request, prompts)
+    return tuple(f"{question.system(prompts)}\n\n{question.text(prompts)}" for question in questions)
 
 
 @dataclass
@@ -59,7 +61,7 @@ class RecordedPlanner:
             PlannerUnavailable: no answer can be used, or there is not one a question.
         """
         prompts = load_prompts(self.prompts_dir)
-        questions = plan_questions(request, prompts)
+        questions, why_not = plan_questions(request, prompts)
         if len(questions) != len(self.answers):
             raise PlannerUnavailable(
                 f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
@@ -67,17 +69,19 @@ class RecordedPlanner:
         answers = iter(self.answers)
 
         def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
-            return list(_read(questions, answers, request, [question.text(prompts, notes) for question in questions]))
+            read = [question.tokens(prompts, request.counter, notes) for question in questions]
+            return list(_read(questions, answers, request, read))
 
-        return merged(outcomes_in_order(questions, ask), "recorded", prompts, request)
+        if not questions:
+            return merged([], "", prompts, request, notes=(why_not,))
+        return merged(outcomes_in_order(questions, ask, request), "recorded", prompts, request)
 
 
 def _read(
-    questions: Sequence[Question], answers: Iterator[str], request: PlanRequest, prompts: Sequence[str]
+    questions: Sequence[Question], answers: Iterator[str], request: PlanRequest, read_tokens: Sequence[int]
 ) -> Iterator[Outcome]:
-    tokens = request.counter.text
-    for question, text, prompt in zip(questions, answers, prompts, strict=False):
-        usage = Usage(input_tokens=tokens(prompt), output_tokens=tokens(text), requests=1)
+    for question, text, read in zip(questions, answers, read_tokens, strict=False):
+        usage = Usage(input_tokens=read, output_tokens=request.counter.text(text), requests=1)
         answer = answer_in(text)
         reading = read_answer(answer, question.scope, request.now) if answer is not None else None
         if reading is not None and reading.is_usable:

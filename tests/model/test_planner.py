@@ -359,44 +359,6 @@ def test_what_is_sent_and_answered_stays_small():
     assert int(sizes[1]) * TOKENS_A_WORD + int(sizes[2]) * TOKENS_AN_ENTRY <= 0.03 * request.evidence.tokens
 
 
-def test_later_plans_read_what_is_new_and_no_more_than_three_tenths_in_all():
-    read, previous = 0, None
-    for step in range(1, 11):
-        with Loopback([answer(brief=("STATE", f"- step {step} (t2)"))]) as server:
-            plan = plan_compaction(
-                large_history(20 * step), "Drain", planner="model", client=server.client(), target_ratio=0.1,
-                previous=previous,
-            )  # fmt: skip
-        read += plan.provenance.usage.input_tokens
-        if previous is not None:
-            prompt = server.requests[0].prompt
-            assert f"- step {step - 1} (t2)" in prompt.split("<brief>")[1].split("</brief>")[0]
-            assert "\n## t2 · " not in prompt
-            assert re.search(r"(?m)^t2(?:-t\d+)? · .*(?:summarize|reference|drop)", prompt.split("<before>")[1])
-        previous = plan
-    assert plan.brief.endswith("- step 10 (t2)")
-    assert read <= 0.3 * plan.history.tokens
-
-
-def test_an_earlier_turn_keeps_what_was_decided_until_something_new_is_said():
-    first = plan_compaction(large_history(8), "Drain", planner="rules", target_ratio=0.3)
-    request = plan_request(large_history(16), previous=first)
-    with Loopback([answer("t3 keep 9")]) as server:
-        proposal = propose(server, request)
-    for decision in first.turns[:2]:
-        again = proposal.turns[decision.turn_id]
-        assert (again.strategy, again.excerpts) == (decision.strategy, decision.excerpts)
-    assert proposal.turns["t3"].strategy == "keep"
-    assert proposal.turns["t12"].strategy is None
-
-
-def test_a_plan_of_another_history_is_no_earlier_plan():
-    other = plan_compaction(SAMPLE, "Drain", planner="rules", target_ratio=0.3)
-    with Loopback([answer("t1-t8 reference 1")]) as server:
-        propose(server, plan_request(large_history(8), previous=other))
-    assert "\n## t2 · " in server.requests[0].prompt
-
-
 def test_the_answers_schema_is_what_the_api_takes():
     with Loopback([GOOD]) as server:
         propose(server)

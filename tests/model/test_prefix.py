@@ -13,6 +13,7 @@ from planner.model import ModelPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
 from planner.model.question import plan_questions
+from planner.model.recorded import RecordedPlanner
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback, error, refusal, use
@@ -50,7 +51,7 @@ def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be
     assert next(line for line in index if line.startswith("t9 ")).endswith(" · LIVE")
     assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t5", "t7"]
     assert "LIVE turns and `kept` lines take" in question
-    (cards,) = plan_questions(plan_request(), load_prompts())
+    ((cards,), _) = plan_questions(plan_request(), load_prompts())
     assert cards.values["sizes"].split("\n")[-1] in question
 
 
@@ -90,13 +91,25 @@ def test_what_is_sent_extends_what_the_agent_sent(messages, question):
 
 
 def test_the_question_names_every_turn_and_what_was_decided_of_those_behind():
-    first = plan_compaction(SAMPLE[:11], "Drain", planner="rules", target_ratio=0.4)
+    planner = RecordedPlanner([answer("t2 summarize 6 1-3", "t3-t4 drop 0", brief=BRIEF)])
+    first = plan_compaction(SAMPLE[:11], "Drain", planner=planner, target_ratio=0.4)
     request = plan_request(previous=first)
     question = prefix_question(request, load_prompts())
-    index = question.split("<index>")[1].split("</index>")[0]
-    assert all(f"{turn.id} · " in index or f"-{turn.id} · " in index for turn in request.history.turns)
-    assert any(strategy in index for strategy in ("summarize", "reference", "drop", "keep"))
-    assert "user: Then use a sentinel instead, please." in index
+    index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
+    assert [line.split(" · ")[0] for line in index] == ["t2", "t3-t4", "t1-t6", "t7", "t8", "t9"]
+    assert [line.rpartition(" · ")[2] for line in index[:2]] == ["summarize 6", "drop"]
+    assert "user: Then use a sentinel instead, please." in index[3]
+
+
+def test_the_prefix_is_not_asked_where_that_would_read_more_than_the_session_may():
+    with Loopback([GOOD]) as server:
+        client = server.client()
+        request = replace(plan_request(), agent_request=AgentRequest(agent_body(), client, 1.0), read_tokens=10_000)
+        proposal = ModelPlanner(client=client).propose(request)
+    assert server.requests == []
+    assert proposal.provenance.asked == "rules"
+    assert "still read" in proposal.provenance.notes[0]
+    assert "tokens more" in proposal.provenance.notes[1]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,21 @@ def test_a_plan_made_ahead_is_taken_up_without_asking_again(session_of, planner,
     assert agent.sent[-1][-1]["content"][0] == agent.messages[-1]["content"][0]
 
 
+def test_while_the_worker_asks_nothing_is_asked_twice_and_rules_plan_when_the_window_forces_it(
+    session_of, planner, clock
+):
+    session = session_ahead(session_of, planner, clock)
+    agent, rest = grown_to_the_worker(session)
+    while session.state.compactions == 0:
+        agent.messages.append(rest.pop(0))
+        if agent.messages[-1]["role"] == "user":
+            agent.call()
+    assert planner.threads == ["compactor-plan"]
+    event = next(event for event in session.log() if event.kind == "post_compact")
+    assert event.trigger in ("critical", "exhausted")
+    assert "by rules" in event.message
+
+
 def test_a_failure_in_the_worker_changes_nothing_but_the_breaker(session_of, planner, clock):
     session = session_ahead(session_of, planner, clock)
     agent, rest = grown_to_the_worker(session)
