@@ -10,7 +10,7 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, *homes: str) -> Callable[[str], object]:
-    """The ``__getattr__`` (PEP 562) of `package`, whose names `homes` define: modules, those that import least first."""
+    """The ``__getattr__`` (PEP 562) of `package`, whose names the modules `homes` define; the lightest come first."""
 
     def load(name: str) -> object:
         names = vars(sys.modules[package])
