@@ -14,14 +14,12 @@ from planner.reading.history import History, read_history
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, focused, line_relevance
-from planner.validity import check_messages
+from planner.validity import CALL_RULES, check_messages
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
 
 _INDEX = lazy_pattern(r"messages\[(\d+)\]")
 """The message that a violation names: ``messages[12]``, also in ``messages[12].content[0]``."""
-_STRUCTURE = frozenset(range(1, 10))
-"""The rules of pairing and ids; what else is wrong with a message does not grow by cutting around it."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,16 @@ class Analysis:
 
     @cached_property
     def broken(self) -> Mapping[str, str]:
-        """What the API would refuse in a turn as it is, by turn id; the live tail may wait for results."""
+        """What the API would refuse in a turn as it is, by turn id; the live tail may wait for results.
+
+        Of pairing and ids alone: what else is wrong with a message does not grow by cutting around it.
+        """
         problems: dict[str, str] = {}
         owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
         last = self.history.turns[-1] if self.history.turns else None
-        for violation in check_messages(self.history.messages):
+        for violation in check_messages(self.history.messages, rules=CALL_RULES):
             at = _INDEX.match(violation.place)
-            if at is not None and violation.rule in _STRUCTURE and violation.refused:
+            if at is not None and violation.refused:
                 turn = owner[int(at[1])]
                 if turn is not last:
                     problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")

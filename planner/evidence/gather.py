@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
@@ -104,12 +104,14 @@ class TurnEvidence:
         return tuple(line for line in self.lines if line.source == "user" and line.text.strip())
 
     @cached_property
-    def _by_block(self) -> dict[int, tuple[Line, ...]]:
-        return {block: tuple(lines) for block, lines in groupby(self.lines, key=lambda line: line.block)}
+    def _by_block(self) -> dict[int, slice]:
+        blocks = [line.block for line in self.lines]
+        starts = [at for at, block in enumerate(blocks) if at == 0 or block != blocks[at - 1]]
+        return {blocks[start]: slice(start, stop) for start, stop in pairwise([*starts, len(blocks)])}
 
     def lines_of(self, block: int | None) -> tuple[Line, ...]:
         """The lines of one block of the turn, by its index; none for None."""
-        return self._by_block.get(block, ()) if block is not None else ()
+        return self.lines[self._by_block[block]] if block in self._by_block else ()
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
@@ -193,6 +195,7 @@ def _known_or_read(
 
 def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
     """What one turn holds, read from its messages alone."""
+    tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
     calls = calls_of(history, turn)
     lines = attributed(turn_lines(history, turn), calls)
     read = read_lines(lines)
@@ -205,7 +208,7 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         lines=lines,
         calls=calls,
         outcomes=outcomes,
-        tokens=counter.messages(history.messages_of(turn)),
+        tokens=tokens,
         line_tokens=array("I", [counter.raw(line.text + "\n") for line in lines]),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,
