@@ -14,7 +14,8 @@ from planner.reading.history import History, read_history
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, focused, line_relevance
-from planner.validity import CALL_RULES, check_messages
+from planner.validity import check_messages
+from planner.validity.calls import CALL_RULES
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
 
@@ -48,9 +49,9 @@ class Analysis:
 
     @cached_property
     def broken(self) -> Mapping[str, str]:
-        """What the API would refuse in a turn as it is, by turn id; the live tail may wait for results.
+        """What the API would refuse of the calls in a turn as it is, by turn id; the live tail may wait for results.
 
-        Of pairing and ids alone: what else is wrong with a message does not grow by cutting around it.
+        What else is wrong with a message does not grow by cutting around it.
         """
         problems: dict[str, str] = {}
         owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
@@ -104,14 +104,12 @@ class TurnEvidence:
         return tuple(line for line in self.lines if line.source == "user" and line.text.strip())
 
     @cached_property
-    def _by_block(self) -> dict[int, slice]:
-        blocks = [line.block for line in self.lines]
-        starts = [at for at, block in enumerate(blocks) if at == 0 or block != blocks[at - 1]]
-        return {blocks[start]: slice(start, stop) for start, stop in pairwise([*starts, len(blocks)])}
+    def _by_block(self) -> dict[int, tuple[Line, ...]]:
+        return {block: tuple(lines) for block, lines in groupby(self.lines, key=lambda line: line.block)}
 
     def lines_of(self, block: int | None) -> tuple[Line, ...]:
         """The lines of one block of the turn, by its index; none for None."""
-        return self.lines[self._by_block[block]] if block in self._by_block else ()
+        return self._by_block.get(block, ()) if block is not None else ()
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""

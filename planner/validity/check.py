@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.reading.families import model_family
@@ -14,9 +14,9 @@ from planner.validity.shape import SHAPE_RULES
 from planner.validity.thinking import THINKING_RULES
 from planner.validity.violation import Violation
 
-__all__ = ["RULES", "Rule", "check_messages"]
+__all__ = ["RULES", "check_messages"]
 
-Rule = Callable[[Request], Iterable[Violation]]
+Rule = Callable[[Request], Iterator[Violation]]
 RULES: tuple[Rule, ...] = (*CALL_RULES, *THINKING_RULES, *SHAPE_RULES, *LIMIT_RULES)
 
 
@@ -28,13 +28,13 @@ def check_messages(
     system: str | Sequence[Block] | None = None,
     tools: Sequence[Mapping[str, Any]] | None = None,
     window_tokens: int | None = None,
-    rules: Sequence[Rule] = RULES,
+    rules: Iterable[Rule] = RULES,
 ) -> list[Violation]:
     """What is wrong with `messages` (dicts or SDK objects), by rule; an empty list if nothing is.
 
     ``[v for v in … if v.refused]`` is what the Messages API itself refuses; the rest only stricter providers
     do. An empty `model` is a current Claude. `thinking_enabled` None leaves the rules unasked that need it,
-    `window_tokens` None the one on length. `rules` are all unless fewer are asked.
+    `window_tokens` None the one on length. `rules` are those that are asked.
 
     Raises:
         TranscriptError: an entry is not a message at all.
