@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.api import check_plan, plan_compaction, plan_compaction_async
+    from planner.decision import TurnDecision
     from planner.errors import (
         ApplyError,
         CompactorError,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         Finding,
         HistoryStamp,
         Provenance,
-        TurnDecision,
         Usage,
     )
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
@@ -36,7 +36,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         *("planner.errors", "planner.settings", "planner.reading.tokens", "planner.reading.history"),
-        *("planner.plan", "planner.proposal", "planner.api"),
+        *("planner.decision", "planner.plan", "planner.proposal", "planner.api"),
     )
 
 __all__ = [

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby
 from math import ceil
 
+from planner.decision import TurnDecision
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.state import (
@@ -28,7 +29,7 @@ from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_head
 from planner.model.entries import BEST_SCORE
 from planner.model.prompts import Prompts, one_line, safe_text
-from planner.plan import CompactionPlan, TurnDecision
+from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest
 from planner.reading.lines import statements
 from planner.selection import brief_limit, least_tokens
