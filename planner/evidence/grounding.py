@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from planner.reading.patterns import lazy_pattern
@@ -114,10 +114,11 @@ class NameIndex:
         by_component: defaultdict[str, list[str]] = defaultdict(list)
         for token in tokens:
             for component in set(_COMPONENT.findall(token)):
-                by_component[component.casefold()].append(token)
+                folded = component.casefold()
+                by_component[token if folded == token else folded].append(token)  # most words: one text, not two
                 if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
                     by_component[measure[1]].append(measure[1])
-        return dict(by_component)
+        return by_component
 
     @cached_property
     def _hashes(self) -> frozenset[str]:
@@ -133,7 +134,7 @@ class NameIndex:
             return True
         if any(_stands(name, text, SCANNED_CHARACTERS) for text in self._texts[:1]):
             return True  # most names of a turn do, and its index need not be made
-        if "_tokens" not in self.__dict__ and self._lacks(components):
+        if "_tokens" not in self.__dict__ and self._lacks(name):
             return False
         plain = name.isalpha()
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
@@ -141,12 +142,11 @@ class NameIndex:
             _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
         )
 
-    def _lacks(self, components: Collection[str]) -> bool:
-        """True if a source that is soon looked through does not hold one of `components`, however it is written."""
-        if len(self._texts) > 1 or sum(map(len, self._texts)) > SCANNED_CHARACTERS:
+    def _lacks(self, name: str) -> bool:
+        """True if a source that is soon looked through does not hold `name`, not even within another one."""
+        if len(self._texts) > 1 or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
             return False
-        folded = "".join(self._texts).casefold()
-        return any(component not in folded for component in components if not _JOINED.search(component))
+        return name.casefold() not in "".join(self._texts).casefold()
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
