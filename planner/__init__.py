@@ -1,32 +1,43 @@
 """Decides what an agent's history may lose: reads it turn by turn and returns a `CompactionPlan`."""
 
-from planner.api import check_plan, plan_compaction, plan_compaction_async
-from planner.errors import (
-    ApplyError,
-    CompactorError,
-    PlanError,
-    PlannerUnavailable,
-    PlanRejected,
-    ReferenceNotFound,
-    SettingsError,
-    StalePlan,
-    StoreDamaged,
-    StoreError,
-    TranscriptError,
-)
-from planner.plan import (
-    CompactionPlan,
-    ExtractedFact,
-    Finding,
-    HistoryStamp,
-    Provenance,
-    TurnDecision,
-    Usage,
-)
-from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
-from planner.reading.history import History, Turn, read_history
-from planner.reading.tokens import TokenCounter
-from planner.settings import PlanSettings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.api import check_plan, plan_compaction, plan_compaction_async
+    from planner.decision import TurnDecision
+    from planner.errors import (
+        ApplyError,
+        CompactorError,
+        PlanError,
+        PlannerUnavailable,
+        PlanRejected,
+        ReferenceNotFound,
+        SettingsError,
+        StalePlan,
+        StoreDamaged,
+        StoreError,
+        TranscriptError,
+    )
+    from planner.plan import (
+        CompactionPlan,
+        ExtractedFact,
+        Finding,
+        HistoryStamp,
+        Provenance,
+        Usage,
+    )
+    from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
+    from planner.reading.history import History, Turn, read_history
+    from planner.reading.tokens import TokenCounter
+    from planner.settings import PlanSettings
+else:
+    from planner.lazy_names import lazy_names
+
+    __getattr__ = lazy_names(
+        __name__,
+        *("planner.errors", "planner.settings", "planner.reading.tokens", "planner.reading.history"),
+        *("planner.decision", "planner.plan", "planner.proposal", "planner.api"),
+    )
 
 __all__ = [
     "ApplyError",
@@ -60,3 +71,7 @@ __all__ = [
     "plan_compaction_async",
     "read_history",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.analysis import Analysis, analyze
+from planner.decision import TurnDecision
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_plan, strike_invented
-from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
+from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD

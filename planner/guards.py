@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from planner.analysis import Analysis
 from planner.brief import check_brief
+from planner.decision import TurnDecision
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.layout.layout import Layout, lay_out
 from planner.layout.placeholders import excerpt_numbers, media_marks, ranges_of
 from planner.layout.thinking import thinking_policy
-from planner.plan import CompactionPlan, ExtractedFact, Finding, TurnDecision
+from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.proposal import Proposal
 from planner.reading.lines import join_lines
 from planner.relevance.pinned import pinned_lines, preview_lines

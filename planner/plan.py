@@ -6,17 +6,15 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from planner.analysis import Analysis
+from planner.decision import MOST_TOKENS, SURROGATE, Count, PlanPart, Text, TurnDecision
 from planner.errors import PlanRejected
+from planner.layout.layout import Layout
 from planner.reading.history import History
-from planner.reading.patterns import lazy_pattern
-
-if TYPE_CHECKING:
-    from planner.analysis import Analysis
-    from planner.layout.layout import Layout
 
 __all__ = [
     "PLAN_VERSION",
@@ -27,57 +25,19 @@ __all__ = [
     "Finding",
     "HistoryStamp",
     "Provenance",
-    "Strategy",
-    "TurnDecision",
     "Usage",
-    "whole_characters",
 ]
 
 PLAN_VERSION: Literal[1] = 1
 
-Strategy = Literal["keep", "summarize", "reference", "drop"]
 FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
-
-
-_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
 CACHED_SHARE = 0.1
 """What a token from a provider's cache counts of one that is read: the dearest price of such a read (REFERENCE 3)."""
-MOST_TOKENS = 10**12
-"""No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
 
 
-def whole_characters(value: Any) -> Any:
-    """Text of a history may hold half a character; a plan's own text may not."""
-    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
-
-
-Text = Annotated[str, BeforeValidator(whole_characters)]
-Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-
-
-class TurnDecision(_Model):
-    """What the plan says of one turn."""
-
-    turn_id: str = Field(pattern=r"^t[1-9][0-9]*$")
-    strategy: Strategy
-    relevance_score: float = Field(ge=0, le=1)
-    reason: Text = ""
-    failed_approach: bool = False
-    summary: Text = ""
-    """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
-    excerpts: tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]], ...] = ()
-    """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
-    tokens_before: Count = 0
-    tokens_after: Count = 0
-
-
-class ExtractedFact(_Model):
+class ExtractedFact(PlanPart):
     """Something worth carrying at the front of the view."""
 
     type: FactType
@@ -90,7 +50,7 @@ class ExtractedFact(_Model):
     """Seconds since the epoch: when the fact was extracted."""
 
 
-class Finding(_Model):
+class Finding(PlanPart):
     """What a guard has to say of a plan."""
 
     code: str
@@ -100,7 +60,7 @@ class Finding(_Model):
     """What was done about it; a repair only ever keeps more."""
 
 
-class HistoryStamp(_Model):
+class HistoryStamp(PlanPart):
     """Which history the plan was made for."""
 
     messages: Count
@@ -114,7 +74,7 @@ class HistoryStamp(_Model):
         return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
 
 
-class Usage(_Model):
+class Usage(PlanPart):
     """What planning cost, in tokens as the provider counted them, over all attempts and pieces."""
 
     input_tokens: Count = 0
@@ -135,7 +95,7 @@ class Usage(_Model):
         return self.input_tokens + self.cache_creation_input_tokens + cached
 
 
-class Provenance(_Model):
+class Provenance(PlanPart):
     """Where a plan came from."""
 
     planner: str
@@ -232,7 +192,7 @@ class CompactionPlan(BaseModel):
     def to_json(self) -> str:
         """The plan as JSON, readable and editable; lone surrogates of the history's text are escaped."""
         text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
-        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
+        return SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from planner.analysis import Analysis
+from planner.decision import Strategy
 from planner.evidence import Evidence
-from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy
+from planner.plan import CompactionPlan, ExtractedFact, Provenance
 from planner.reading.history import History
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance

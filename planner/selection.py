@@ -15,9 +15,10 @@ from heapq import heappop, heappush
 from itertools import chain, takewhile
 
 from planner.brief import fit_brief
+from planner.decision import Strategy, TurnDecision
 from planner.evidence import TurnEvidence
 from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_text, ranges_of
-from planner.plan import Finding, Provenance, Strategy, TurnDecision
+from planner.plan import Finding, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.relevance.pinned import pinned_lines
 from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines

@@ -17,6 +17,8 @@ __all__ = ["CheckedSettings", "PlanSettings"]
 class CheckedSettings(BaseModel):
     """Settings that say which of them is wrong."""
 
+    model_config = ConfigDict(defer_build=True)
+
     def __init__(self, **given: Any) -> None:
         """Check what was given.
 
@@ -55,7 +57,7 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
 class PlanSettings(CheckedSettings):
     """Settings of one planning call."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     target_ratio: float = Field(default=0.25, gt=0, le=1)
     """The share of the history's tokens the view may have when no target is given."""

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import get_args
 
+from planner.decision import Strategy, whole_characters
 from planner.errors import PlanRejected
 from planner.evidence import Evidence, TurnEvidence
-from planner.plan import ExtractedFact, Finding, Provenance, Strategy, whole_characters
+from planner.plan import ExtractedFact, Finding, Provenance
 from planner.proposal import Proposal, TurnProposal
 
 __all__ = ["sound_proposal"]

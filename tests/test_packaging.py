@@ -36,7 +36,8 @@ def test_wheel_holds_both_packages_the_prompts_and_nothing_else(tmp_path):
 
 def test_import_loads_no_model_client():
     clients = ("anthropic", "instructor", "openai", "langchain_core", "pydantic_ai")
-    code = f"import sys, planner, applier, applier.cli; print([m for m in {clients} if m in sys.modules])"
+    code = "import sys, applier.cli.app\nfrom planner import *\nfrom applier import *\n"
+    code += f"print([m for m in {clients} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

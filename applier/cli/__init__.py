@@ -1,5 +1,5 @@
 """The `compactor` command: the edge where files are read, the store is opened and people are told."""
 
-from applier.cli.app import main
+from applier.cli.start import main
 
 __all__ = ["main"]

@@ -1,6 +1,6 @@
 """``python -m applier.cli`` is the `compactor` command."""
 
-from applier.cli.app import main
+from applier.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ import click
 from applier.cli.screen import echo, shorten, spell_what_is_missing
 from planner.errors import CompactorError, SettingsError
 
-__all__ = ["main", "run"]
+__all__ = ["run"]
 
 COMMANDS = {
     "plan": "plan",
@@ -62,13 +62,12 @@ def compactor() -> None:
     """Plan, review and apply restorable compactions of an agent's history."""
 
 
-def main() -> None:
-    """Run the command line and exit with its code."""
-    sys.exit(run())
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own); errors go to standard error, the code comes back."""
+    """Run one command line (default: the process's own); errors go to standard error, the code comes back.
+
+    Raises:
+        KeyboardInterrupt: as the user did.
+    """
     spell_what_is_missing()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)
@@ -87,8 +86,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message() if isinstance(error, click.ClickException) else str(error), 1)
     except OSError as error:
         return _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
-    except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted; nothing was half-written", 130)
+    except click.Abort:
+        raise KeyboardInterrupt from None
 
 
 def _usage(error: click.UsageError) -> str:

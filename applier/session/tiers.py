@@ -16,7 +16,8 @@ from applier.session.gauge import Gauge
 from applier.session.history_tracker import HistoryTracker, Result
 from planner.analysis import Analysis
 from planner.api import check_plan
-from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
+from planner.decision import Strategy, TurnDecision
+from planner.plan import CompactionPlan, HistoryStamp, Provenance
 from planner.reading.history import History, Turn
 from planner.settings import PlanSettings
 

@@ -18,10 +18,11 @@ from applier.sheet import Edit, Sheet, reviewed
 from applier.view import Preview
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
+from planner.decision import Strategy, TurnDecision
 from planner.errors import SettingsError
 from planner.evidence import TurnEvidence
 from planner.layout.placeholders import excerpt_numbers, ranges_of
-from planner.plan import CompactionPlan, Finding, Strategy, TurnDecision
+from planner.plan import CompactionPlan, Finding
 
 __all__ = ["Outcome", "Review", "Revision"]
 

@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from planner.reading.lines import Line, join_lines
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["boilerplate_of", "without_boilerplate"]
+__all__ = ["boilerplate_of", "is_wrapping", "without_boilerplate"]
 
 _CONTENT = lazy_pattern(
     r"\s*(?:# AGENTS\.md instructions for |<(?:INSTRUCTIONS|user_instructions|environment_context|skills_instructions|"
@@ -52,14 +52,19 @@ _SENTENCE_WORDS = (
     *("Edit the file again", "Note: The user's next message"),
 )
 """Every match of `_SENTENCES` holds one of these: most lines need not be searched further."""
-_WRAPPER = lazy_pattern(
+_WRAPPING = lazy_pattern(
+    r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code"
+    r"|Error: Exit code|"
+    r"<shellId:|Command .{0,160} executed with exit code|\[(?:The command|Command|Current|Python)[ :])"
+)
+"""What a host prints around the output of a command: ``Exit code 2``."""
+_SILENT = lazy_pattern(
     r"\s*(?:Chunk ID: \S+|Wall time: [\d.]+ seconds?|Original token count: \d+|Output:|Process exited with code 0"
     r"|<shellId: \S+ completed with exit code 0>|\[The command completed with exit code 0\.\])\s*$"
 )
-"""A line that a host prints around a command's output and that tells nothing: ``Wall time: 0.1 seconds``; not
-``Output: 3 files`` or ``Process exited with code 1``."""
-_WRAPPER_WORDS = ("Chunk ID:", "Wall time:", "Original token count:", "Output:", "exit code 0", "exited with code 0")
-"""Every match of `_WRAPPER` holds one of these."""
+"""Such a line that tells nothing: ``Wall time: 0.1 seconds``; not ``Output: 3 files`` or ``Exit code 2``."""
+_SILENT_WORDS = ("Chunk ID:", "Wall time:", "Original token count:", "Output:", "exit code 0", "exited with code 0")
+"""Every match of `_SILENT` holds one of these."""
 REMINDER_LINES = 12
 """A reminder behind a result takes at most so many lines."""
 _LONGEST = 400
@@ -68,12 +73,17 @@ _LONGEST = 400
 
 def without_boilerplate(text: str) -> str:
     """One line or statement without the sentences that a host always writes; empty if nothing else is in it."""
-    if _WRAPPER.match(text):
+    if _SILENT.match(text):
         return ""
     bare = text.strip()
     if len(text) > _LONGEST or not bare:
         return text
     return _SENTENCES.sub("", text).strip() if any(words in bare for words in _SENTENCE_WORDS) else bare
+
+
+def is_wrapping(text: str) -> bool:
+    """True for a line that a host prints around the output of a command."""
+    return bool(_WRAPPING.match(text))
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
@@ -108,7 +118,7 @@ def _templates(lines: Sequence[Line]) -> Iterator[int]:
 def _sentences(result: Sequence[Line]) -> Iterator[int]:
     """Lines of a result that hold nothing but what the host always says, pieces of one line together."""
     text = join_lines(result)
-    if any(words in text for words in (*_WRAPPER_WORDS, *_SENTENCE_WORDS)):
+    if any(words in text for words in (*_SILENT_WORDS, *_SENTENCE_WORDS)):
         for line in result:
             if not line.continues and line.text.strip() and not without_boilerplate(line.text):
                 yield line.number

@@ -15,7 +15,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of"]
+__all__ = ["Call", "CallKind", "calls_of", "chained"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -45,6 +45,10 @@ _READ_COMMAND = lazy_pattern(
     r"gh api (?!.*(?:-X|--method|-f|-F) )|tmux capture-pane|\w+ (?:show|list|capture)\b(?!.*(?:&&|;)))\b"
 )
 """A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
+
+
+_CHAINING = lazy_pattern(r"&&|\|\||[;|\n]")
+_QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,12 @@ def _kind(name: str, command: str) -> CallKind:
     if command and _RUN_NAME.search(name):
         return "read" if _READ_COMMAND.match(command) else "run"
     return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
+
+
+def chained(command: str) -> list[str]:
+    """The commands that `command` chains, in order: ``a "b && c" | d`` chains ``a _`` and ``d``, for what stands in
+    quotes chains nothing."""
+    return _CHAINING.split(_QUOTED.sub("_", command))
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:

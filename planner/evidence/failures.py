@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from planner.evidence.boilerplate import is_wrapping
 from planner.evidence.calls import Call
 from planner.evidence.outcomes import (
     OUTCOME_LINES,
@@ -18,7 +19,6 @@ from planner.evidence.outcomes import (
     Verdict,
     exit_code,
     found_nothing,
-    is_wrapping,
     telling_lines,
     verdict,
     verdict_of_run,

@@ -232,6 +232,7 @@ def _known_or_read(
 
 def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
     """What one turn holds, read from its messages alone."""
+    tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
     calls = calls_of(history, turn)
     lines = attributed(turn_lines(history, turn), calls)
     read = read_lines(lines)
@@ -244,7 +245,7 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         lines=lines,
         calls=calls,
         outcomes=outcomes,
-        tokens=counter.messages(history.messages_of(turn)),
+        tokens=tokens,
         line_tokens=array("I", [counter.raw(line.text + "\n") for line in lines]),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,

@@ -18,8 +18,9 @@ __all__ = ["NameIndex", "invented"]
 
 TOKEN_CHARACTERS = 1_024
 """A longer run of name characters (base64, minified code) is indexed in pieces."""
-SCANNED_CHARACTERS = 20_000
-"""So much of a source is looked through before its index is made: all of most turns, and little for the worst."""
+SCANNED_CHARACTERS = 100_000
+"""So much of a source is looked through before its index, ten times its size, is made: all of most turns, and little
+for the worst."""
 COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
@@ -31,6 +32,8 @@ _ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
 _THOUSANDS = lazy_pattern(r"(?<=\d),(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
+_JOINED = lazy_pattern(r"\d{4}")
+"""What digits come to once the comma between them is gone: they may stand in the source with it."""
 _TURN_ID = lazy_pattern(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
 """``t9``, ``t9-t14``: ids of turns are the plan's own."""
 _TRAILING = ".,:;!?-*=&\\"
@@ -105,16 +108,17 @@ class NameIndex:
         tokens: dict[str, None] = {}
         for text in self._texts:
             plain = _THOUSANDS.sub("", text)
-            tokens.update(dict.fromkeys(_TOKEN.findall(plain)))
+            tokens.update(dict.fromkeys(_tokens_of(plain)))
             if "\\" in plain:
-                tokens.update(dict.fromkeys(_TOKEN.findall(_ESCAPE.sub(" ", plain))))
+                tokens.update(dict.fromkeys(_tokens_of(_ESCAPE.sub(" ", plain))))
         by_component: defaultdict[str, list[str]] = defaultdict(list)
         for token in tokens:
             for component in set(_COMPONENT.findall(token)):
-                by_component[component.casefold()].append(token)
+                folded = component.casefold()
+                by_component[token if folded == token else folded].append(token)  # most words: one text, not two
                 if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
                     by_component[measure[1]].append(measure[1])
-        return dict(by_component)
+        return by_component
 
     @cached_property
     def _hashes(self) -> frozenset[str]:
@@ -130,11 +134,19 @@ class NameIndex:
             return True
         if any(_stands(name, text, SCANNED_CHARACTERS) for text in self._texts[:1]):
             return True  # most names of a turn do, and its index need not be made
+        if "_tokens" not in self.__dict__ and self._lacks(name):
+            return False
         plain = name.isalpha()
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         return name in self._hashes or any(
             _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
         )
+
+    def _lacks(self, name: str) -> bool:
+        """True if a source that is soon looked through does not hold `name`, not even within another one."""
+        if len(self._texts) > 1 or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
+            return False
+        return name.casefold() not in "".join(self._texts).casefold()
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
@@ -171,6 +183,11 @@ class NameIndex:
     @cached_property
     def _sorted(self) -> list[str]:
         return sorted(self._tokens)
+
+
+def _tokens_of(text: str) -> Iterator[str]:
+    """One after the other: all of a large text together take several times its size."""
+    return map(re.Match.group, _TOKEN.finditer(text))
 
 
 def _in_order(pieces: Sequence[str], token: str) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.evidence.calls import COMMAND_CHARACTERS, Call
+from planner.evidence.boilerplate import is_wrapping
+from planner.evidence.calls import COMMAND_CHARACTERS, Call, chained
 from planner.reading.lines import Statement
 from planner.reading.patterns import lazy_pattern
 
@@ -21,7 +22,6 @@ __all__ = [
     "Verdict",
     "exit_code",
     "found_nothing",
-    "is_wrapping",
     "telling_lines",
     "verdict",
     "verdict_of_run",
@@ -52,15 +52,6 @@ _QUIET = lazy_pattern(
 )
 """Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``.
 """
-_CHAINED = lazy_pattern(r"&&|\|\||[;|\n]")
-_QUOTES = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
-"""Quoted words of a command: what stands in them chains nothing."""
-_WRAPPING = lazy_pattern(
-    r"\s*(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Output:|Exit code"
-    r"|Error: Exit code|"
-    r"<shellId:|Command .{0,160} executed with exit code|\[(?:The command|Command|Current|Python)[ :])"
-)
-"""What a host prints around the output of a command: ``Wall time: 0.1 seconds``."""
 
 _FAILED_RUN = lazy_pattern(
     r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?"
@@ -121,16 +112,11 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
     """True if a search or comparison exits 1, which is its answer and no failure."""
-    last = _CHAINED.split(_QUOTES.sub("_", call.command[-COMMAND_CHARACTERS:].strip()))[-1].strip()
+    last = chained(call.command[-COMMAND_CHARACTERS:].strip())[-1].strip()
     if exit_code(result) != 1 or not _QUIET.match(last):
         return False
     printed = [one for one in result if one.text.strip() and not is_wrapping(one.text)]
     return not printed or "diff" in last.split(" ", 3)[:3]
-
-
-def is_wrapping(text: str) -> bool:
-    """True for a line that a host prints around the output of a command."""
-    return bool(_WRAPPING.match(text))
 
 
 def verdict(text: str) -> Verdict | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
-from planner.evidence.calls import Call
+from planner.evidence.calls import Call, chained
 from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
@@ -98,16 +98,14 @@ _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
 which only looks."""
 _NO_CHECK = lazy_pattern(r"\s*(?:git|gh|cd|echo|cat|ls|grep|rg|mkdir|rm|cp|mv|touch|tail|head|sed|export|go doc)\b")
 """Commands that check nothing, whatever the words behind them: ``git commit -m "Fix the build"``."""
-_CHAINED = lazy_pattern(r"&&|\|\||[;|\n]")
-_QUOTES = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
     """Which checks a call ran, in their order: ``make lint && make test`` ran two."""
     if call.kind != "run":
         return []
-    command = _QUOTES.sub("", call.command.split("<<", 1)[0][:LINE_CHARACTERS])
-    runs = [part for part in _CHAINED.split(command) if part.strip() and not _NO_CHECK.match(part)]
+    commands = chained(call.command.split("<<", 1)[0][:LINE_CHARACTERS])
+    runs = [command for command in commands if not _NO_CHECK.match(command)]
     kinds = (next((kind for kind, pattern in _CHECKS if pattern.search(run)), None) for run in runs)
     return list(dict.fromkeys(kind for kind in kinds if kind))
 

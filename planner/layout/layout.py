@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
+from planner.decision import TurnDecision
 from planner.evidence import Evidence, TurnEvidence
 from planner.layout.placeholders import (
     clean,
@@ -23,7 +24,6 @@ from planner.layout.placeholders import (
     preview_text,
 )
 from planner.layout.thinking import ThinkingPolicy, without_thinking
-from planner.plan import TurnDecision
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.decision import TurnDecision
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
-from planner.plan import TurnDecision
 from planner.reading.history import History, Turn
 from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, cast, get_args
 
-from planner.plan import FactType, Strategy
+from planner.decision import Strategy
+from planner.plan import FactType
 
 __all__ = [
     "BEST_SCORE",

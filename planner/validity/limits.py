@@ -70,12 +70,15 @@ def images_are_few(request: Request) -> Iterator[Violation]:
 
 def body_is_small(request: Request) -> Iterator[Violation]:
     """Rule 20: a 32 MB body."""
-    body = {"messages": request.messages, "system": request.system, "tools": request.tools}
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    size = sum(map(_json_bytes, (*request.messages, request.system, request.tools)))
     if size > MAX_BYTES:
         problem = f"{size / 1024 / 1024:.0f} MB"
         yield Violation(20, "messages", problem, "send at most 32 MB", "too_many_bytes")
+
+
+def _json_bytes(value: object) -> int:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def prompt_fits_the_window(request: Request) -> Iterator[Violation]:

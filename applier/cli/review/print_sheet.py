@@ -15,7 +15,8 @@ from rich.text import Text
 from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
 from applier.sheet import Failed, Row, Sheet, StandIn
 from applier.view import Preview
-from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
+from planner.decision import Strategy
+from planner.plan import CompactionPlan, ExtractedFact, Finding
 
 __all__ = ["print_sheet"]
 
