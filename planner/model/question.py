@@ -296,12 +296,15 @@ def sizes_text(request: PlanRequest, sizes: Sizes) -> str:
 
 
 def latest_request(turns: Sequence[TurnEvidence], characters: int) -> str:
-    """The newest words of the user with their turn; of a short answer, what it chose or answered, too."""
+    """The newest words of the user with their turn and how far the agent has come since; of a short answer, what it
+    chose or answered, too."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
     words = "\n".join(statement.text for statement in statements(turn.user_lines))
     text = f"{turn.turn.id}: {one_line(without_boilerplate(words), characters)}"
+    if since := turns[-1].turn.number - turn.turn.number:
+        text += f"\n(turns since: {since})"
     if turn.choice is None:
         return text
     return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, characters)})"

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log1p
-from sys import intern
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
@@ -144,7 +143,8 @@ def _said_relevance(turn: TurnEvidence) -> array[float]:
 def _named(evidence: Evidence) -> dict[str, Names]:
     """What each line names, by turn id, parts of its names that are names of the history by themselves included."""
     read: dict[str, tuple[str, ...]] = {}
-    lines = {turn_id: turn.once(_names, read) for turn_id, turn in evidence.turns.items()}
+    pool: dict[str, str] = {}
+    lines = {turn_id: turn.once(_names, read, pool) for turn_id, turn in evidence.turns.items()}
     joined = {turn_id: turn.once(_joined, lines[turn_id]) for turn_id, turn in evidence.turns.items()}
     parts = _parts(set().union(*joined.values()), set(chain.from_iterable(chain.from_iterable(lines.values()))))
     return {
@@ -175,13 +175,13 @@ def _with_parts(lines: Names, parts: Mapping[str, Sequence[str]]) -> Names:
     )
 
 
-def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]]) -> Names:
-    """What each line of `turn` names; what was `read` of a text before is shared."""
+def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]], pool: dict[str, str]) -> Names:
+    """What each line of `turn` names; what was `read` of a text before, and the names in the `pool`, are shared."""
     names: list[tuple[str, ...]] = [()] * len(turn.lines)
     for line in read_lines(turn.lines):
         own = read.get(line.text)
         if own is None:
-            own = read[line.text] = tuple(map(intern, specifics_of(line.text)))
+            own = read[line.text] = tuple([pool.setdefault(name, name) for name in specifics_of(line.text)])
         names[line.number - 1] = own
     return tuple(names)
 
