@@ -127,7 +127,7 @@ def test_files_in_conflict_are_told_until_a_commit_settles_them():
         "CONFLICT (content): Merge conflict in app/b.py\nAutomatic merge failed; fix conflicts and commit the result.",
         command="git merge main",
     )
-    session.calls("Edit", "done", file_path="/work/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
+    session.calls("Edit", "done", file_path="/repo/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
     assert lines(repository.conflicts(session.evidence)) == [
         ("merge conflicts in app/a.py, app/b.py; changed since: app/b.py", ("t2", "t3"))
     ]
@@ -141,19 +141,19 @@ def test_files_in_conflict_are_told_until_a_commit_settles_them():
 
 def test_what_was_not_done_or_only_written_about_is_no_change_of_code():
     session = Session("Plan it.").calls(
-        "Write", "done", file_path="/work/plan.md", content="## Tests\n\nfunc TestDrain_Empty(t *testing.T) {"
+        "Write", "done", file_path="/repo/plan.md", content="## Tests\n\nfunc TestDrain_Empty(t *testing.T) {"
     )
     refusal = "The user doesn't want to proceed with this tool use. The tool use was rejected."
-    session.calls("Edit", refusal, is_error=True, file_path="/work/a.go", old_string="x", new_string="y")
-    assert lines(state.changed_files(session.evidence)) == [("/work/plan.md: written", ("t2",))]
+    session.calls("Edit", refusal, is_error=True, file_path="/repo/a.go", old_string="x", new_string="y")
+    assert lines(state.changed_files(session.evidence)) == [("/repo/plan.md: written", ("t2",))]
 
 
 def test_what_is_put_beside_a_function_is_not_an_edit_of_it():
     old = "func TestDrain_Empty(t *testing.T) {\n\tdrain(t)\n}"
-    session = Session("Test it.").calls("Read", old, file_path="/work/a_test.go")
+    session = Session("Test it.").calls("Read", old, file_path="/repo/a_test.go")
     new = "}\n\nfunc TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides(t *testing.T) {\n}"
-    session.calls("Edit", "done", file_path="/work/a_test.go", old_string="}", new_string=new)
+    session.calls("Edit", "done", file_path="/repo/a_test.go", old_string="}", new_string=new)
     (change,) = state.changed_files(session.evidence)
     assert change.text == (
-        "/work/a_test.go: edited; defines TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides"
+        "/repo/a_test.go: edited; defines TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides"
     )
