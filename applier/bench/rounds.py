@@ -7,7 +7,7 @@ still has to answer is written beside them, one round at a time: each prompt dep
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,7 +156,7 @@ def _round(
     text = one_space(plain_text(sent))
     evidence = analyze(messages).evidence
     demands, failures = (
-        (sum(line in text for line in _shown(evidence, lines)), len(lines)) for lines in (early.demands, early.failures)
+        (sum(_stands(line, evidence, text) for line in lines), len(lines)) for lines in (early.demands, early.failures)
     )
     count = TokenCounter().messages
     return CompactionRound(count(messages), count(sent), planner_input_tokens, demands, failures)
@@ -178,7 +178,6 @@ def _early_lines(messages: Sequence[Message]) -> _EarlyLines:
     return _EarlyLines(tuple(filter(str.strip, demands)), tuple(filter(str.strip, failures)))
 
 
-def _shown(evidence: Evidence, lines: Iterable[str]) -> Iterator[str]:
-    """The lines as a view says them, which leaves the root of the history out of paths."""
-    for line in lines:
-        yield one_space(evidence.shown(clean(line)))
+def _stands(line: str, evidence: Evidence, text: str) -> bool:
+    """True if `text` holds `line`: as it is, in a turn that is kept, or without the root of paths, in a note."""
+    return any(one_space(form) in text for form in (line, evidence.shown(clean(line))))

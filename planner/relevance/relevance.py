@@ -24,9 +24,10 @@ SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
-SAID_RELEVANCE = 0.03
-"""Relevance of a token of the user's own words and of what says how something failed, whatever they name. Like the ones
-below it is of the right order and no more: a third or twice of any changed nine exams by a question or two of 144."""
+SAID_RELEVANCE, FAILURE_RELEVANCE = 0.03, 0.004
+"""Relevance of a token of the user's own words, and of what says how something failed, besides the lines that say most of
+it and stand anyway; whatever they name. Like the ones below of the right order and no more: a third or twice of any
+changed twelve exams by a question or two of 192."""
 PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
 
@@ -134,8 +135,9 @@ def _said_relevance(turn: TurnEvidence) -> array[float]:
     failures = frozenset(turn.failure_lines)
     worths = array("d")
     for line in turn.lines:
-        said = line.source == "user" or line.number in failures
-        worth = SAID_RELEVANCE if said else PART_RELEVANCE[line.part]
+        worth = FAILURE_RELEVANCE if line.number in failures else PART_RELEVANCE[line.part]
+        if line.source == "user":
+            worth = SAID_RELEVANCE
         worths.append(worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN))
     return worths
 
