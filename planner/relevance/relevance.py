@@ -25,9 +25,9 @@ SUPERSEDED_WEIGHT = 0.5
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
 SAID_RELEVANCE, FAILURE_RELEVANCE = 0.03, 0.004
-"""Relevance of a token of the user's own words, and of what says how something failed, besides the lines that say most of
-it and stand anyway; whatever they name. Like the ones below of the right order and no more: a third or twice of any
-changed twelve exams by a question or two of 192."""
+"""Relevance of a token of the user's own words, and of what says how something failed (the lines that say most of it
+stand anyway), whatever they name. Like the ones below of the right order and no more: a third or twice of any changed
+twelve exams by a question or two of 192."""
 PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
 
