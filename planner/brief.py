@@ -183,7 +183,9 @@ def _short(statement: Statement) -> str:
 
 
 def _users_words(evidence: Evidence) -> str:
-    return _folded("\n".join(line.text for turn in evidence.turns.values() for line in turn.user_lines))
+    """All that the user said, and what an earlier compaction wrote, which may quote what is gone."""
+    lines = (line for turn in evidence.turns.values() for line in turn.lines if line.source in ("user", "planner"))
+    return _folded("\n".join(line.text for line in lines))
 
 
 def _folded(text: str) -> str:

@@ -64,7 +64,10 @@ STEM_CHARACTERS = 5
 """So many letters tell a word whatever it ends in."""
 PIECE_CHARACTERS = 4
 """Of a name with something left open, pieces this long and longer must be held."""
-_SPLIT = lazy_pattern(r"[:=,#@&?+]+")
+_SPLIT = lazy_pattern(r"[:=,#@&?+]+|(?<=\w)\.{2,3}(?=\w)")
+"""What joins names to one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``."""
+_FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
+"""``token_test.go``: a file's name without a folder."""
 _ABBREVIATION = lazy_pattern(r"(?:[A-Za-z]\.)*[A-Za-z]")
 """``e.g``, ``i.e``: letters with dots."""
 SHORT_HASH = 7
@@ -339,17 +342,22 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """True for words, identifiers and numbers of the source that prose joins: ``list/delete``, ``Grep/Glob``,
-    ``startLine/start_line``, ``9/110/40%``; not ``a.py/b``, ``/etc``."""
-    return all(_is_chosen(part, source) for part in name.split("/"))
+    """True for words, identifiers, numbers and files of the source that prose joins: ``list/delete``, ``Grep/Glob``,
+    ``startLine/start_line``, ``9/110/40%``, ``+26/-7``, ``a.py/b.py``; not ``a.py/b``, ``/etc``."""
+    parts = name.split("/")
+    if all(map(_FILE.fullmatch, parts)):
+        return all(map(source.holds, parts))
+    return all(_is_chosen(part, source) for part in parts)
 
 
 def _is_chosen(part: str, source: NameIndex) -> bool:
-    part = part.lstrip("#.") if part[-1:].isdigit() else part
+    part = part.lstrip("#.+-") if part[-1:].isdigit() else part
     if part.isalpha() and part[1:].islower():
         return source.has_word(part) or source.has_stem(part)
     if part[:1].isdigit():
         return not _is_questioned(part, " ", source) or source.holds(part) or _holds_measure(part, source)
+    if _HYPHENATED.fullmatch(part):
+        return source.holds(part) or not _is_package(part, " ", source)
     return part.isidentifier() and (source.holds(part) or (source.parts and source.holds_part(part)))
 
 

@@ -115,6 +115,14 @@ def test_only_the_users_words_stand_in_quotation_marks(statement, stays):
     assert ({finding.code for finding in findings} == {"brief_quote"}) != stays
 
 
+def test_what_an_earlier_compaction_quoted_of_the_user_may_be_quoted_again():
+    recap = 'This session is being continued from a previous conversation.\n- "unify both of the parsers first"'
+    evidence = analyze([{"role": "user", "content": recap}, {"role": "assistant", "content": "Going on."}]).evidence
+    checked, findings = check_brief('REQUEST\n- the user said "unify both of the parsers first" (t1)', evidence)
+    assert '"unify both of the parsers first"' in checked
+    assert not findings
+
+
 def test_a_page_without_end_is_cut_before_it_is_checked():
     hostile = "FACTS\n" + "\n".join(f"- src/never{n}.ts and port {n} (t1-t9999999)" for n in range(100_000))
     checked, findings = check_brief(hostile, EVIDENCE)
