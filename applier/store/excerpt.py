@@ -5,34 +5,34 @@ Reads turns and histories only; knows no store. Sessions use it on histories tha
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import log
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import regex
 
+from applier.store.matching import SEARCH_SECONDS, Hits, Searched, defines, matching_lines
 from applier.store.protocol import Match, Restored, SearchResult
-from planner.errors import ReferenceNotFound, StoreError
+from planner.errors import ReferenceNotFound
+from planner.layout.placeholders import ranges_of
 from planner.reading.history import History, Turn, read_history
-from planner.reading.lines import Line, Part, join_lines, turn_lines
+from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
 from planner.reading.messages import Block, Message
 
 __all__ = ["find_matches", "restored_part"]
 
-CONTEXT_LINES = 2
-SHOWN_LINES, SHOWN_CONTEXT_LINES = 3, 1
-"""Matching lines of one turn that an excerpt shows, and lines around each: a turn is to be recognised, not read."""
+CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
+"""Around each line of one turn that matches; and where more than `FEW_LINES` do."""
+FEW_LINES, BEST_LINES = 3, 8
+"""So many lines that match are few; and so many of those found word by word are shown, the others named."""
+LOGIC_LINES = 6
+"""Behind a line where something is defined or that stands within a call, if few match: what it does stands below."""
+NEAR_LINES = 1
+"""Around each line that a search of all turns shows."""
 HIT_CHARACTERS, NEAR_CHARACTERS = 240, 100
 """Of a line that matches an excerpt shows so much, around the match; of a line beside it so much."""
-SEARCH_SECONDS = 1.0
-"""The longest one search may work: a pattern can be written so that it never ends."""
-MAX_SEARCH_CHARACTERS = 1_000
-"""Of what is searched for: making a pattern of more takes longer than the search."""
-_PROSE: tuple[Part, ...] = ("user", "assistant", "call")
-"""What people and the model wrote themselves; shown before what tools printed."""
+MOST_NAMED = 5
+"""Of other lines that match so many ranges are named."""
 
 
 def restored_part(
@@ -53,13 +53,14 @@ def restored_part(
     every = turn_lines(history, turn)
     part = list(every) if lines is None else _range_of(every, lines, reference)
     if search is not None:
-        hits = _matching_lines(part, search)
-        if not hits:
+        calls = _calls(history, turn)
+        hits = matching_lines({"": Searched(part, calls)}, search).get("")
+        if hits is None:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
-        text, cut = _up_to(_numbered(part, hits), max_characters)
+        text, cut = _up_to(_found_in(Searched(every, calls), part, hits), max_characters)
         shown: list[Block] = [{"type": "text", "text": text}]
-        following = next((number for number in hits if cut and number > cut), None)
-        return Restored(reference, tuple(messages), text, tuple(shown), _span(part), len(every), following, hits)
+        following = next((number for number in hits.lines if cut and number > cut), None)
+        return Restored(reference, tuple(messages), text, tuple(shown), _span(part), len(every), following, hits.lines)
     page = _page(part, max_characters)
     following = page[-1].number + 1 if len(page) < len(part) else None
     content = tuple(_content(history, turn, every, page, whole=len(page) == len(every)))
@@ -145,29 +146,108 @@ def _up_to(lines: Sequence[tuple[int, str]], max_characters: int | None) -> tupl
     return text, lines[shown - 1][0] if shown < len(lines) else None
 
 
-def _numbered(
-    lines: Sequence[Line], hits: Sequence[int], around: int = CONTEXT_LINES, match: regex.Pattern[str] | None = None
-) -> list[tuple[int, str]]:
-    """The lines `hits` as ``12: text``, those around them as ``11- text``, a gap as ``…``; each with its number.
+def _found_in(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
+    """The lines of `part` that match, each text with a line number: all of them, or word by word the best."""
+    wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
+    few = len(wanted) <= FEW_LINES
+    near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
+    runs = _runs(turn, wanted, near.intersection(line.number for line in part))
+    shown = _joined(runs)
+    others = _others(hits, shown) if hits.by_words else ""
+    return [*shown, (shown[-1][0], others)] if others else shown
+
+
+def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
+    """The numbers of `hits` and of the lines around them; where several calls ran at once, of the same block only."""
+    parallel = _parallel(turn)
+    near: set[int] = set()
+    for number in hits:
+        line = turn.lines[number - 1]
+        goes_on = defines(line) or (line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block)
+        behind = max(around, logic) if goes_on else around
+        beside = turn.lines[max(0, number - 1 - around) : number + behind]
+        near.update(other.number for other in beside if other.block == line.block or not parallel)
+    return near
+
+
+def _parallel(turn: Searched) -> bool:
+    return len(set(turn.calls.values())) > 1
+
+
+def _runs(
+    turn: Searched, hits: Sequence[int], near: set[int], match: regex.Pattern[str] | None = None
+) -> list[list[tuple[int, str]]]:
+    """The lines `hits` as ``12: text`` and those near them as ``11- text``, each with its number, in runs without a
+    gap and without empty lines at their ends; of parallel calls each run says whose result it is or where it stands.
 
     With `match` what is far from a match of it in a long line is cut off.
     """
     wanted = set(hits)
-    near = {number + step for number in wanted for step in range(-around, around + 1)}
+    runs: list[list[tuple[int, str]]] = []
+    for first, last in ranges_of(near):
+        numbers = range(first, last + 1)
+        told = [n for n in numbers if n in wanted or without_numbers(turn.lines[n - 1].text).strip()]
+        run: list[tuple[int, str]] = []
+        for block, lines in groupby(turn.lines[told[0] - 1 : told[-1]], key=lambda line: line.block):
+            texts = [(line.number, _shown(line, line.number in wanted, match)) for line in lines]
+            run += _linked(turn, block, texts, wanted) if _parallel(turn) else texts
+        runs.append(run)
+    return runs
+
+
+def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
+    """All lines of `runs` with ``…`` between them. What leads to a call or its result is not said twice on end."""
     shown: list[tuple[int, str]] = []
-    for line in lines:
-        if line.number in near:
-            if shown and line.number > shown[-1][0] + 1:
-                shown.append((shown[-1][0], "…"))
-            hit = line.number in wanted
-            text = line.text if match is None else _clipped(line.text, match if hit else None)
-            shown.append((line.number, f"{line.number}{':' if hit else '-'} {text}"))
+    link = ""
+    for run in runs:
+        if shown:
+            shown.append((shown[-1][0], "…"))
+        for number, text in run:
+            if text.startswith("result") and text == link:
+                continue
+            link = text if text.startswith("result") else link
+            shown.append((number, text))
     return shown
 
 
-def _clipped(text: str, match: regex.Pattern[str] | None) -> str:
+def _shown(line: Line, hit: bool, match: regex.Pattern[str] | None) -> str:
+    """``12: text`` or ``11- text``, without the number that a file viewer put there."""
+    text = without_numbers(line.text)
+    text = text if match is None else _clipped(text, HIT_CHARACTERS if hit else NEAR_CHARACTERS, match if hit else None)
+    return f"{line.number}{':' if hit else '-'} {text}"
+
+
+def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[int]) -> list[tuple[int, str]]:
+    """The lines of one block with what leads from a result to its call and back: ``result of 3: Read path=a.py`` above,
+    ``result: 20-31`` below."""
+    call = turn.calls.get(block)
+    if call is None:
+        return texts
+    if call != block:
+        first = next(line for line in turn.lines if line.block == call)
+        name = "" if first.number in hits else f": {_clipped(first.text, NEAR_CHARACTERS, None)}"
+        return [(texts[0][0], f"result of {first.number}{name}"), *texts]
+    results = [line.number for line in turn.lines if line.block != call and turn.calls.get(line.block) == call]
+    return [*texts, (texts[-1][0], f"result: {_ranges(results)}")] if results else texts
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``2-4, 9``; of many the first."""
+    ranges = ranges_of(numbers)
+    named = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges[:MOST_NAMED])
+    others = sum(last - first + 1 for first, last in ranges[MOST_NAMED:])
+    return f"{named} and {others} more" if others else named
+
+
+def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> str:
+    """Where else it matches."""
+    numbers = {number for number, _ in shown}
+    others = [number for number in hits.lines if number not in numbers]
+    return f"… also {_ranges(others)}" if others else ""
+
+
+def _clipped(text: str, most: int, match: regex.Pattern[str] | None) -> str:
     """The part of `text` around the first match, with ``…`` where it is cut; without a match its beginning."""
-    most = NEAR_CHARACTERS if match is None else HIT_CHARACTERS
     if len(text) <= most:
         return text
     at = match.search(text, timeout=SEARCH_SECONDS) if match is not None else None
@@ -188,165 +268,49 @@ def find_matches(
     Raises:
         StoreError: the pattern takes too long.
     """
-    lines = {turn.id: turn_lines(history, turn) for turn in history.turns}
-    wanted = {turn.id: _filtered(history, turn, lines[turn.id], part, tool) for turn in history.turns}
-    matching = _first_way(wanted, search)
+    turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
+    matching = matching_lines(
+        {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}, search
+    )
 
-    def rank(turn_id: str) -> tuple[float, bool, int]:
+    def rank(turn_id: str) -> tuple[bool, float, bool, int]:
         hits = matching[turn_id]
-        return -hits.weight, hits.only_results, -history.by_id[turn_id].number
+        return not hits.leads, -hits.weight, hits.only_results, -history.by_id[turn_id].number
 
     ranked = sorted(matching, key=rank)
     shown = ranked if limit is None else ranked[:limit]
-    return SearchResult(tuple(_match(turn_id, lines[turn_id], matching[turn_id]) for turn_id in shown), len(ranked))
+    return SearchResult(tuple(_match(turn_id, turns[turn_id], matching[turn_id]) for turn_id in shown), len(ranked))
 
 
-@dataclass(frozen=True, slots=True)
-class _Hits:
-    """The lines of one turn that match."""
-
-    lines: tuple[int, ...]
-    """Ascending."""
-    best: tuple[int, ...]
-    """Those to show."""
-    weight: float
-    """Of the words searched for that stand on one line, at most."""
-    only_results: bool
-    match: regex.Pattern[str]
-    """What a line was found by."""
+def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
+    best = hits.best[: hits.telling]
+    runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), hits.match)
+    rank = {number: at for at, number in enumerate(best)}
+    runs.sort(key=lambda run: min(rank.get(number, len(rank)) for number, _ in run))
+    shown = _joined(runs)
+    others = _others(hits, shown)
+    return Match(turn_id, hits.lines, "\n".join([*(text for _, text in shown), *([others] if others else [])]))
 
 
-def _match(turn_id: str, lines: Sequence[Line], hits: _Hits) -> Match:
-    excerpt = "\n".join(text for _, text in _numbered(lines, hits.best, SHOWN_CONTEXT_LINES, hits.match))
-    more = len(hits.lines) - len(hits.best)
-    return Match(turn_id, hits.lines, excerpt + (f"\n… {more} more lines of {turn_id} match" if more else ""))
-
-
-def _filtered(history: History, turn: Turn, lines: Sequence[Line], part: Part | None, tool: str | None) -> list[Line]:
+def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Searched:
     if part is None and tool is None:
-        return list(lines)
-    tools = _tools(history, turn) if tool is not None else {}
-    return [
-        line
-        for line in lines
-        if (part is None or line.part == part) and (tool is None or tools.get(line.block, "").lower() == tool.lower())
-    ]
+        return searched
+    blocks = [block for _, block in history.blocks_of(turn)]
+
+    def wanted(line: Line) -> bool:
+        name = str(blocks[searched.calls[line.block]].get("name", "")) if line.block in searched.calls else ""
+        return (part is None or line.part == part) and (tool is None or name.lower() == tool.lower())
+
+    return searched._replace(lines=[line for line in searched.lines if wanted(line)])
 
 
-def _tools(history: History, turn: Turn) -> dict[int, str]:
-    """The tool of each call and result, by the number of its block in the turn."""
-    names: dict[str, str] = {}
-    tools: dict[int, str] = {}
+def _calls(history: History, turn: Turn) -> Mapping[int, int]:
+    """By the number of each call's block in the turn, and of its result's: that of the call."""
+    by_id: dict[str, int] = {}
+    calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):
         if block["type"].endswith("tool_use"):
-            names[str(block.get("id"))] = tools[index] = str(block.get("name", ""))
-        elif block["type"].endswith("tool_result"):
-            tools[index] = names.get(str(block.get("tool_use_id")), "")
-    return tools
-
-
-def _matching_lines(lines: Sequence[Line], search: str) -> tuple[int, ...]:
-    hits = _first_way({"": lines}, search)
-    return hits[""].lines if hits else ()
-
-
-Lines = Mapping[str, Sequence[Line]]
-"""Lines by the id of their turn."""
-
-
-def _first_way(lines: Lines, search: str) -> dict[str, _Hits]:
-    """What matches in the first of three ways that finds anything: as it stands, as a pattern, word by word."""
-    if len(search) > MAX_SEARCH_CHARACTERS:
-        raise StoreError(f"search: at most {MAX_SEARCH_CHARACTERS:,} characters, found {len(search):,}")
-    deadline = time.monotonic() + SEARCH_SECONDS
-
-    def by_pattern(pattern: str) -> dict[str, _Hits]:
-        match = _compiled(pattern)
-        weights = {turn_id: _pattern_hits(some, match, deadline) for turn_id, some in lines.items()} if match else {}
-        return {turn_id: _hits(lines[turn_id], some, match) for turn_id, some in weights.items() if some and match}
-
-    ways: tuple[Callable[[], dict[str, _Hits]], ...] = (
-        lambda: by_pattern(regex.escape(search)),
-        lambda: by_pattern(search),
-        lambda: _word_hits(lines, tuple(dict.fromkeys(search.lower().split()))),
-    )
-    return next((hits for way in ways if search.strip() and (hits := way())), {})
-
-
-def _hits(lines: Sequence[Line], weights: Mapping[int, float], match: regex.Pattern[str]) -> _Hits:
-    """The lines numbered in `weights`; the heaviest are shown, and of these first what people and the model wrote.
-
-    Lines of half the greatest weight and less are not shown, nor what stands there twice.
-    """
-    matching = [line for line in lines if line.number in weights]
-    most = max(weights.values())
-    heavy = {line.text.strip(): line for line in reversed(matching) if 2 * weights[line.number] > most}
-    best = sorted(heavy.values(), key=lambda line: (-weights[line.number], line.part not in _PROSE, line.number))
-    return _Hits(
-        tuple(line.number for line in matching),
-        tuple(sorted(line.number for line in best[:SHOWN_LINES])),
-        most,
-        all(line.part not in _PROSE for line in matching),
-        match,
-    )
-
-
-def _word_hits(lines: Lines, words: Sequence[str]) -> dict[str, _Hits]:
-    """The turns that hold most of the `words`, if it is more than half of them."""
-    if len(words) < 2:
-        return {}
-    held = {
-        turn_id: {line.number: {word for word in words if word in line.text.lower()} for line in some}
-        for turn_id, some in lines.items()
-    }
-    counts = {turn_id: len(set().union(*of_turn.values())) for turn_id, of_turn in held.items()}
-    most = max(counts.values(), default=0)
-    if most * 2 <= len(words):
-        return {}
-    match = regex.compile("|".join(map(regex.escape, sorted(words, key=len, reverse=True))), regex.IGNORECASE)
-    rarity = _rarities(held.values(), words)
-
-    def weights(turn_id: str) -> dict[int, float]:
-        return {number: sum(rarity[word] for word in some) for number, some in held[turn_id].items() if some}
-
-    return {
-        turn_id: _hits(lines[turn_id], weights(turn_id), match) for turn_id, count in counts.items() if count == most
-    }
-
-
-def _rarities(held: Iterable[Mapping[int, set[str]]], words: Sequence[str]) -> dict[str, float]:
-    """What each word says, by how few lines hold it: `DeleteAllItems` more than `func`."""
-    lines = [some for of_turn in held for some in of_turn.values()]
-    counts = Counter(word for some in lines for word in some)
-    return {word: log(1 + len(lines) / (1 + counts[word])) for word in words}
-
-
-def _pattern_hits(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> dict[int, int]:
-    """The numbers of the lines that a match of `pattern` reaches into, all of one weight. A match may span lines."""
-    starts: list[int] = []
-    end = 0
-    for line in lines:
-        starts.append(end + bool(starts and not line.continues))
-        end = starts[-1] + len(line.text)
-    reached: set[int] = set()
-    for first, last in _spans(join_lines(lines), match, deadline):
-        reached.update(range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1)))
-    return {lines[index].number: 1 for index in reached}
-
-
-def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
-    """Start and end of each match that is not empty."""
-    try:
-        for found in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
-            if found.end() > found.start():
-                yield found.span()
-    except TimeoutError:
-        raise StoreError(f"search {match.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
-
-
-def _compiled(pattern: str) -> regex.Pattern[str] | None:
-    """`pattern`, or None for plain words that are no pattern."""
-    try:
-        return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
-    except (regex.error, RecursionError):
-        return None
+            by_id[str(block.get("id"))] = calls[index] = index
+        elif block["type"].endswith("tool_result") and (call := by_id.get(str(block.get("tool_use_id")))) is not None:
+            calls[index] = call
+    return calls

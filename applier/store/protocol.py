@@ -27,7 +27,7 @@ class Restored:
     messages: tuple[Message, ...]
     """The exact messages of the whole turn, as new objects."""
     text: str
-    """The text that was asked for; of a search the lines that match, numbered, with two around each."""
+    """The text that was asked for; of a search the lines that match, numbered, with some around each."""
     blocks: tuple[Block, ...] = ()
     """The same as content of a ``tool_result``: `text`, with the images and documents where they stand in it."""
     lines: tuple[int, int] = (0, 0)
@@ -49,14 +49,14 @@ class Match:
     lines: tuple[int, ...]
     """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """The best of these, numbered, with the line before and behind each, long ones cut around the match; says how many
-    others match."""
+    """The best of these, numbered, best first, with the line before and behind each, long ones cut around the match;
+    names others that match and, where calls ran at once, the call of a result and the result of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The turns that match a search, best first: those with most of its words on one line, then those where words or
-    calls match before mere results, and the newer before the older.
+    """The turns that match a search, best first: those with the best line for one of its words, by what this line says;
+    then those where words or calls match before mere results, and the newer before the older.
     """
 
     matches: tuple[Match, ...]
@@ -145,7 +145,8 @@ class Store(Protocol):
         limit: int | None = None,
     ) -> SearchResult:
         """The turns of a history that match `text`, whatever its case: that hold it as it stands, or else match it
-        as a regular expression, or else hold most of its words.
+        as a regular expression, or else have the best lines for its words: rare words, names that stand exactly, and
+        words that stand together count most. A phrase in quotes is one word.
 
         `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of
         this tool and their results. `limit`: at most so many turns.
