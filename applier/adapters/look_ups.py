@@ -1,12 +1,14 @@
 """What a search of the agent answers: the best hits in a few lines each, the ids of others, and how to narrow it.
 
-Short by default: a look-up should cost less than what it saves. Reads results only; searches nothing itself.
+Short by default: a look-up should cost less than what it saves. Reads the results of a search; reads no history itself.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from planner.reading.lines import Part
 
 __all__ = ["MATCHES_CHARACTERS", "SEARCH_TURNS", "search_answer"]
 
@@ -15,26 +17,49 @@ SEARCH_TURNS, TURN_CHARACTERS = 5, 400
 took 2,000 tokens and less."""
 MATCHES_CHARACTERS = 3_000
 """Of the lines of one turn that match so much is shown at once."""
+ELSEWHERE_TURNS = 2
+"""So many are shown where nothing matches as it was filtered, but something would."""
 MOST_NAMED = 12
 """Of the turns that are not shown so many are named."""
 
-_HIT = re.compile(r"^\d+: \s*(?:\d+(?:→|\t))?\s*(.*)$", re.MULTILINE)
-"""A line that matches, without its number and the one that a tool put before it: ``12:     40→	return None``; not
-``11- near``."""
+_HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
+"""A line that matches, without its number: ``12: return None``; not ``11- near``."""
+_NEAR = re.compile(r"^\d+- .*\n?", re.MULTILINE)
+"""A line beside one that matches: ``11- near``; not ``12: return None``."""
+
+Hits = tuple[Sequence[tuple[str, str]], int]
+"""References with their excerpts, best first, and how many turns match in all."""
 
 
-def search_answer(hits: Sequence[tuple[str, str]], turns: int, limit: int, most_characters: int) -> str:
-    """The answer for `hits`, best first: references with their excerpts. `turns` match in all.
+def search_answer(
+    find: Callable[[Part | None, str | None], Hits], part: Part | None, tool: str | None, limit: int, characters: int
+) -> str:
+    """The answer to a search: what `find` gives for `part` and `tool`, or, if that is nothing, for neither of them.
+
+    At most `limit` turns in about so many `characters`. Empty if nothing matches.
+    """
+    hits, turns = find(part, tool)
+    if hits or (part is None and tool is None):
+        return _shown(hits, turns, min(characters, limit * TURN_CHARACTERS))
+    hits, turns = find(None, None)
+    asked = " ".join(f"{name}={value}" for name, value in (("part", part), ("tool", tool)) if value is not None)
+    elsewhere = _shown(hits, turns, min(characters, ELSEWHERE_TURNS * TURN_CHARACTERS))
+    return elsewhere and f"nothing with {asked}; without it:\n{elsewhere}"
+
+
+def _shown(hits: Sequence[tuple[str, str]], turns: int, room: int) -> str:
+    """`hits` within about `room` characters; what does not fit beside the next is shown by its matching lines alone.
 
     A hit that says the same as one above, a file that was read again, is only named.
     """
-    room = min(most_characters, limit * TURN_CHARACTERS)
     shown: list[str] = []
     named: list[str] = []
     known: set[str] = set()
-    for reference, excerpt in hits:
+    for at, (reference, excerpt) in enumerate(hits):
         lines = set(_HIT.findall(excerpt))
         entry = f"{reference}\n{excerpt}"
+        if len(entry) > room - (TURN_CHARACTERS // 2 if at + 1 < len(hits) else 0):
+            entry = _NEAR.sub("", entry).rstrip("\n")
         if shown and (lines <= known or len(entry) > room):
             named.append(reference)
             continue

@@ -75,16 +75,31 @@ def test_search_takes_words_and_filters_and_says_when_hits_were_cut(session):
 def test_an_answer_to_a_search_is_short_says_a_thing_once_and_names_what_it_leaves_out():
     same = "12: def drain(queue):\n13-     queue.join()"
     hits = [("t9", same), ("t4", same), *((f"t{n}", f"{n}: drain {'x' * 300}") for n in range(20, 40))]
-    text = search_answer(hits, turns=30, limit=5, most_characters=20_000)
+    text = answer(hits, turns=30)
     assert text.startswith(f"t9\n{same}\nt20\n")
     assert len(text) < 5 * 400 + 200
     assert text.count("def drain") == 1
     assert text.endswith("narrow it by words, part or tool")
     assert "(t4, " in text.rsplit("\n", 1)[1]
-    assert search_answer(hits[:1], turns=1, limit=5, most_characters=20_000) == f"t9\n{same}"
-    assert search_answer(hits[:2], turns=2, limit=5, most_characters=20_000).endswith(
-        "… 1 more turn matches (t4): narrow it by words, part or tool"
-    )
+    assert answer(hits[:1], turns=1) == f"t9\n{same}"
+    assert answer(hits[:2], turns=2).endswith("… 1 more turn matches (t4): narrow it by words, part or tool")
+
+
+def answer(hits, turns, limit=5):
+    return search_answer(lambda part, tool: (hits, turns), None, None, limit, 20_000)
+
+
+def test_a_turn_that_would_take_all_room_is_shown_by_its_matching_lines_alone():
+    long = "\n…\n".join(f"{n}- {'x' * 90}\n{n + 1}: drain {n}\n{n + 2}- {'y' * 90}" for n in (10, 20, 30, 40))
+    text = answer([("t9", long), ("t4", "3: seal\n4- of the pump")], turns=2, limit=2)
+    assert text == "t9\n11: drain 10\n…\n21: drain 20\n…\n31: drain 30\n…\n41: drain 40\nt4\n3: seal\n4- of the pump"
+
+
+def test_a_search_that_only_its_filter_leaves_empty_says_so_and_where_it_is(session):
+    found = answer_call(session, "search_context", {"text": "no closing quotation", "part": "user"})
+    head, turn, *_ = found.split("\n")
+    assert head == "nothing with part=user; without it:"
+    assert turn == answer_call(session, "search_context", {"text": "no closing quotation"}).split("\n")[0]
 
 
 def test_what_matches_in_a_long_turn_is_shown_in_short_pages(session):

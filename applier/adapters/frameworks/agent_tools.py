@@ -43,7 +43,9 @@ class RestoreContext(ToolInput):
     reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
     first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
     last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
-    search: str | None = Field(default=None, min_length=1, description="show only lines that match this text or words")
+    search: str | None = Field(
+        default=None, min_length=1, description="show only lines with this text, or the best lines for these words"
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> RestoreContext:
@@ -55,11 +57,11 @@ class RestoreContext(ToolInput):
 class SearchContext(ToolInput):
     """Find where something stands in the whole conversation so far, compacted turns included.
 
-    Shows the lines around each hit, with the turn's id and line numbers for restore_context. Words and calls come
-    before what tools printed.
+    Shows the best line for each word, with the turn's id and line numbers for restore_context. Exact names count
+    most; words and calls come before what tools printed.
     """
 
-    text: str = Field(min_length=1, description="a text, or several words, whatever their case")
+    text: str = Field(min_length=1, description="a text, or several words; quotes keep words together")
     part: Part | None = Field(
         default=None, description="only words of the user or the assistant, only calls, or only results of tools"
     )
@@ -94,11 +96,14 @@ def _restore(session: Session, asked: RestoreContext) -> Answer:
 
 
 def _search(session: Session, asked: SearchContext) -> Answer:
-    result = session.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
-    if not result.matches:
-        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words or no filter")
-    hits = [(match.turn_id, match.excerpt) for match in result.matches]
-    return search_answer(hits, result.turns, asked.limit, session.page_characters)
+    def find(part: Part | None, tool: str | None) -> tuple[list[tuple[str, str]], int]:
+        result = session.search(asked.text, part=part, tool=tool, limit=asked.limit)
+        return [(match.turn_id, match.excerpt) for match in result.matches], result.turns
+
+    answer = search_answer(find, asked.part, asked.tool, asked.limit, session.page_characters)
+    if not answer:
+        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words")
+    return answer
 
 
 def _compact(session: Session, asked: Compact) -> Answer:

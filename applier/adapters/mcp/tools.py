@@ -82,7 +82,7 @@ class _Tools:
     @_answering_errors
     def search_context(
         self,
-        text: Annotated[str, Field(min_length=1, description="what to look for, whatever its case")],
+        text: Annotated[str, Field(min_length=1, description="a text, or several words; quotes keep words together")],
         part: Annotated[
             Part | None, Field(description="only words of the user or assistant, calls, or results")
         ] = None,
@@ -93,10 +93,13 @@ class _Tools:
 
         Each hit names the turn, for restore_context.
         """
-        hits, turns = self._visible.search(text, part, tool, limit)
-        if not hits:
-            return f"Nothing holds {text!r}: try fewer words."
-        return search_answer([(hit.reference, hit.excerpt) for hit in hits], turns, limit, _PAGE_CHARACTERS)
+
+        def find(part: Part | None, tool: str | None) -> tuple[list[tuple[str, str]], int]:
+            hits, turns = self._visible.search(text, part, tool, limit)
+            return [(hit.reference, hit.excerpt) for hit in hits], turns
+
+        answer = search_answer(find, part, tool, limit, _PAGE_CHARACTERS)
+        return answer or f"Nothing holds {text!r}: try fewer words."
 
     @_answering_errors
     def restore_context(
@@ -104,7 +107,9 @@ class _Tools:
         reference: Annotated[str, Field(min_length=1, description="id of the turn: h1a2b3c4d:t12, or t12")],
         first_line: Annotated[int, Field(ge=1, description="first line to show, from 1")] = 1,
         last_line: Annotated[int | None, Field(ge=1, description="last line to show, included")] = None,
-        search: Annotated[str | None, Field(description="show only lines that hold this text")] = None,
+        search: Annotated[
+            str | None, Field(description="show only lines with this text, or the best for these words")
+        ] = None,
     ) -> list[str | Image]:
         """Bring back the exact original of a turn that was compacted, with its images.
 
