@@ -184,6 +184,12 @@ class CompactionPlan(BaseModel):
         self._bound = Bound(analysis, layout, self.turns, self.brief)
         return self
 
+    def unbound(self) -> CompactionPlan:
+        """This plan without what it was made from, which may be large: the data alone."""
+        plan = self.model_copy()
+        plan._bound = None
+        return plan
+
     @property
     def decisions(self) -> dict[str, TurnDecision]:
         """Decisions by turn id."""

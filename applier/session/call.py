@@ -176,7 +176,7 @@ def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bound
     state.reclaimed_tokens += done.tokens_before - done.tokens_after
     if trigger != "arrival":
         state.compactions += 1
-        state.undoable.append(before)
+        state.may_go_back(before)
     if drafted.edits.plan is not None:
         state.kept_tokens = state.gauge.of_messages(drafted.view.total)
     if drafted.first_changed is not None:

@@ -28,6 +28,8 @@ __all__ = ["State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
+MOST_UNDOABLE = 10
+"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,14 @@ class State:
             self.keys.append(committed.key)
         if replanned:
             self._hear_anew()
+
+    def may_go_back(self, before: Committed) -> None:
+        """A compaction has taken the place of `before`, which `undo` goes back to."""
+        if (
+            before.frame.plan is not None
+        ):  # what it was made from is read anew for each plan, and as large as the history
+            before = replace(before, frame=replace(before.frame, plan=before.frame.plan.unbound()))
+        self.undoable = [*self.undoable, before][-MOST_UNDOABLE:]
 
     def _hear_anew(self) -> None:
         """What is removed, and what of it is wanted, is no longer what it was."""
