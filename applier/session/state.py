@@ -92,6 +92,8 @@ class State:
     undoable: list[Committed] = field(default_factory=list)
     saved: Committed | None = None
     """What a restart would go on with."""
+    saved_read_tokens: int = 0
+    """What planners had read by then."""
     wanted: dict[str, Named] = field(default_factory=dict)
     """Removed turns that the agent has named since, to come back with the next plan."""
     requested: str = ""
@@ -221,6 +223,7 @@ class State:
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.called_with = len(self.tracker)
         self.planning.previous, self.planning.read_tokens = saved.committed.frame.plan, saved.read_tokens
+        self.saved_read_tokens = saved.read_tokens
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""
