@@ -154,10 +154,12 @@ def merged(
         return replace(prior, provenance=prior.provenance.model_copy(update=noted))
     turns: dict[str, TurnProposal] = dict(prior.turns)
     named = dict.fromkeys(prior.provenance.named)
+    last_turn = 0
     facts: dict[tuple[str, str], ExtractedFact] = {}
     for outcome in outcomes:
         if outcome.reading is not None:
             turns |= outcome.reading.turns
+            last_turn = max(last_turn, outcome.reading.last_turn)
             named |= dict.fromkeys(outcome.reading.turns)
             facts |= {(fact.type, fact.content): fact for fact in outcome.reading.facts}
     whole = outcomes[-1:] if outcomes[-1].reading is not None and outcomes[-1].reading.brief else outcomes
@@ -167,7 +169,7 @@ def merged(
         prompts=prompts.hash,
         usage=usage,
         asked=asked,
-        read_turns=len(request.evidence.turns) - 1,
+        read_turns=min(last_turn, len(request.evidence.turns) - 1),
         named=tuple(named),
         notes=(*notes, *(note for outcome in outcomes for note in outcome.notes)),
     )
