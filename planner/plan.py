@@ -90,9 +90,9 @@ class Usage(PlanPart):
 
     @property
     def read_tokens(self) -> int:
-        """What was read: all input, of what a cache gave `CACHED_SHARE`."""
+        """What was read: all input, of what a cache gave `CACHED_SHARE`; `MOST_TOKENS` at most."""
         cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)
-        return self.input_tokens + self.cache_creation_input_tokens + cached
+        return min(MOST_TOKENS, self.input_tokens + self.cache_creation_input_tokens + cached)
 
 
 class Provenance(PlanPart):

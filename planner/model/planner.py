@@ -57,7 +57,10 @@ class ModelPlanner:
         if behind and request.read_tokens:
             request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
         questions, why_not = plan_questions(request, prompts)
-        outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
+        try:
+            outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
+        except PlannerUnavailable as error:  # there is no client for the cards; the question before was paid
+            raise PlannerUnavailable(str(error), sum((one.usage for one in behind), Usage())) from None
         notes = (*notes, *([why_not] if why_not else []))
         return merged([*behind, *outcomes], model, prompts, request, notes=notes)
 
