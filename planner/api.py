@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.analysis import Analysis, analyze
-from planner.decision import TurnDecision
+from planner.decision import MOST_TOKENS, TurnDecision
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_plan, strike_invented
 from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, Usage
@@ -182,7 +182,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
     """The plan that changes nothing; it has no brief, and so carries none on."""
     read = request.read_tokens + proposal.provenance.usage.read_tokens
-    spent = {"read_tokens": read, "read_turns": 0, "named": ()}
+    spent = {"read_tokens": min(MOST_TOKENS, read), "read_turns": 0, "named": ()}
     turns = (
         TurnDecision(
             turn_id=turn_id,

@@ -90,9 +90,9 @@ class Usage(PlanPart):
 
     @property
     def read_tokens(self) -> int:
-        """What was read: all input, of what a cache gave `CACHED_SHARE`."""
+        """What was read: all input, of what a cache gave `CACHED_SHARE`; `MOST_TOKENS` at most."""
         cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)
-        return self.input_tokens + self.cache_creation_input_tokens + cached
+        return min(MOST_TOKENS, self.input_tokens + self.cache_creation_input_tokens + cached)
 
 
 class Provenance(PlanPart):
@@ -183,6 +183,12 @@ class CompactionPlan(BaseModel):
         """This plan, holding what was read and how it is laid out, so that ``apply(plan)`` does neither again."""
         self._bound = Bound(analysis, layout, self.turns, self.brief)
         return self
+
+    def unbound(self) -> CompactionPlan:
+        """This plan without what it was made from, which may be large: the data alone."""
+        plan = self.model_copy()
+        plan._bound = None
+        return plan
 
     @property
     def decisions(self) -> dict[str, TurnDecision]:

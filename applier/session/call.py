@@ -176,7 +176,7 @@ def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bound
     state.reclaimed_tokens += done.tokens_before - done.tokens_after
     if trigger != "arrival":
         state.compactions += 1
-        state.undoable.append(before)
+        state.may_go_back(before)
     if drafted.edits.plan is not None:
         state.kept_tokens = state.gauge.of_messages(drafted.view.total)
     if drafted.first_changed is not None:
@@ -314,19 +314,21 @@ def undo(state: State) -> bool:
 def save(state: State) -> None:
     """Store how the session stands, if that has changed."""
     committed = state.committed
-    if committed is state.saved or (state.saved is None and committed.frame.is_empty):
+    stands = committed is state.saved or (state.saved is None and committed.frame.is_empty)
+    if stands and state.planning.read_tokens == state.saved_read_tokens:
         return
     try:
         if not (committed.key or committed.frame.is_empty):  # the list went another way, which nothing stored holds
             key = history_key(state.tracker.history)
             committed = commit(committed.frame, key, state.tracker, state.store, committed)
             state.take_into_force(committed, state.view)
-        save_session(state.store, state.session_id, state.to_save())
+        saved = state.to_save()
+        save_session(state.store, state.session_id, saved)
     except StoreError as error:
         _log_once(state, "store_failed", f"a restart would not continue from here: {error}")
     else:
         state.failing.pop("store_failed", None)
-        state.saved = state.committed
+        state.saved, state.saved_read_tokens = state.committed, saved.read_tokens
 
 
 def _log_once(state: State, kind: EventKind, message: str) -> None:

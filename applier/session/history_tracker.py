@@ -208,24 +208,39 @@ class HistoryTracker:
         self._reindex()
 
     def _remember(self, anchor: _Anchor) -> None:
-        older = [a for a in self._anchors if len(a.messages) != len(anchor.messages) or a.head != anchor.head]
+        def place(one: _Anchor) -> tuple[int, int, frozenset[int]]:
+            return len(one.messages), one.head, one.rewritten
+
+        older = [one for one in self._anchors if place(one) != place(anchor)]
         self._anchors = [anchor, *older][:MAX_ANCHORS]
 
     def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
         """The remembered list that `given` starts with, edited or not, or the one that shares most of the history.
 
-        And how many of its messages are known.
+        And how many of its messages are known. A list that was given and the one that was sent for it stand for the
+        same history: an edited one comes from that with which it has more in common.
         """
+        edited: list[_Anchor] = []
         best, common = _Anchor([], 0, 0), 0
         for anchor in self._anchors:
             shared = self._shared(given, anchor)
-            if shared == len(anchor.messages):
+            longest = max((one.history_length for one in edited), default=0)
+            if shared == len(anchor.messages) and anchor.history_length >= longest:
                 return anchor, shared
             if self._is_edit(given, anchor, shared):
-                return anchor, len(anchor.messages)
-            if shared >= anchor.head and shared + anchor.offset > common + best.offset:
+                edited.append(anchor)
+            elif shared >= anchor.head and shared + anchor.offset > common + best.offset:
                 best, common = anchor, shared
+        if edited:
+            best = min(edited, key=lambda one: (-one.history_length, self._edits(given, one)))
+            common = len(best.messages)
         return best, common
+
+    def _edits(self, given: Sequence[object], anchor: _Anchor) -> int:
+        """How many messages of `anchor` are others in `given`; of one sent in place of an original, half more: who
+        edits a message has rather edited his own."""
+        changed = [at for at in range(len(anchor.messages)) if not self._is_same(given, anchor, at)]
+        return 2 * len(changed) + any(anchor.index(at) is None for at in changed)
 
     def _shared(self, given: Sequence[object], anchor: _Anchor) -> int:
         """How many messages at the front of `given` say the same as those of `anchor`."""

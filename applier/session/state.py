@@ -28,6 +28,8 @@ __all__ = ["State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
+MOST_UNDOABLE = 10
+"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class State:
     undoable: list[Committed] = field(default_factory=list)
     saved: Committed | None = None
     """What a restart would go on with."""
+    saved_read_tokens: int = 0
+    """What planners had read by then."""
     wanted: dict[str, Named] = field(default_factory=dict)
     """Removed turns that the agent has named since, to come back with the next plan."""
     requested: str = ""
@@ -196,6 +200,14 @@ class State:
         if replanned:
             self._hear_anew()
 
+    def may_go_back(self, before: Committed) -> None:
+        """A compaction has taken the place of `before`, which `undo` goes back to."""
+        if (
+            before.frame.plan is not None
+        ):  # what it was made from is read anew for each plan, and as large as the history
+            before = replace(before, frame=replace(before.frame, plan=before.frame.plan.unbound()))
+        self.undoable = [*self.undoable, before][-MOST_UNDOABLE:]
+
     def _hear_anew(self) -> None:
         """What is removed, and what of it is wanted, is no longer what it was."""
         self.recall = Recall.of(self.committed.frame, self.tracker)
@@ -211,6 +223,7 @@ class State:
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.called_with = len(self.tracker)
         self.planning.previous, self.planning.read_tokens = saved.committed.frame.plan, saved.read_tokens
+        self.saved_read_tokens = saved.read_tokens
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
@@ -68,9 +69,10 @@ class Call:
         return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
 
     @cached_property
-    def identity(self) -> int:
-        """The same for calls of one tool with the same input: a hash, whose 64 bits tell them apart."""
-        return hash(f"{self.name} {to_json(self.input)}")
+    def identity(self) -> bytes:
+        """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
+        asked = f"{self.name} {to_json(self.input)}"
+        return blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
     @property
     def is_report(self) -> bool:

@@ -125,7 +125,7 @@ class TurnEvidence:
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
-        return self.once(_ends)[id(call)]
+        return self.once(_ends)[call.block]
 
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
@@ -161,8 +161,8 @@ def _by_block(turn: TurnEvidence) -> dict[int, tuple[Line, ...]]:
 
 
 def _ends(turn: TurnEvidence) -> dict[int, str]:
-    """How each call ended, by the call itself: a turn may hold thousands."""
-    return {id(call): _end(turn, outcome) for call, outcome in zip(turn.calls, turn.outcomes, strict=True)}
+    """How each call ended, by the call's block: a turn may hold thousands."""
+    return {call.block: _end(turn, outcome) for call, outcome in zip(turn.calls, turn.outcomes, strict=True)}
 
 
 def _end(turn: TurnEvidence, outcome: Outcome) -> str:

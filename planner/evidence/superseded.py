@@ -35,7 +35,7 @@ class Overtaken:
 class _Later:
     """The calls behind the turn that is looked at, by what they were about: ids of the last turns."""
 
-    same: dict[int, str] = field(default_factory=dict)
+    same: dict[bytes, str] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)
     edits: dict[str, str] = field(default_factory=dict)
 

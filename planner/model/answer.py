@@ -236,6 +236,8 @@ class Reading:
     problems: list[str] = field(default_factory=list)
     entries: int = 0
     wrong_entries: int = 0
+    last_turn: int = 0
+    """Number of the last turn that was asked about."""
 
     @property
     def is_usable(self) -> bool:
@@ -245,7 +247,8 @@ class Reading:
 
 def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
     """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
-    reading = Reading(brief=tuple(line for line in answer.brief if line.strip()))
+    last = scope.turns[-1].turn.number if scope.turns else 0
+    reading = Reading(brief=tuple(line for line in answer.brief if line.strip()), last_turn=last)
     entries = [form for form in answer.turns if form.strip()]
     reading.entries = len(entries) + len(answer.facts)
     single: dict[int, TurnEntry] = {}

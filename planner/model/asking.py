@@ -200,7 +200,10 @@ class Conversation:
     def _record(self, response: Any) -> None:
         """Called by instructor with each response, before it adds the usages up in place."""
         self.last = response
-        self.usage = self.usage + response_usage(response)
+        used = response_usage(response)
+        if not used.read_tokens:  # not every provider tells; what may be read in all counts all the same
+            used = used.model_copy(update={"input_tokens": self.count(self.system) + self.count(self.prompt)})
+        self.usage = self.usage + used
 
     def _worth_another(self, error: BaseException) -> bool:
         """True if `error` is about what the model answered; a refusal would only be repeated."""

@@ -57,7 +57,10 @@ class ModelPlanner:
         if behind and request.read_tokens:
             request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
         questions, why_not = plan_questions(request, prompts)
-        outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
+        try:
+            outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
+        except PlannerUnavailable as error:  # there is no client for the cards; the question before was paid
+            raise PlannerUnavailable(str(error), sum((one.usage for one in behind), Usage())) from None
         notes = (*notes, *([why_not] if why_not else []))
         return merged([*behind, *outcomes], model, prompts, request, notes=notes)
 
@@ -154,10 +157,12 @@ def merged(
         return replace(prior, provenance=prior.provenance.model_copy(update=noted))
     turns: dict[str, TurnProposal] = dict(prior.turns)
     named = dict.fromkeys(prior.provenance.named)
+    last_turn = 0
     facts: dict[tuple[str, str], ExtractedFact] = {}
     for outcome in outcomes:
         if outcome.reading is not None:
             turns |= outcome.reading.turns
+            last_turn = max(last_turn, outcome.reading.last_turn)
             named |= dict.fromkeys(outcome.reading.turns)
             facts |= {(fact.type, fact.content): fact for fact in outcome.reading.facts}
     whole = outcomes[-1:] if outcomes[-1].reading is not None and outcomes[-1].reading.brief else outcomes
@@ -167,7 +172,7 @@ def merged(
         prompts=prompts.hash,
         usage=usage,
         asked=asked,
-        read_turns=len(request.evidence.turns) - 1,
+        read_turns=min(last_turn, len(request.evidence.turns) - 1),
         named=tuple(named),
         notes=(*notes, *(note for outcome in outcomes for note in outcome.notes)),
     )

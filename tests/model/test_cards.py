@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 
 from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
@@ -41,14 +41,23 @@ def test_a_line_on_a_card_is_that_line_of_the_turn(messages):
         assert [int(found[1]) for found in shown] == [line.number for line in card.lines]
 
 
+REFUSED_TWICE = [
+    {"role": "user", "content": "Never touch the schema."},
+    *(message for n in (1, 2) for message in call(n, "Read", {"file_path": "a.py"}, "[Request interrupted by user]")),
+]
+
+
 @settings(max_examples=20)
 @given(histories(max_turns=10))
+@example(REFUSED_TWICE)
 def test_failures_and_constraints_are_always_shown(messages):
     request, cards = cards_of(messages)
     assume(request.evidence.tokens < 5_000)
     for card in cards:
         shown = {line.number for line in card.lines}
         filled = {line.number for line in card.turns[0].lines if line.text.strip()}
+        if "hint: refused by the user" in card.header:  # and so a host's own words for it need not stand on each card
+            filled -= card.turns[0].boilerplate_lines
         assert card.turns[0].obligations & filled <= shown
 
 

@@ -17,11 +17,13 @@ from planner.model import ModelPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import plan_questions
 from planner.model.recorded import RecordedPlanner
-from planner.plan import Usage
+from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
+from planner.proposal import Proposal
 from planner.settings import PlanSettings
-from tests.loopback import Loopback
+from tests.loopback import Loopback, say
 from tests.model.sample import answer, plan_request
 from tests.model.test_planner import large_history
+from tests.planning.planners import Answers
 from tests.strategies import make_session
 
 SESSION = make_session(420)
@@ -194,3 +196,32 @@ def test_a_later_question_is_not_asked_again_where_that_would_read_too_much():
 def test_tokens_from_a_cache_count_a_tenth():
     usage = Usage(input_tokens=100, cache_creation_input_tokens=50, cache_read_input_tokens=1_000, output_tokens=9)
     assert usage.read_tokens == 250
+
+
+def test_what_a_provider_does_not_count_is_counted_here():
+    request = plan_request(large_history(20))
+    ((question,), _) = plan_questions(request, load_prompts())
+    with Loopback([say(answer(brief=BRIEF), input_tokens=0)]) as server:
+        proposal = ModelPlanner(client=server.client()).propose(request)
+    assert proposal.provenance.usage.read_tokens == question.tokens(load_prompts(), request.counter)
+
+
+def test_turns_of_a_last_piece_that_failed_are_shown_by_the_next_question():
+    def last_fails(body):
+        return "no" if "\n## t30 · " in body["messages"][0]["content"] else answer(brief=BRIEF)
+
+    messages, pieces = large_history(30), {"piece_tokens": 3_000, "max_reasks": 0}
+    with Loopback([last_fails]) as server:
+        planner = ModelPlanner(client=server.client())
+        first = plan_compaction(messages, "Drain", planner=planner, target_ratio=0.3, settings=PlanSettings(**pieces))
+    read = first.provenance.read_turns
+    assert 0 < read < 30
+    questions, _ = plan_questions(later_request(60, first), load_prompts())
+    assert questions[0].values["cards"].startswith(f"## t{read + 1} · ")
+
+
+def test_a_planner_that_says_it_read_without_end_leaves_a_plan_that_can_be_read():
+    most = Usage(input_tokens=MOST_TOKENS, cache_creation_input_tokens=MOST_TOKENS)
+    planner = Answers(Proposal({}, Provenance(planner="endless", usage=most)))
+    plan = plan_compaction(SESSION[:41], "Drain", planner=planner, target_ratio=0.3)
+    assert CompactionPlan.from_json(plan.to_json()).provenance.read_tokens == MOST_TOKENS

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.api import plan_compaction
+from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
@@ -178,3 +179,11 @@ def test_the_question_is_no_part_of_the_conversation():
         messages = [copy.deepcopy(message) for message in request.history.messages]
         ModelPlanner(client=client).propose(request)
     assert list(request.history.messages) == messages
+
+
+def test_what_the_prefix_cost_is_told_where_nobody_can_be_asked_by_cards():
+    with Loopback(["I would rather go on with the task."]) as server, server.client() as client:
+        request = replace(plan_request(), agent_request=AgentRequest(agent_body(), client, 1.0))
+        with pytest.raises(PlannerUnavailable, match="no API key") as raised:
+            ModelPlanner().propose(request)
+    assert raised.value.usage.read_tokens > 0

@@ -1,13 +1,18 @@
 """A history that grew is planned from where it grew: the same plan and view as from scratch, at every length."""
 
+import copy
+import pickle
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import Analysis, analyze
-from planner.api import plan_analysis
+from planner.api import check_plan, plan_analysis
+from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
 from planner.rules import RulesPlanner
-from tests.strategies import histories
+from tests.strategies import histories, make_session
 
 SHARES = st.sampled_from((0.05, 0.2, 0.5, 0.9))
 FOCUSES = st.sampled_from(("", "src/a.py", "the report"))
@@ -33,3 +38,24 @@ def test_planning_again_is_planning_from_scratch(messages, repeats, data):
         grown, fresh = planned(known, share, focus), planned(analyze(messages[:end]), share, focus)
         assert grown == fresh
         assert grown.bound.layout.messages == fresh.bound.layout.messages
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
+def test_a_copy_of_a_plan_can_be_edited_like_the_plan(copied):
+    plan = planned(analyze(make_session(30)), 0.3, "")
+    again = copied(plan)
+    edited = tuple(
+        one.model_copy(update={"strategy": "reference", "summary": "", "excerpts": ()})
+        if one.strategy == "summarize"
+        else one
+        for one in plan.turns
+    )
+    views = [
+        check_plan(one.model_copy(update={"turns": edited}), one.bound_analysis).bound.layout.messages
+        for one in (plan, again)
+    ]
+    assert views[0] == views[1] != plan.bound.layout.messages
+
+
+def test_calls_are_told_apart_alike_in_every_process():
+    assert Call("Read", {"file_path": "a.py"}, 0, None, None).identity.hex() == "e627c9792e91ea00"

@@ -1,5 +1,8 @@
 """compact, dry run, recover, undo, restore, search, subagents, requests: what callers ask for by name."""
 
+import gc
+import weakref
+
 import pytest
 from anthropic.types import Message
 
@@ -76,6 +79,18 @@ def test_undo_goes_back_and_waits(session_of):
     assert session.prepare(history) == history
     assert not session.undo()
     assert [event.kind for event in session.log()] == ["pre_compact", "post_compact", "undone"]
+
+
+def test_old_plans_hold_nothing_of_what_they_were_made_from_and_the_newest_can_be_undone(session_of):
+    session = session_of(window_tokens=ROOMY)
+    plans = (session.compact(make_session(turns)).plan for turns in range(60, 144, 6))
+    read = [weakref.ref(plan.bound_analysis) for plan in plans]
+    gc.collect()
+    assert [analysis() is not None for analysis in read[:-2]] == [False] * 12
+    undone = 0
+    while session.undo():
+        undone += 1
+    assert undone == 10
 
 
 def test_restore_and_search_reach_everything(session_of):

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,20 @@ def test_the_newest_message_changed_in_place_is_noticed():
     arrival = tracker.take(messages)
     assert (arrival.start, arrival.changed) == (len(messages) - 1, True)
     assert tracker.plain[-1]["content"][-1]["text"] == "and hurry"
+
+
+@pytest.mark.parametrize("edited", [(2,), (2, 4), (4,)])
+def test_a_caller_who_keeps_his_list_may_edit_what_was_sent_shortened(edited):
+    messages = make_session(6)
+    tracker = tracker_of(messages)
+    answer = {**messages[2]["content"][0], "content": "[stored: 900 lines]"}
+    tracker.returned([*messages[:2], {"role": "user", "content": [answer]}, *messages[3:]], head=0)
+    for at in edited:
+        messages[at]["content"][0]["content"] = "(taken out)"
+    more = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    arrival = tracker.take(more)
+    assert (arrival.start, arrival.changed, arrival.edited_from) == (len(messages), False, edited[0])
+    assert tracker.plain == more
 
 
 def test_sdk_objects_are_the_same_message_as_their_dicts():

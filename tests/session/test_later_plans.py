@@ -80,3 +80,13 @@ def test_a_restarted_session_goes_on_counting(session_of, session, planner, stor
     again = session_of(planner=planner, settings=load_settings(background=False), session_id=session.session_id)
     assert read_so_far(again) == read_so_far(session) == planner.input_tokens
     assert again._state.planning.previous == session._state.planning.previous
+
+
+def test_what_was_read_for_plans_that_came_to_nothing_counts_after_a_restart_too(session_of, planner):
+    wishes = {"planner": planner, "settings": load_settings(background=False), "window_tokens": 1_000_000}
+    session = session_of(**wishes)
+    session.compact(HISTORY, dry_run=True)
+    assert session.prepare(HISTORY) == HISTORY
+    again = session_of(**wishes, session_id=session.session_id)
+    assert read_so_far(again) == planner.input_tokens > 0
+    assert again.prepare(HISTORY) == HISTORY
