@@ -219,7 +219,7 @@ class Session:
             return call.recover(self._state, messages, refused)
 
     def undo(self) -> bool:
-        """Take back the last compaction, of at most ten; False if there is none. The next `prepare` sends the older view.
+        """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view.
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
