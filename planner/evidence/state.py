@@ -137,11 +137,13 @@ def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
 _REMEDY = lazy_pattern(
     r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)\b(?! (?:real|valid|fixed"
     r"|resolved|gone|now))|the fix (?:is|was)|fixed by|"
-    r"turned out|this (?:happens|happened|fails|failed) because|because the|needs? to be|should be .{0,40} instead)\b",
+    r"turned out|this (?:happens|happened|fails|failed) because|should be .{0,40} instead)\b",
     re.I,
 )
 """How the agent names a cause or a remedy: ``root cause: the lock is held``; not ``the issue tracker``."""
-REMEDY_TURNS = 12
+_WORD = lazy_pattern(r"^(?!\s*```).*\w")
+"""A line that says something: not ``` ```go ```, which opens what is said."""
+REMEDY_TURNS = 6
 """A remedy is looked for in so many turns behind the failure."""
 
 
@@ -152,7 +154,7 @@ def remedies(evidence: Evidence) -> list[Said]:
     passed = _successes(turns)
     failed: dict[str, list[str]] = {}
     for at, turn in enumerate(turns):
-        remedy, ids = _remedy(turns, at, passed) if turn.decisive_lines else ("", ())
+        remedy, ids = _remedy(turns, at, passed) if turn.decisive_lines and turn.calls else ("", ())
         if remedy:
             failed.setdefault(f"{_tried(evidence, turn)} failed{remedy}", []).extend((turn.turn.id, *ids))
     return [Said(text, tuple(dict.fromkeys(ids))) for text, ids in failed.items()]
@@ -206,7 +208,7 @@ def _retry_key(call: Call) -> str:
 def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
     """What the agent says of the cause, up to the next failure or words of the user, and what its colon opens."""
     for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
-        spoken = statements(line for line in turn.lines if line.part == "assistant" and line.text.strip())
+        spoken = statements(line for line in turn.lines if line.part == "assistant" and _WORD.search(line.text))
         for one in spoken:
             if _REMEDY.search(one.text):
                 opened = islice(spoken, int(one.text.rstrip().endswith(":")))

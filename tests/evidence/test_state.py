@@ -81,6 +81,13 @@ def test_a_failure_is_told_with_its_cause_and_its_later_success():
     assert failure.turn_ids == ("t2", "t3", "t4")
 
 
+def test_a_cause_goes_on_within_the_code_that_its_colon_opens():
+    session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make run")
+    session.says("The issue is:\n\n```py\ntoken = headers['token']\n```")
+    (failure,) = state.remedies(session.evidence)
+    assert "The issue is: token = headers['token']" in failure.text
+
+
 def test_branch_commits_urls_and_open_items():
     session = Session("See https://host.example/a/b/issues/3.")
     session.calls("Bash", "Switched to a new branch 'fix-race'", command="git checkout -b fix-race")
