@@ -39,6 +39,8 @@ _PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re
 _SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
 
+_REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
+"""A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
 _READ_COMMAND = lazy_pattern(
     r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
     r"(?:cat|head|tail|sed -n|less|ls|rg|grep|egrep|find|fd|tree|wc|nl|bat|jq|awk|stat|file|which|"
@@ -102,12 +104,19 @@ class Call:
 
     @property
     def attempt(self) -> str:
-        """`subject` with what was tried: of a search what for, of a change of a file where it begins."""
+        """`subject` with what was tried: of a search what for, of a change of a file the first line that it would have
+        put in and that says something, or taken out if that is all it does."""
         if self.sought and self.path:
             return f"{self.sought} {self.subject}"
-        changed = self._first(("old_string", "old_str", "new_string", "new_str", "patch", "content"))
-        first = next((line.strip() for line in changed.splitlines() if line.strip()), "")
-        return f"{self.subject} {first[:80]}".strip() if self.kind == "write" else self.subject
+        if self.kind != "write":
+            return self.subject
+        old, new = self._first(("old_string", "old_str")), self._first(("new_string", "new_str", "patch", "content"))
+        before = frozenset(line.strip() for line in old.splitlines())
+        put_in = [line.strip() for line in new.splitlines() if line.strip() not in before | {""}] or [
+            old.strip().partition("\n")[0]
+        ]
+        telling = next((line for line in put_in if not _REMARK.match(line)), put_in[0])
+        return f"{self.subject} {telling[:80]}".strip()
 
     @property
     def text(self) -> str:

@@ -159,8 +159,13 @@ def test_words_of_failure_in_what_was_read_are_none(messages):
 TRIED = {
     "edit": (
         {"file_path": "a.py", "old_string": "def run():\n  x()", "new_string": "def run():\n  retry(x)"},
-        "Edit a.py def run():",
+        "Edit a.py retry(x)",
     ),
+    "edit with a remark": (
+        {"file_path": "a.go", "old_string": "}", "new_string": "}\n\n// Load reads it.\nfunc Load() {\n}"},
+        "Edit a.go func Load() {",
+    ),
+    "remark alone": ({"file_path": "a.py", "old_string": "x()", "new_string": "x()\n# late"}, "Edit a.py # late"),
     "removal": ({"file_path": "a.py", "old_string": "import sys", "new_string": ""}, "Edit a.py import sys"),
     "new file": ({"file_path": "a.py", "content": "\nimport sys\n"}, "Write a.py import sys"),
     "search": ({"path": "src", "pattern": "parse_args"}, "Grep parse_args src"),
