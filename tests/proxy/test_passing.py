@@ -45,6 +45,7 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
         proxy = proxied(server)
         with client_of(proxy) as client:
             messages = work(send_with(client, streamed=streamed), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
+        proxy.__exit__(None, None, None)  # what the last answer cost is heard of once it is out
         assert server.violations == []
         assert len(messages) == 100
         assert proxy.metrics.value("compactions") >= 2
