@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import specifics_of
+from planner.evidence.said import ended_calls
 from planner.reading.lines import Line, call_parts, without_numbers
 from planner.reading.patterns import lazy_pattern
 
@@ -61,21 +62,20 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
     changes: dict[str, FileChange] = {}
     seen: dict[str, str] = {}
-    for turn in evidence.turns.values():
-        for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
-            if call.kind in ("read", "search") and call.path and not call.is_error:
-                shown = without_numbers(call.text)
-                seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
-            for path, old, new in () if turn.is_refused(call) else written_texts(call):
-                change = changes.setdefault(path, FileChange(path))
-                change.failed_last = outcome.status == "failed"
-                if change.failed_last:
-                    change.failed_turn = turn.turn.id
-                else:
-                    change.turns.append(turn.turn.id)
-                    change.written = not old and bool({"content", "file_text"} & call.input.keys())
-                    _note_names(change, old, new, seen.get(path, ""))
-                    seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
+    for turn, call, outcome in ended_calls(evidence):
+        if call.kind in ("read", "search") and call.path and not call.is_error:
+            shown = without_numbers(call.text)
+            seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
+        for path, old, new in () if turn.is_refused(call) else written_texts(call):
+            change = changes.setdefault(path, FileChange(path))
+            change.failed_last = outcome.status == "failed"
+            if change.failed_last:
+                change.failed_turn = turn.turn.id
+            else:
+                change.turns.append(turn.turn.id)
+                change.written = not old and bool({"content", "file_text"} & call.input.keys())
+                _note_names(change, old, new, seen.get(path, ""))
+                seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
     return list(changes.values())
 
 
