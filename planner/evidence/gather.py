@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.answers import Choice, answered_option
@@ -24,7 +24,7 @@ from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
-from planner.reading.lines import Line, Statement, join_lines, read_lines, statements, turn_lines
+from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -52,7 +52,7 @@ class TurnEvidence:
     """What one turn holds. The fields from `superseded_by` on depend on other turns."""
 
     turn: Turn
-    lines: tuple[Line, ...]
+    lines: Lines
     """Each with its source."""
     calls: tuple[Call, ...]
     outcomes: tuple[Outcome, ...]
@@ -103,7 +103,7 @@ class TurnEvidence:
     @property
     def text(self) -> str:
         """All its lines."""
-        return self.once(_text)
+        return "\n".join(self.lines.texts)
 
     @property
     def names(self) -> NameIndex:
@@ -121,7 +121,7 @@ class TurnEvidence:
 
     def lines_of(self, block: int | None) -> tuple[Line, ...]:
         """The lines of one block of the turn, by its index; none for None."""
-        return self.once(_by_block).get(block, ()) if block is not None else ()
+        return self.lines.of_block(block) if block is not None else ()
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
@@ -137,12 +137,8 @@ class TurnEvidence:
         return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)
 
 
-def _text(turn: TurnEvidence) -> str:
-    return join_lines(turn.lines)
-
-
 def _name_index(turn: TurnEvidence) -> NameIndex:
-    return NameIndex([turn.text])
+    return NameIndex(turn.lines.texts)
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
@@ -151,13 +147,9 @@ def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The absolute paths that the agent wrote in `turn`, and those that others did."""
-    read = read_lines(turn.lines)
+    read = turn.lines.to_read()
     written = "\n".join([line.text for line in read if line.part in ("assistant", "call")])
     return file_paths(written), file_paths("\n".join([line.text for line in read if line.part in ("user", "result")]))
-
-
-def _by_block(turn: TurnEvidence) -> dict[int, tuple[Line, ...]]:
-    return {block: tuple(lines) for block, lines in groupby(turn.lines, key=lambda line: line.block)}
 
 
 def _ends(turn: TurnEvidence) -> dict[int, str]:
@@ -183,7 +175,7 @@ class Evidence:
     @cached_property
     def names(self) -> NameIndex:
         """What the whole history names, parts of its identifiers included."""
-        return NameIndex([turn.text for turn in self.turns.values()], parts=True)
+        return NameIndex([text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
     def shown(self, text: str) -> str:
         """`text` as it stands in a note: paths below the root without it."""
@@ -235,7 +227,7 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
     tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
     calls = calls_of(history, turn)
     lines = attributed(turn_lines(history, turn), calls)
-    read = read_lines(lines)
+    read = lines.to_read()
     turn_statements = tuple(statements(read))
     failures, outcomes = read_calls(turn_statements, calls)
     boilerplate = boilerplate_of(read)

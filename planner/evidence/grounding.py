@@ -135,7 +135,7 @@ class NameIndex:
         components = {component.casefold() for component in _COMPONENT.findall(name)}
         if not components:
             return True
-        if any(_stands(name, text, SCANNED_CHARACTERS) for text in self._texts[:1]):
+        if self._is_seen(name):
             return True  # most names of a turn do, and its index need not be made
         if "_tokens" not in self.__dict__ and self._lacks(name):
             return False
@@ -145,11 +145,23 @@ class NameIndex:
             _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
         )
 
+    def _is_seen(self, name: str) -> bool:
+        """True if `name` stands, whole, in what is looked through of the source."""
+        left = SCANNED_CHARACTERS
+        for text in self._texts:
+            if _stands(name, text, left):
+                return True
+            left -= len(text)
+            if left <= 0:
+                break
+        return False
+
     def _lacks(self, name: str) -> bool:
         """True if a source that is soon looked through does not hold `name`, not even within another one."""
-        if len(self._texts) > 1 or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
+        if self.parts or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
             return False
-        return name.casefold() not in "".join(self._texts).casefold()
+        folded = name.casefold()
+        return all(folded not in text.casefold() for text in self._texts)
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""

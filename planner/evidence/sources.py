@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 
 from planner.evidence.calls import Call
-from planner.reading.lines import Line, Source, join_lines
+from planner.reading.lines import Lines, Source
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["ANSWER_CHARACTERS", "SUMMARY_OPENING", "attributed", "is_host_text"]
@@ -99,42 +98,39 @@ def is_host_text(text: str) -> bool:
     return at > 0 and not text[at:].strip()
 
 
-def attributed(lines: Sequence[Line], calls: Sequence[Call]) -> tuple[Line, ...]:
+def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
     """The `lines` of one turn, each with its source."""
+    return lines.with_sources(_attributed(lines, calls))
+
+
+def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:
+    """Number and source of the lines whose place does not tell whose they are."""
     by_result = {call.result_block: call for call in calls if call.result_block is not None}
     before = ""
-    result: list[Line] = []
-    for block, group in groupby(lines, key=lambda line: line.block):
-        own = tuple(group)
-        call = by_result.get(block)
-        if own[0].source == "user":
-            previous = by_result.get(block - 1)
+    for head, text in lines.heads():
+        call = by_result.get(head.block)
+        if head.source == "user":
+            previous = by_result.get(head.block - 1)
             expanded = previous is not None and previous.name in _TEMPLATE_TOOLS
-            text = join_lines(own)
             if SUMMARY_OPENING.match(text):
-                result += (line._replace(source="planner") for line in own)
+                yield from ((line.number, "planner") for line in lines.of_block(head.block))
             else:
-                result += _marked(own, _host_spans(text, expanded, before), "host")
+                spans = _host_spans(text, expanded, before)
+                yield from ((number, "host") for number in _within(spans, lines, head.block))
             before = text
         elif call is not None and (call.is_error or call.name in _ANSWERS):
-            result += _marked(own, _answer_spans(call, join_lines(own)), "user")
-        else:
-            result += own
-    return tuple(result)
+            yield from ((number, "user") for number in _within(_answer_spans(call, text), lines, head.block))
 
 
-def _marked(lines: Sequence[Line], spans: Sequence[Span], source: Source) -> Iterator[Line]:
-    """The `lines` of one block, those within `spans` of its text with `source`."""
-    if not spans:
-        yield from lines
-        return
+def _within(spans: Sequence[Span], lines: Lines, block: int) -> Iterator[int]:
+    """Numbers of the lines of one block that lie in `spans` of its text."""
     start, at = 0, 0
-    for index, line in enumerate(lines):
+    for index, line in enumerate(lines.of_block(block) if spans else ()):
         start += 0 if index == 0 or line.continues else 1
         while at < len(spans) and spans[at][1] <= start:
             at += 1
-        inside = at < len(spans) and _lies_in(spans[at], start, line.text)
-        yield line._replace(source=source) if inside else line
+        if at < len(spans) and _lies_in(spans[at], start, line.text):
+            yield line.number
         start += len(line.text)
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from planner.evidence.calls import Call
 from planner.evidence.sources import attributed
-from planner.reading.lines import Line, Statement, numbers_of
+from planner.reading.lines import Line, Lines, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Constraints", "constraints_of", "own_words"]
@@ -49,7 +49,7 @@ PINNED_CHARACTERS = 6_000
 """Of one turn at most so much is pinned, the first words first: two pages of orders must not fill a view."""
 
 
-def own_words(lines: Sequence[Line], calls: Sequence[Call] = ()) -> tuple[Line, ...]:
+def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
     """The lines of one turn that the user wrote."""
     return tuple(line for line in attributed(lines, calls) if line.source == "user" and line.text.strip())
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import textwrap
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, readable_text, result_text
@@ -22,6 +23,7 @@ __all__ = [
     "READ_LINES",
     "WRAP_CHARACTERS",
     "Line",
+    "Lines",
     "Part",
     "Source",
     "Statement",
@@ -30,7 +32,6 @@ __all__ = [
     "dense",
     "join_lines",
     "numbers_of",
-    "read_lines",
     "statements",
     "turn_lines",
     "without_numbers",
@@ -100,24 +101,130 @@ class Statement(NamedTuple):
         return tuple(line.number for line in self.lines)
 
 
-def turn_lines(history: History, turn: Turn) -> tuple[Line, ...]:
+class _Text(NamedTuple):
+    """The text of one block of a turn."""
+
+    part: Part
+    block: int
+    text: str
+    first: int
+    """Index of its first line."""
+
+
+_SOURCES: tuple[Source, ...] = get_args(Source)
+
+
+class Lines(Sequence[Line]):
+    """All lines of a turn, each made when it is asked for: what is held are the texts of the messages and where in them
+    lines start, five bytes a line.
+    """
+
+    __slots__ = ("_sources", "_starts", "_texts")
+
+    def __init__(self, texts: Sequence[_Text], starts: array[int], sources: bytes) -> None:
+        """`starts` and `sources` hold a number for each line of all `texts`, in order."""
+        self._texts, self._starts, self._sources = texts, starts, sources
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[Line]:
+        for which, text in enumerate(self._texts):
+            yield from self._between(text.first, self._stop(which), which)
+
+    @overload
+    def __getitem__(self, at: int) -> Line: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Line, ...]: ...
+    def __getitem__(self, at: int | slice) -> Line | tuple[Line, ...]:
+        if isinstance(at, slice):
+            return tuple([self[index] for index in range(*at.indices(len(self)))])
+        index = at if at >= 0 else len(self) + at
+        if not 0 <= index < len(self):
+            raise IndexError(f"no line {at} of {len(self)}")
+        return next(self._between(index, index + 1, bisect_right(self._texts, index, key=_FIRST) - 1))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Lines):
+            return NotImplemented
+        return (self._texts, self._starts, self._sources) == (other._texts, other._starts, other._sources)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What all lines are cut out of, a text for each block that has one."""
+        return tuple([text.text for text in self._texts])
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many characters each line has."""
+        return [len(line.text) for line in self]
+
+    def heads(self) -> Iterator[tuple[Line, str]]:
+        """The first line of each block that has lines, and all of the block's text."""
+        for which, text in enumerate(self._texts):
+            yield next(self._between(text.first, text.first + 1, which)), text.text
+
+    def of_block(self, block: int) -> tuple[Line, ...]:
+        """The lines of one block."""
+        which = bisect_left(self._texts, block, key=_BLOCK)
+        if which == len(self._texts) or self._texts[which].block != block:
+            return ()
+        return tuple(self._between(self._texts[which].first, self._stop(which), which))
+
+    def to_read(self) -> tuple[Line, ...]:
+        """All lines but the middle of blocks that are too long to read."""
+        read: list[Line] = []
+        for which, text in enumerate(self._texts):
+            first, stop, half = text.first, self._stop(which), READ_LINES // 2
+            if stop - first <= READ_LINES:
+                read += self._between(first, stop, which)
+            else:
+                read += self._between(first, first + half, which)
+                read += self._between(stop - half, stop, which)
+        return tuple(read)
+
+    def with_sources(self, sources: Iterable[tuple[int, Source]]) -> Lines:
+        """The same lines, those with these numbers of other sources."""
+        changed = bytearray(self._sources)
+        for number, source in sources:
+            changed[number - 1] = _SOURCES.index(source)
+        return Lines(self._texts, self._starts, bytes(changed))
+
+    def _stop(self, which: int) -> int:
+        """The index behind the last line of a text."""
+        return self._texts[which + 1].first if which + 1 < len(self._texts) else len(self._starts)
+
+    def _between(self, first: int, stop: int, which: int) -> Iterator[Line]:
+        """The lines with the indices from `first` to before `stop`, all of one text."""
+        part, block, text, _ = self._texts[which]
+        starts, sources = self._starts, self._sources
+        last, end = self._stop(which) - 1, len(text) + 1
+        start = starts[first] if first < stop else 0
+        continues = start > 0 and text[start - 1] != "\n"
+        for index in range(first, stop):
+            following = end if index == last else starts[index + 1]
+            broken = following == end or text[following - 1] == "\n"
+            piece = text[start : following - 1] if broken else text[start:following]
+            yield Line(index + 1, part, piece, block, continues, _SOURCES[sources[index]])
+            start, continues = following, not broken
+
+
+_FIRST, _BLOCK = attrgetter("first"), attrgetter("block")
+
+
+def turn_lines(history: History, turn: Turn) -> Lines:
     """Every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
-    found: list[Line] = []
+    texts: list[_Text] = []
+    starts, sources = array("I"), bytearray()
     for index, (role, block) in enumerate(history.blocks_of(turn)):
-        source = _source(role, block["type"])
+        source = _SOURCES.index(_source(role, block["type"]))
         for part, text in _texts(role, block):
-            for piece, continues in _pieces(text):
-                found.append(Line(len(found) + 1, part, piece, index, continues, source))
-    return tuple(found)
-
-
-def read_lines(lines: Sequence[Line]) -> Sequence[Line]:
-    """The `lines` of one turn without the middle of blocks that are too long to read."""
-    if len(lines) <= READ_LINES:
-        return lines
-    half = READ_LINES // 2
-    blocks = (list(block) for _, block in groupby(lines, key=attrgetter("block")))
-    return [line for block in blocks for line in (block if len(block) <= READ_LINES else block[:half] + block[-half:])]
+            texts.append(_Text(part, index, text, len(starts)))
+            starts.extend(_starts(text))
+            sources.extend(bytes([source]) * (len(starts) - len(sources)))
+    return Lines(tuple(texts), starts, bytes(sources))
 
 
 def join_lines(lines: Sequence[Line]) -> str:
@@ -204,7 +311,7 @@ def call_text(block: Block) -> str:
 def call_parts(name: str, arguments: object) -> tuple[tuple[str, int], ...]:
     """How many lines each part of a call's text takes: first what stands on one line, under the empty name, then the
     longer values by their names."""
-    return tuple((key, sum(1 for _ in _pieces(text))) for key, text in _call_parts(name, arguments))
+    return tuple((key, sum(1 for _ in _starts(text))) for key, text in _call_parts(name, arguments))
 
 
 def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
@@ -227,14 +334,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
 
 
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+def _starts(text: str) -> Iterator[int]:
+    """Where in `text` its lines start, pieces of long ones included."""
+    start = 0
     for line in text.split("\n"):
-        start = 0
-        while len(line) - start > WRAP_CHARACTERS:
-            cut = _cut(line, start)
-            yield line[start:cut], start > 0
-            start = cut
-        yield line[start:], start > 0
+        yield start
+        cut = 0
+        while len(line) - cut > WRAP_CHARACTERS:
+            cut = _cut(line, cut)
+            yield start + cut
+        start += len(line) + 1
 
 
 def _cut(line: str, start: int) -> int:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
-from planner.reading.lines import read_lines
 from planner.relevance.context import neighbours
 from planner.relevance.relevance import Relevance
 
@@ -214,5 +213,5 @@ def _candidates(ground: _Ground, evidence: Evidence, whole: Collection[str]) -> 
 def _telling_lines(turn: TurnEvidence) -> array[int]:
     """Numbers of the lines of `turn` that say something."""
     idle = turn.boilerplate_lines | unchanged_lines(turn)
-    telling = (line.number for line in read_lines(turn.lines) if line.number not in idle and line.text.strip())
+    telling = (line.number for line in turn.lines.to_read() if line.number not in idle and line.text.strip())
     return array("I", telling)

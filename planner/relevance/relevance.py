@@ -15,7 +15,7 @@ from math import exp, log1p
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
-from planner.reading.lines import Part, read_lines
+from planner.reading.lines import Part
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Relevance", "focused", "line_relevance"]
@@ -180,7 +180,7 @@ def _with_parts(lines: Names, parts: Mapping[str, Sequence[str]]) -> Names:
 def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]], pool: dict[str, str]) -> Names:
     """What each line of `turn` names; what was `read` of a text before, and the names in the `pool`, are shared."""
     names: list[tuple[str, ...]] = [()] * len(turn.lines)
-    for line in read_lines(turn.lines):
+    for line in turn.lines.to_read():
         own = read.get(line.text)
         if own is None:
             own = read[line.text] = tuple([pool.setdefault(name, name) for name in specifics_of(line.text)])
