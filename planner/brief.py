@@ -184,7 +184,7 @@ def _short(statement: Statement) -> str:
 
 def _users_words(evidence: Evidence) -> str:
     """All that the user said, and what an earlier compaction wrote, which may quote what is gone."""
-    lines = (line for turn in evidence.turns.values() for line in turn.lines if line.source in ("user", "planner"))
+    lines = (line for turn in evidence.turns.values() for line in turn.lines.of_sources("user", "planner"))
     return _folded("\n".join(line.text for line in lines))
 
 

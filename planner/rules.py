@@ -112,8 +112,8 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
         installed = _INSTALL.search(call.command)
         if installed and not call.is_error:
             yield fact("dependency", installed.group().strip()[:FACT_CHARACTERS])
-    for line in turn.lines:
-        if line.part == "assistant" and _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
+    for line in turn.lines.of_part("assistant"):
+        if _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
             yield fact("decision", line.text.strip())
 
 

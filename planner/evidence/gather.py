@@ -18,6 +18,7 @@ from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
 from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
+from planner.evidence.line_names import LineNames, line_names
 from planner.evidence.outcomes import Outcome
 from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import attributed
@@ -60,7 +61,9 @@ class TurnEvidence:
     tokens: int
     """Of the whole turn, as it stands in the history."""
     line_tokens: array[int]
-    """Raw tokens of each line with its line break, in their order."""
+    """Raw tokens of each line with its line break, in their order; 0 for those that are not read."""
+    named: LineNames
+    """What each line names."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
@@ -142,14 +145,13 @@ def _name_index(turn: TurnEvidence) -> NameIndex:
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
-    return tuple(line for line in turn.lines if line.source == "user" and line.text.strip())
+    return tuple(line for line in turn.lines.of_sources("user") if line.text.strip())
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The absolute paths that the agent wrote in `turn`, and those that others did."""
-    read = turn.lines.to_read()
-    written = "\n".join([line.text for line in read if line.part in ("assistant", "call")])
-    return file_paths(written), file_paths("\n".join([line.text for line in read if line.part in ("user", "result")]))
+    written = "\n".join(turn.lines.texts_to_read("assistant", "call"))
+    return file_paths(written), file_paths("\n".join(turn.lines.texts_to_read("user", "result")))
 
 
 def _ends(turn: TurnEvidence) -> dict[int, str]:
@@ -238,13 +240,21 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         calls=calls,
         outcomes=outcomes,
         tokens=tokens,
-        line_tokens=array("I", [counter.raw(line.text + "\n") for line in lines]),
+        line_tokens=_line_tokens(read, len(lines), counter),
+        named=line_names(read, len(lines)),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,
         constraint_lines=constraints.lines,
         pinned_lines=constraints.pinned,
         boilerplate_lines=boilerplate,
     )
+
+
+def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
+    tokens = array("I", bytes(4 * count))
+    for line in read:
+        tokens[line.number - 1] = counter.raw(line.text + "\n")
+    return tokens
 
 
 Turns = Mapping[str, TurnEvidence]
@@ -287,7 +297,7 @@ def _answered(turns: Turns) -> dict[str, TurnEvidence]:
     """`turns` in which short answers of the user know what they chose in the turn before."""
     answered = dict(turns)
     for before, turn in pairwise(turns.values()):
-        if turn.turn.kind == "user" and any(line.part == "assistant" for line in before.lines):
+        if turn.turn.kind == "user" and any(before.lines.of_part("assistant")):
             reply = join_lines(turn.user_lines)
             choice = answered_option(reply, _spoken(before), before.turn.id)
             answered[turn.turn.id] = replace(turn, choice=choice)
@@ -312,4 +322,4 @@ def _with_latest(turns: Turns) -> dict[str, TurnEvidence]:
 
 def _spoken(turn: TurnEvidence) -> Sequence[Statement]:
     """What the assistant said in `turn`."""
-    return tuple(statements(line for line in turn.lines if line.part == "assistant"))
+    return tuple(statements(turn.lines.of_part("assistant")))

@@ -208,7 +208,7 @@ def _retry_key(call: Call) -> str:
 def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
     """What the agent says of the cause, up to the next failure or words of the user, and what its colon opens."""
     for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
-        spoken = statements(line for line in turn.lines if line.part == "assistant" and _WORD.search(line.text))
+        spoken = statements(line for line in turn.lines.of_part("assistant") if _WORD.search(line.text))
         for one in spoken:
             if _REMEDY.search(one.text):
                 opened = islice(spoken, int(one.text.rstrip().endswith(":")))
@@ -234,10 +234,10 @@ def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
     named: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         numbers = {number for outcome in turn.outcomes for number in outcome.lines}
-        for line in turn.lines:
-            if line.source in ("user", "agent", "planner") or line.number in numbers:
-                for url in pattern.findall(line.text):
-                    named.setdefault(url.rstrip(".,:;!?*"), []).append(turn.turn.id)
+        own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
+        for line in sorted(own):
+            for url in pattern.findall(line.text):
+                named.setdefault(url.rstrip(".,:;!?*"), []).append(turn.turn.id)
     return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]
 
 

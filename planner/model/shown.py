@@ -321,7 +321,7 @@ def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
 
 def _demands(turn: TurnEvidence) -> Iterator[int]:
     """Numbers of the lines of a host's text in the user's message that say loudly what must be: a command's rules."""
-    return (line.number for line in turn.lines if line.part == "user" and _LOUD.search(line.text))
+    return (line.number for line in turn.lines.of_part("user") if _LOUD.search(line.text))
 
 
 def _outcomes(turn: TurnEvidence) -> Iterator[int]:
@@ -332,7 +332,10 @@ def _outcomes(turn: TurnEvidence) -> Iterator[int]:
             yield from outcome.lines
         else:
             yield from (line.number for line in _put_in(turn, call))
-    heads = {line.block: line.number for line in reversed(turn.lines) if line.part == "user" and line.text.strip()}
+    heads: dict[int, int] = {}
+    for line in turn.lines.of_part("user"):
+        if line.text.strip():
+            heads.setdefault(line.block, line.number)
     yield from heads.values()
 
 
@@ -398,11 +401,11 @@ class _Candidate:
 
     turn: TurnEvidence
     line: Line
-    names: frozenset[str]
+    names: frozenset[int]
     base: float
     cost: float
 
-    def density(self, weights: Mapping[str, float], shown: Mapping[str, int]) -> float:
+    def density(self, weights: Sequence[float], shown: Mapping[int, int]) -> float:
         """Worth a token; a name that stands on cards already counts less each time."""
         return (self.base + sum(weights[name] * AGAIN ** shown.get(name, 0) for name in self.names)) / self.cost
 
@@ -410,7 +413,7 @@ class _Candidate:
 def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) -> None:
     """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token."""
     weights = choice.request.relevance.weights
-    shown: dict[str, int] = defaultdict(int)
+    shown: dict[int, int] = defaultdict(int)
     heap = [(-one.density(weights, shown), -one.turn.turn.number, one.line.number, one) for one in candidates]
     heapify(heap)
     while heap and choice.spent < limit:
@@ -426,7 +429,7 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) 
 def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """Lines of results with what the agent wrote in a later turn, or, read lately, may yet; signatures, headings."""
     relevance = choice.request.relevance
-    written: dict[str, int] = {}
+    written: dict[int, int] = {}
     for turn in turns:
         for line, names in zip(turn.lines, relevance.names[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):

@@ -11,9 +11,10 @@ import json
 import textwrap
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, get_args, overload
+from typing import Any, Literal, NamedTuple, cast, get_args, overload
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, readable_text, result_text
@@ -126,25 +127,29 @@ class Lines(Sequence[Line]):
         self._texts, self._starts, self._sources = texts, starts, sources
 
     def __len__(self) -> int:
+        """How many lines there are."""
         return len(self._starts)
 
     def __iter__(self) -> Iterator[Line]:
-        for which, text in enumerate(self._texts):
-            yield from self._between(text.first, self._stop(which), which)
+        """All lines, each made now."""
+        return chain.from_iterable(map(self._of_text, range(len(self._texts))))
 
     @overload
     def __getitem__(self, at: int) -> Line: ...
     @overload
     def __getitem__(self, at: slice) -> tuple[Line, ...]: ...
     def __getitem__(self, at: int | slice) -> Line | tuple[Line, ...]:
+        """The line at index `at`, one less than its number."""
         if isinstance(at, slice):
             return tuple([self[index] for index in range(*at.indices(len(self)))])
         index = at if at >= 0 else len(self) + at
         if not 0 <= index < len(self):
             raise IndexError(f"no line {at} of {len(self)}")
-        return next(self._between(index, index + 1, bisect_right(self._texts, index, key=_FIRST) - 1))
+        which = bisect_right(self._texts, index, key=_FIRST) - 1
+        return self._line(index, which, self._stop(which))
 
     def __eq__(self, other: object) -> bool:
+        """True for the same lines."""
         if not isinstance(other, Lines):
             return NotImplemented
         return (self._texts, self._starts, self._sources) == (other._texts, other._starts, other._sources)
@@ -156,34 +161,66 @@ class Lines(Sequence[Line]):
         """What all lines are cut out of, a text for each block that has one."""
         return tuple([text.text for text in self._texts])
 
-    @property
     def lengths(self) -> list[int]:
-        """How many characters each line has."""
-        return [len(line.text) for line in self]
+        """How many characters each line has, in order."""
+        lengths: list[int] = []
+        for which, text in enumerate(self._texts):
+            pieces = list(map(len, text.text.split("\n")))
+            whole = len(pieces) == self._stop(which) - text.first
+            lengths += pieces if whole else [len(line.text) for line in self._of_text(which)]
+        return lengths
+
+    def spans(self) -> Iterator[tuple[Part, int, int]]:
+        """Of each text who says it, the index of its first line, and the one behind its last."""
+        for which, text in enumerate(self._texts):
+            yield text.part, text.first, self._stop(which)
 
     def heads(self) -> Iterator[tuple[Line, str]]:
         """The first line of each block that has lines, and all of the block's text."""
         for which, text in enumerate(self._texts):
-            yield next(self._between(text.first, text.first + 1, which)), text.text
+            yield self._line(text.first, which, self._stop(which)), text.text
 
     def of_block(self, block: int) -> tuple[Line, ...]:
         """The lines of one block."""
         which = bisect_left(self._texts, block, key=_BLOCK)
         if which == len(self._texts) or self._texts[which].block != block:
             return ()
-        return tuple(self._between(self._texts[which].first, self._stop(which), which))
+        return tuple(self._of_text(which))
+
+    def of_part(self, part: Part) -> Iterator[Line]:
+        """The lines that somebody says."""
+        own = (which for which, text in enumerate(self._texts) if text.part == part)
+        return chain.from_iterable(map(self._of_text, own))
+
+    def of_sources(self, *sources: Source) -> Iterator[Line]:
+        """The lines whose words these are."""
+        codes = [_SOURCES.index(source) for source in sources]
+        for which, text in enumerate(self._texts):
+            own = self._sources[text.first : self._stop(which)]
+            if any(code in own for code in codes):
+                yield from (line for line in self._of_text(which) if line.source in sources)
 
     def to_read(self) -> tuple[Line, ...]:
         """All lines but the middle of blocks that are too long to read."""
-        read: list[Line] = []
+        return tuple(chain.from_iterable(self._between(*span) for span in self._to_read()))
+
+    def texts_to_read(self, *parts: Part) -> Iterator[str]:
+        """What `to_read` reads of these parts, in one piece where nothing is left out."""
+        for first, stop, which in self._to_read():
+            if self._texts[which].part in parts:
+                text, end = self._texts[which].text, self._stop(which)
+                yield text[self._starts[first] : self._starts[stop] if stop < end else len(text)]
+
+    def _to_read(self) -> Iterator[tuple[int, int, int]]:
+        """First and last index (half-open) of the lines that are read, with the number of their text."""
+        half = READ_LINES // 2
         for which, text in enumerate(self._texts):
-            first, stop, half = text.first, self._stop(which), READ_LINES // 2
+            first, stop = text.first, self._stop(which)
             if stop - first <= READ_LINES:
-                read += self._between(first, stop, which)
+                yield first, stop, which
             else:
-                read += self._between(first, first + half, which)
-                read += self._between(stop - half, stop, which)
-        return tuple(read)
+                yield first, first + half, which
+                yield stop - half, stop, which
 
     def with_sources(self, sources: Iterable[tuple[int, Source]]) -> Lines:
         """The same lines, those with these numbers of other sources."""
@@ -192,26 +229,40 @@ class Lines(Sequence[Line]):
             changed[number - 1] = _SOURCES.index(source)
         return Lines(self._texts, self._starts, bytes(changed))
 
+    def _of_text(self, which: int) -> Iterator[Line]:
+        """The lines of one text."""
+        return self._between(self._texts[which].first, self._stop(which), which)
+
     def _stop(self, which: int) -> int:
         """The index behind the last line of a text."""
         return self._texts[which + 1].first if which + 1 < len(self._texts) else len(self._starts)
 
     def _between(self, first: int, stop: int, which: int) -> Iterator[Line]:
         """The lines with the indices from `first` to before `stop`, all of one text."""
+        part, block, text, own = self._texts[which]
+        end = self._stop(which)
+        if (first, stop) == (own, end):
+            pieces = text.split("\n")
+            if len(pieces) == stop - first:  # no line is long
+                sources = map(_SOURCES.__getitem__, self._sources[first:stop])
+                numbers = range(first + 1, stop + 1)
+                fields = zip(numbers, repeat(part), pieces, repeat(block), repeat(False), sources, strict=False)
+                return map(_LINE, repeat(Line), fields)
+        return (self._line(index, which, end) for index in range(first, stop))
+
+    def _line(self, index: int, which: int, end: int) -> Line:
+        """One line of a text, whose last line is before index `end`."""
         part, block, text, _ = self._texts[which]
-        starts, sources = self._starts, self._sources
-        last, end = self._stop(which) - 1, len(text) + 1
-        start = starts[first] if first < stop else 0
+        start, stop = self._starts[index], self._starts[index + 1] if index + 1 < end else len(text) + 1
+        if stop > len(text) or text[stop - 1] == "\n":
+            stop -= 1
         continues = start > 0 and text[start - 1] != "\n"
-        for index in range(first, stop):
-            following = end if index == last else starts[index + 1]
-            broken = following == end or text[following - 1] == "\n"
-            piece = text[start : following - 1] if broken else text[start:following]
-            yield Line(index + 1, part, piece, block, continues, _SOURCES[sources[index]])
-            start, continues = following, not broken
+        return Line(index + 1, part, text[start:stop], block, continues, _SOURCES[self._sources[index]])
 
 
 _FIRST, _BLOCK = attrgetter("first"), attrgetter("block")
+_LINE = cast("Callable[[type[Line], tuple[object, ...]], Line]", tuple.__new__)
+"""A `Line` of its fields in order: all lines of a history are made some ten times in a plan."""
 
 
 def turn_lines(history: History, turn: Turn) -> Lines:

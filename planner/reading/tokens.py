@@ -8,6 +8,7 @@ and never under-counts. Each line is counted once and remembered, as far as ther
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,12 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 
-_MOST_REMEMBERED = 2**18
-"""Counts of so many lines are remembered, about 20 MB."""
+_REMEMBERED = 2**14
+"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash."""
+_COUNT_BITS = 20
+"""The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 58 of its
+64 bits tell lines apart, and the lines themselves need not be kept."""
+_MOST_COUNTED = 2**_COUNT_BITS - 1
 
 
 def family_scale(model: str) -> float:
@@ -62,8 +67,7 @@ class TokenCounter:
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = IMAGE_TOKENS
     """The most one image costs."""
-    _seen: dict[int, int] = field(default_factory=dict, repr=False)
-    """Counts by the hash of a line: its 64 bits tell lines apart, and the lines themselves need not be kept."""
+    _seen: array[int] = field(default_factory=lambda: array("q", bytes(8 * _REMEMBERED)), repr=False, compare=False)
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -76,15 +80,19 @@ class TokenCounter:
         line that stands in several places is tokenized once."""
         seen, tokens = self._seen, 0
         for line in text.splitlines(keepends=True) if "\n" in text else (text,):
-            known = seen.get(hash(line))
-            tokens += self._first(line) if known is None else known
+            digest = hash(line)
+            known = seen[digest % _REMEMBERED]
+            if (known ^ digest) >> _COUNT_BITS:
+                tokens += self._first(digest, line)
+            else:
+                tokens += known & _MOST_COUNTED
         return tokens
 
-    def _first(self, line: str) -> int:
-        """Tokens of a line that is seen for the first time, remembered."""
-        if len(self._seen) >= _MOST_REMEMBERED:
-            self._seen.clear()
-        tokens = self._seen[hash(line)] = self._encode(line)
+    def _first(self, digest: int, line: str) -> int:
+        """Tokens of a line with this hash that is not remembered; it is now."""
+        tokens = self._encode(line)
+        if tokens <= _MOST_COUNTED:
+            self._seen[digest % _REMEMBERED] = digest & ~_MOST_COUNTED | tokens
         return tokens
 
     def _encode(self, text: str) -> int:

@@ -5,11 +5,13 @@ A long line explains itself. Decides nothing about worth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_right
+from operator import itemgetter
 
-from planner.reading.lines import Line
+from planner.reading.lines import Lines
 
-__all__ = ["neighbours"]
+__all__ = ["Surroundings"]
 
 CONTEXT_CHARACTERS = 60
 """A line is understood by what stands within this distance of it on either side, less a quarter of what it holds
@@ -21,35 +23,43 @@ _REACHES: tuple[tuple[int, ...], ...] = ((1,), (-1,), (-1, 1), (1, 2), (-2, -1),
 """Neighbours that may be needed to understand a line, as steps, fewest first."""
 
 
-def neighbours(lines: Sequence[Line], at: int) -> tuple[int, ...]:
-    """Numbers of the lines around line `at` (from 0) of a turn that must stand for it to be understood."""
-    own = len(lines[at].text.strip())
-    room = CONTEXT_CHARACTERS - own // 4
-    if room <= LEAST_CHARACTERS or own >= 2 * room or _is_head(lines, at):
-        return ()
-    beside = {**_beside(lines, at, -1, room), **_beside(lines, at, 1, room)}
-    around = own + sum(beside.values())
-    if 2 * own >= around:
-        return ()
-    for steps in _REACHES:
-        if all(map(beside.__contains__, steps)) and 2 * (own + sum(map(beside.__getitem__, steps))) >= around:
-            return tuple([at + 1 + step for step in steps])
-    return tuple([at + 1 + step for step in beside])
+_FIRST = itemgetter(1)
 
 
-def _is_head(lines: Sequence[Line], at: int) -> bool:
-    """True for the line of a call that holds its short arguments: each is a text of its own."""
-    line = lines[at]
-    return line.part == "call" and (at == 0 or lines[at - 1].block != line.block)
+class Surroundings:
+    """How long the lines of a turn are, and where its texts begin: all that it takes to tell what explains what."""
 
+    def __init__(self, lines: Lines) -> None:
+        """Of all `lines` of a turn, which are not kept."""
+        self._lengths = array("H", lines.lengths())
+        self._filled = array("H", [len(line.text.strip()) for line in lines])
+        """The lengths without blanks at either end."""
+        self._spans = tuple(lines.spans())
 
-def _beside(lines: Sequence[Line], at: int, step: int, room: int) -> dict[int, int]:
-    """How many characters each neighbour on one side has within `room`, by steps."""
-    characters: dict[int, int] = {}
-    block, place = lines[at].block, at + step
-    while room > LEAST_CHARACTERS and 0 <= place < len(lines) and lines[place].block == block:
-        line = lines[place]
-        characters[place - at] = min(len(line.text.strip()), room)
-        room -= len(line.text) + 1
-        place += step
-    return characters
+    def neighbours(self, at: int) -> tuple[int, ...]:
+        """Numbers of the lines around line `at` (from 0) that must stand for it to be understood."""
+        own = self._filled[at]
+        room = CONTEXT_CHARACTERS - own // 4
+        if room <= LEAST_CHARACTERS or own >= 2 * room:
+            return ()
+        part, first, stop = self._spans[bisect_right(self._spans, at, key=_FIRST) - 1]
+        if part == "call" and at == first:  # the short arguments: each is a text of its own
+            return ()
+        beside = {**self._beside(range(at - 1, first - 1, -1), at, room), **self._beside(range(at + 1, stop), at, room)}
+        around = own + sum(beside.values())
+        if 2 * own >= around:
+            return ()
+        for steps in _REACHES:
+            if all(map(beside.__contains__, steps)) and 2 * (own + sum(map(beside.__getitem__, steps))) >= around:
+                return tuple([at + 1 + step for step in steps])
+        return tuple([at + 1 + step for step in beside])
+
+    def _beside(self, places: range, at: int, room: int) -> dict[int, int]:
+        """How many characters each line of `places` has within `room`, by its distance from line `at`."""
+        characters: dict[int, int] = {}
+        for place in places:
+            if room <= LEAST_CHARACTERS:
+                break
+            characters[place - at] = min(self._filled[place], room)
+            room -= self._lengths[place] + 1
+        return characters

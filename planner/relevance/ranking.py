@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
-from planner.relevance.context import neighbours
+from planner.relevance.context import Surroundings
 from planner.relevance.relevance import Relevance
 
 __all__ = ["HEAD_TOKENS", "MARK_TOKENS", "Pick", "rank_lines"]
@@ -28,6 +29,8 @@ PROSE_HEAD_TOKENS = 4
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 _PROSE = frozenset({"user", "assistant"})
+PARTS = 8
+"""Into so many parts lines are told by their bounds; a part is ordered when the better ones are through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,20 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    __slots__ = ("_costs", "_lines", "bases", "id", "names", "needed", "standing", "weight")
+    __slots__ = ("_costs", "_ends", "_flat", "_heads", "bases", "id", "needed", "standing", "weight")
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
         self.id = turn_id = evidence.turn.id
-        self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
+        names = relevance.names[turn_id]
+        self._flat, self._ends, self.bases = names.flat, names.ends, relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
-        self._lines, self._costs = evidence.lines, evidence.line_tokens
+        self._costs, self._heads = evidence.line_tokens, evidence.once(_head_tokens)
         self.needed = evidence.once(_Needed)
+
+    def names(self, number: int) -> array[int]:
+        """What line `number` names."""
+        return self._flat[self._ends[number - 1] : self._ends[number]]
 
     def explains(self, number: int) -> bool:
         """True if the words around line `number` stand."""
@@ -62,20 +70,15 @@ class _Turn:
         of paths; 0 if it stands."""
         if self.standing:
             return 0 if number in self.standing else self._costs[number - 1] + MARK_TOKENS
-        is_prose = self._lines[number - 1].part in _PROSE
-        return self._costs[number - 1] + MARK_TOKENS + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
+        return self._costs[number - 1] + MARK_TOKENS + self._heads[number - 1]
 
     def cost_of(self, numbers: Sequence[int]) -> int:
         """`cost` of several lines, which one head serves."""
-        standing = self.standing
         if len(numbers) == 1:
             return self.cost(numbers[0])
-        new = [number for number in numbers if number not in standing]
+        new = [number for number in numbers if number not in self.standing]
         cost = sum([self._costs[number - 1] for number in new]) + MARK_TOKENS * len(new)
-        if standing:
-            return cost
-        is_prose = all(self._lines[number - 1].part in _PROSE for number in new)
-        return cost + (PROSE_HEAD_TOKENS if is_prose else HEAD_TOKENS)
+        return cost if self.standing else cost + max([self._heads[number - 1] for number in new])
 
 
 class _Needed(dict[int, tuple[int, ...]]):
@@ -83,10 +86,10 @@ class _Needed(dict[int, tuple[int, ...]]):
 
     def __init__(self, turn: TurnEvidence) -> None:
         super().__init__()
-        self._lines = turn.lines
+        self._around = Surroundings(turn.lines)
 
     def __missing__(self, number: int) -> tuple[int, ...]:
-        needed = self[number] = neighbours(self._lines, number - 1)
+        needed = self[number] = self._around.neighbours(number - 1)
         return needed
 
 
@@ -96,12 +99,12 @@ class _Ground:
     def __init__(self, evidence: Evidence, relevance: Relevance) -> None:
         self.turns = {turn_id: _Turn(turn, relevance) for turn_id, turn in evidence.turns.items()}
         self._weights = relevance.weights
-        self._left = dict(relevance.weights)
+        self._left = relevance.weights[:]
         """What each name still adds to a line that is understood."""
 
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
-        gain = turn.bases[number - 1] + sum(map(self._left.__getitem__, turn.names[number - 1]))
+        gain = turn.bases[number - 1] + sum(map(self._left.__getitem__, turn.names(number)))
         return gain * turn.weight / (turn.cost(number) or 1)
 
     def best(self, turn: _Turn, number: int, bound: float) -> tuple[float, tuple[int, ...]]:
@@ -109,7 +112,7 @@ class _Ground:
 
         What is understood by itself adds its `bound`.
         """
-        names, standing = turn.names[number - 1], turn.standing
+        names, standing = turn.names(number), turn.standing
         needed = turn.needed[number]
         if not names or standing.issuperset(needed):
             return 0.0 if number in standing else bound, (number,)
@@ -127,14 +130,14 @@ class _Ground:
         for number in group:
             if number not in standing:
                 gain += turn.bases[number - 1]
-            names = turn.names[number - 1]
+            names = turn.names(number)
             if [one for one in needed[number] if one not in standing and one not in group]:
                 gain += self._in_part(names)
             else:
                 gain += sum(map(left.__getitem__, names))
         return gain * turn.weight
 
-    def _in_part(self, names: Sequence[str]) -> float:
+    def _in_part(self, names: Sequence[int]) -> float:
         """What `names` still add to a line that is not understood."""
         left, weights = self._left, self._weights
         return sum([rest if (rest := left[name] - CONTEXT_SHARE * weights[name]) > 0 else 0.0 for name in names])
@@ -144,12 +147,52 @@ class _Ground:
         standing, left, weights = turn.standing, self._left, self._weights
         standing.add(number)
         for at in range(number - 2, number + 3):
-            if at in standing and (names := turn.names[at - 1]):
+            if at in standing and (names := turn.names(at)):
                 if turn.explains(at):
-                    left.update(dict.fromkeys(names, 0.0))
+                    for name in names:
+                        left[name] = 0.0
                 else:
                     for name in names:
                         left[name] = min(left[name], CONTEXT_SHARE * weights[name])
+
+
+class _Queue:
+    """Lines that wait for their turn, the best first. Most never have one: of those only the bounds are held."""
+
+    def __init__(self, ground: _Ground, candidates: Iterable[tuple[_Turn, array[int]]]) -> None:
+        """Of the lines with these numbers of each turn."""
+        self._turns: list[_Turn] = []
+        self._owners, self._numbers, self._bounds = array("I"), array("I"), array("d")
+        for turn, numbers in candidates:
+            self._owners.extend(repeat(len(self._turns), len(numbers)))
+            self._turns.append(turn)
+            self._numbers.extend(numbers)
+            self._bounds.extend([ground.bound(turn, number) for number in numbers])
+        ordered = sorted(self._bounds)
+        self._limits = [float("-inf"), *ordered[:: len(ordered) // PARTS + 1]]
+        """The least bound of each part of the lines, the best part last; those above are held."""
+        self._above = float("inf")
+        self._held: list[tuple[float, int]] = []
+
+    def most(self) -> float:
+        """The bound of the best line that waits; 0 if none does."""
+        while self._limits and not (self._held and -self._held[0][0] >= self._above):
+            below, self._above = self._above, self._limits.pop()
+            self._held += [(-bound, at) for at, bound in enumerate(self._bounds) if self._above <= bound < below]
+            heapq.heapify(self._held)
+        return -self._held[0][0] if self._held else 0.0
+
+    def pop(self) -> tuple[int, _Turn, int] | None:
+        """The place, turn and number of the best line; None if none waits."""
+        self.most()
+        if not self._held:
+            return None
+        _, at = heapq.heappop(self._held)
+        return at, self._turns[self._owners[at]], self._numbers[at]
+
+    def push(self, bound: float, at: int) -> None:
+        """Let the line at this place wait again, with another bound."""
+        heapq.heappush(self._held, (-bound, at))
 
 
 def rank_lines(
@@ -165,19 +208,16 @@ def rank_lines(
     """
     ground = _Ground(evidence, relevance)
     _lay_ground(ground, evidence, pinned, whole)
-    heap = [
-        (-ground.bound(turn, number), order, turn, number)
-        for order, (turn, number) in enumerate(_candidates(ground, evidence, whole))
-    ]
-    heapq.heapify(heap)
+    turns = ((ground.turns[turn_id], turn) for turn_id, turn in evidence.turns.items() if turn_id not in whole)
+    waiting = _Queue(ground, ((own, turn.once(_telling_lines)) for own, turn in turns))
     spent, priority = 0.0, float("inf")
-    while heap and spent < budget_tokens:
-        _, order, turn, number = heapq.heappop(heap)
-        most = -heap[0][0] if heap else 0.0
+    while spent < budget_tokens and (best := waiting.pop()) is not None:
+        at, turn, number = best
+        most = waiting.most()
         bound = ground.bound(turn, number)
         ratio, numbers = ground.best(turn, number, bound) if bound >= most else (bound, ())
         if ratio < most - 1e-12:
-            heapq.heappush(heap, (-ratio, order, turn, number))
+            waiting.push(ratio, at)
             continue
         if ratio <= 0:
             break
@@ -186,7 +226,7 @@ def rank_lines(
         for one in numbers:
             ground.stand(turn, one)
         if not turn.explains(number):
-            heapq.heappush(heap, (-priority, order, turn, number))
+            waiting.push(priority, at)
         yield Pick(turn.id, numbers, priority)
 
 
@@ -198,16 +238,16 @@ def _lay_ground(
             ground.stand(ground.turns[turn_id], number)
     for turn_id in sorted(whole):
         turn = ground.turns[turn_id]
-        for line in evidence.turns[turn_id].lines:
-            ground.stand(turn, line.number)
+        for number in range(1, len(evidence.turns[turn_id].lines) + 1):
+            ground.stand(turn, number)
 
 
-def _candidates(ground: _Ground, evidence: Evidence, whole: Collection[str]) -> Iterator[tuple[_Turn, int]]:
-    """Every line that says something, by its turn and number."""
-    for turn_id, turn in ground.turns.items():
-        if turn_id not in whole:
-            for number in evidence.turns[turn_id].once(_telling_lines):
-                yield turn, number
+def _head_tokens(turn: TurnEvidence) -> bytes:
+    """What the first line of `turn` that stands costs besides itself, by line."""
+    spans = [
+        (PROSE_HEAD_TOKENS if part in _PROSE else HEAD_TOKENS, stop - first) for part, first, stop in turn.lines.spans()
+    ]
+    return b"".join(bytes([tokens]) * count for tokens, count in spans)
 
 
 def _telling_lines(turn: TurnEvidence) -> array[int]:

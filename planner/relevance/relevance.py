@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain, repeat
 from math import exp, log1p
+from operator import sub
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.names import parts_of, specifics_of
+from planner.evidence.line_names import NameForm, Rows, form_of
+from planner.evidence.names import specifics_of
 from planner.reading.lines import Part
 from planner.reading.patterns import lazy_pattern
+from planner.relevance.numbering import Numbering
 
 __all__ = ["Relevance", "focused", "line_relevance"]
 
@@ -35,21 +38,23 @@ CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
 """What is said in a line counts up to this length."""
 
+_SAID: Mapping[Part, int] = {"assistant": 1, "call": 2, "user": 4}
+"""What stands for each of those who named a name, in a sum."""
+_SAID_SCORES = [0.73 * bool(who & 1) + 1.39 * bool(who & 2) - 1.16 * bool(who & 4) for who in range(8)]
+"""By the sum."""
+_FORM_SCORES: Mapping[NameForm, float] = {"other": 0.0, "rooted": 0.88, "url": 0.53, "digits": -1.91}
+
 _WORDS = lazy_pattern(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
 
 
-Names = tuple[tuple[str, ...], ...]
-"""What each line of a turn names: every name of a line once."""
-
-
 @dataclass(frozen=True)
 class Relevance:
-    """Relevance of all lines of a history."""
+    """Relevance of all lines of a history, whose names are numbered from 0."""
 
-    weights: Mapping[str, float]
+    weights: array[float]
     """By name: the likelihood that the agent names it again."""
-    names: Mapping[str, Names]
+    names: Mapping[str, Rows]
     """By turn id: what each line names, parts of it that are names of the history by themselves included."""
     bases: Mapping[str, array[float]]
     """By turn id: what each line is worth for what is said in it, whatever it names."""
@@ -62,58 +67,61 @@ class Relevance:
 
     def of_lines(self, turn_id: str) -> list[float]:
         """The relevance of each line of a turn by itself, in their order."""
-        weights = self.weights
+        weight = self.weights.__getitem__
         return [
-            base + sum([weights[name] for name in names]) if names else base
-            for names, base in zip(self.names[turn_id], self.bases[turn_id], strict=True)
+            base + sum(map(weight, names)) for names, base in zip(self.names[turn_id], self.bases[turn_id], strict=True)
         ]
 
 
 class _Sightings:
-    """Where each name was seen, in a history that is read from its beginning."""
+    """Where each name was seen, in a history that is read from its beginning; a number of each name."""
 
-    def __init__(self, lines: Mapping[str, Names]) -> None:
-        """Of a history whose `lines` hold these names, by turn id; `note` is yet to be told of each turn."""
-        self.lines = lines
-        self.counts = Counter(chain.from_iterable(chain.from_iterable(lines.values())))
+    def __init__(self, names: int) -> None:
+        """Of a history with so many `names`; `note` is yet to be told of each turn."""
+        self.lines = array("I", bytes(4 * names))
         """How many lines hold it."""
-        self.turns: Counter[str] = Counter()
-        self.last_turn: dict[str, int] = {}
-        self.last_written: dict[str, int] = {}
-        """The last turn in which the agent wrote it."""
-        self.last_offset: dict[str, int] = {}
+        self.turns = array("I", self.lines)
+        self.last_turn = array("I", self.lines)
+        self.last_written = array("I", self.lines)
+        """The last turn in which the agent wrote it, or 0."""
+        self.last_offset = array("Q", bytes(8 * names))
         """How many characters of the history there are up to the end of the last line that holds it."""
-        self.by_part: dict[Part, set[str]] = {"user": set(), "assistant": set(), "call": set()}
+        self.said_by = bytearray(names)
+        """Who named it: the sum of their `_SAID`."""
         self.characters = 0
 
-    def note(self, turn: TurnEvidence) -> None:
+    def note(self, turn: TurnEvidence, names: Rows) -> None:
         """Note the next turn."""
-        number, lines = turn.turn.number, self.lines[turn.turn.id]
-        offset, last_offset = self.characters, self.last_offset
-        for line, names in zip(turn.lines, lines, strict=True):
-            offset += len(line.text)
-            for name in names:
-                last_offset[name] = offset
-            if names and line.part != "result":
-                self.by_part[line.part].update(names)
-                if line.part != "user":
-                    self.last_written.update(dict.fromkeys(names, number))
-        self.characters = offset
-        held = dict.fromkeys(chain.from_iterable(lines), number)
-        self.turns.update(held.keys())
-        self.last_turn.update(held)
+        number, flat, ends = turn.turn.number, names.flat, names.ends
+        offsets = list(accumulate(turn.lines.lengths(), initial=self.characters))
+        self.characters = offsets.pop(0) if len(offsets) == 1 else offsets[-1]
+        widths = map(sub, ends[1:], ends)
+        last = dict(zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=False))
+        lines, turns, last_turn, last_offset = self.lines, self.turns, self.last_turn, self.last_offset
+        for name, times in Counter(flat).items():
+            lines[name] += times
+            turns[name] += 1
+            last_turn[name] = number
+            last_offset[name] = last[name]
+        for part, first, stop in turn.lines.spans():
+            for name in set(flat[ends[first] : ends[stop]]) if part in _SAID else ():
+                self.said_by[name] |= _SAID[part]
+                if part != "user":
+                    self.last_written[name] = number
 
 
 def line_relevance(evidence: Evidence) -> Relevance:
     """The relevance of every line of `evidence`."""
-    lines = _named(evidence)
+    numbering = Numbering()
+    names = _numbered(evidence, numbering)
     bases: dict[str, array[float]] = {}
-    sightings, total = _Sightings(lines), len(evidence.turns)
+    sightings, total = _Sightings(len(numbering)), len(evidence.turns)
     for turn_id, turn in evidence.turns.items():
-        sightings.note(turn)
+        sightings.note(turn, names[turn_id])
         recency = 0.5 + 1 / (1 + log1p(total - turn.turn.number))
         bases[turn_id] = array("d", [worth * recency for worth in turn.once(_said_relevance)])
-    return Relevance(_likelihoods(sightings, total), lines, bases, dict(_turn_weights(evidence, "")))
+    weights = _likelihoods(sightings, map(form_of, numbering.identities), total)
+    return Relevance(weights, names, bases, dict(_turn_weights(evidence, "")))
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -132,85 +140,64 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
 
 def _said_relevance(turn: TurnEvidence) -> array[float]:
     """What is said in each line of `turn` is worth, by what the line is and how much it says."""
-    failures = frozenset(turn.failure_lines)
+    lengths = turn.lines.lengths()
     worths = array("d")
-    for line in turn.lines:
-        worth = FAILURE_RELEVANCE if line.number in failures else PART_RELEVANCE[line.part]
-        if line.source == "user":
-            worth = SAID_RELEVANCE
-        worths.append(worth * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN))
+    for part, first, stop in turn.lines.spans():
+        worths.extend([PART_RELEVANCE[part] * _telling(length) for length in lengths[first:stop]])
+    for number in turn.failure_lines:
+        worths[number - 1] = FAILURE_RELEVANCE * _telling(lengths[number - 1])
+    for line in turn.lines.of_sources("user"):
+        worths[line.number - 1] = SAID_RELEVANCE * _telling(lengths[line.number - 1])
     return worths
 
 
-def _named(evidence: Evidence) -> dict[str, Names]:
-    """What each line names, by turn id, parts of its names that are names of the history by themselves included."""
-    read: dict[str, tuple[str, ...]] = {}
-    pool: dict[str, str] = {}
-    lines = {turn_id: turn.once(_names, read, pool) for turn_id, turn in evidence.turns.items()}
-    joined = {turn_id: turn.once(_joined, lines[turn_id]) for turn_id, turn in evidence.turns.items()}
-    parts = _parts(set().union(*joined.values()), set(chain.from_iterable(chain.from_iterable(lines.values()))))
-    return {
-        turn_id: own if parts.keys().isdisjoint(joined[turn_id]) else _with_parts(own, parts)
-        for turn_id, own in lines.items()
-    }
+def _telling(characters: int) -> float:
+    return min(characters, TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN
 
 
-def _joined(_turn: TurnEvidence, lines: Names) -> frozenset[str]:
-    """Of the names in the `lines` of a turn those that may have parts."""
-    return frozenset(name for name in chain.from_iterable(lines) if not name.isidentifier())
+def _numbered(evidence: Evidence, numbering: Numbering) -> dict[str, Rows]:
+    """What each line names, by turn id and `numbering`, parts of its names that are names of the history by themselves
+    included."""
+    numbered: dict[str, Rows] = {}
+    for turn_id, turn in evidence.turns.items():
+        identities = dict.fromkeys(turn.named.lines.flat)
+        numbers = dict(zip(identities, numbering.add(identities), strict=True))
+        numbered[turn_id] = turn.named.lines.mapped(numbers)
+    return {turn_id: _with_parts(rows, evidence.turns[turn_id], numbering) for turn_id, rows in numbered.items()}
 
 
-def _parts(joined: Iterable[str], names: Collection[str]) -> dict[str, list[str]]:
-    """Of the `joined` names that have parts which are among `names`, too: all these, the name itself first."""
-    return {name: held for name in joined if len(held := [part for part in parts_of(name) if part in names]) > 1}
+def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
+    """`rows` of a turn, behind each name its parts that are names, too; each once in a line."""
+    joined, known = numbering.known(turn.named.joined), map(numbering.known, turn.named.parts)
+    parts = {name: [name, *held] for name, held in zip(joined, known, strict=True) if held}
+    if not parts:
+        return rows
+    wider = Rows("I")
+    for names in rows:
+        if not parts.keys().isdisjoint(names):
+            wider.append(dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names])))
+        else:
+            wider.append(names)
+    return wider
 
 
-def _with_parts(lines: Names, parts: Mapping[str, Sequence[str]]) -> Names:
-    """What each line names, the `parts` of its names included, each once."""
-    return tuple(
-        [
-            names
-            if parts.keys().isdisjoint(names)
-            else tuple(dict.fromkeys(part for name in names for part in parts.get(name, (name,))))
-            for names in lines
-        ]
-    )
-
-
-def _names(turn: TurnEvidence, read: dict[str, tuple[str, ...]], pool: dict[str, str]) -> Names:
-    """What each line of `turn` names; what was `read` of a text before, and the names in the `pool`, are shared."""
-    names: list[tuple[str, ...]] = [()] * len(turn.lines)
-    for line in turn.lines.to_read():
-        own = read.get(line.text)
-        if own is None:
-            own = read[line.text] = tuple([pool.setdefault(name, name) for name in specifics_of(line.text)])
-        names[line.number - 1] = own
-    return tuple(names)
-
-
-def _likelihoods(seen: _Sightings, turns: int) -> dict[str, float]:
+def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> array[float]:
     """By name the likelihood that the agent names it again, from where and how often it was seen in so many turns.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
     agent sessions; boosted trees over 26 features, cross-validated by session, ranked no better.
     """
     logs = [log1p(number) for number in range(2 * turns + 1)]
-    spoken, called, asked = seen.by_part["assistant"], seen.by_part["call"], seen.by_part["user"]
-    characters, turns_with, last_turn, last_offset = seen.characters, seen.turns, seen.last_turn, seen.last_offset
-    distances = {
-        offset: 1.66 * (characters - offset) / max(1, characters) - 0.35 * log1p((characters - offset) / 2000)
-        for offset in set(last_offset.values())
-    }
-    likelihoods: dict[str, float] = {}
-    for name, count in seen.counts.items():
-        age = turns - last_turn[name]
-        written = seen.last_written.get(name)
-        score = -1.45 + 0.7 * log1p(count) - 0.68 * logs[turns_with[name]] - 0.61 * logs[age]
-        score += distances[last_offset[name]] - 0.4 * logs[turns - written if written else 2 * turns]
-        score += 0.73 * (name in spoken) + 1.39 * (name in called) - 1.16 * (name in asked) - 1.28 * (age == 0)
-        if name[0] in "/h":
-            score += 0.88 if name[0] == "/" else 0.53 * name.startswith(("https://", "http://"))
-        elif name.isdigit():
-            score -= 1.91
-        likelihoods[name] = 1 / (1 + exp(-score))
+    characters = seen.characters
+    likelihoods = array("d")
+    names = zip(
+        seen.lines, seen.turns, seen.last_turn, seen.last_offset, seen.last_written, seen.said_by, forms, strict=True
+    )
+    for lines, turns_with, last_turn, last_offset, written, said_by, form in names:
+        age, distance = turns - last_turn, characters - last_offset
+        score = -1.45 + 0.7 * log1p(lines) - 0.68 * logs[turns_with] - 0.61 * logs[age]
+        score += 1.66 * distance / max(1, characters) - 0.35 * log1p(distance / 2000)
+        score -= 0.4 * logs[turns - written if written else 2 * turns]
+        score += _SAID_SCORES[said_by] - 1.28 * (age == 0) + _FORM_SCORES[form]
+        likelihoods.append(1 / (1 + exp(-score)))
     return likelihoods
