@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -29,7 +30,7 @@ PROSE_HEAD_TOKENS = 4
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 _PROSE = frozenset({"user", "assistant"})
-PARTS = 8
+PARTS = 16
 """Into so many parts lines are told by their bounds; a part is ordered when the better ones are through."""
 
 
@@ -162,16 +163,19 @@ class _Queue:
     def __init__(self, ground: _Ground, candidates: Iterable[tuple[_Turn, array[int]]]) -> None:
         """Of the lines with these numbers of each turn."""
         self._turns: list[_Turn] = []
-        self._owners, self._numbers, self._bounds = array("I"), array("I"), array("d")
+        self._firsts: list[int] = []
+        """Where the lines of each turn begin."""
+        self._numbers, self._bounds = array("I"), array("d")
         for turn, numbers in candidates:
-            self._owners.extend(repeat(len(self._turns), len(numbers)))
             self._turns.append(turn)
+            self._firsts.append(len(self._numbers))
             self._numbers.extend(numbers)
             self._bounds.extend([ground.bound(turn, number) for number in numbers])
         ordered = sorted(self._bounds)
-        self._limits = [float("-inf"), *ordered[:: len(ordered) // PARTS + 1]]
-        """The least bound of each part of the lines, the best part last; those above are held."""
+        self._limits = array("d", [float("-inf"), *ordered[:: len(ordered) // PARTS + 1]])
+        """The least bound of each part of the lines that is not held yet, the best part last."""
         self._above = float("inf")
+        """The lines whose bound is not below this are held."""
         self._held: list[tuple[float, int]] = []
 
     def most(self) -> float:
@@ -188,11 +192,14 @@ class _Queue:
         if not self._held:
             return None
         _, at = heapq.heappop(self._held)
-        return at, self._turns[self._owners[at]], self._numbers[at]
+        return at, self._turns[bisect_right(self._firsts, at) - 1], self._numbers[at]
 
     def push(self, bound: float, at: int) -> None:
         """Let the line at this place wait again, with another bound."""
-        heapq.heappush(self._held, (-bound, at))
+        if bound >= self._above:
+            heapq.heappush(self._held, (-bound, at))
+        else:
+            self._bounds[at] = bound
 
 
 def rank_lines(
