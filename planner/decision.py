@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
 
 from planner.reading.patterns import lazy_pattern
 
@@ -31,6 +34,22 @@ class PlanPart(BaseModel):
     """Never changed, and nothing in it that is not known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    def model_post_init(self, _context: Any) -> None:
+        """Parts of which the same fields were set share the set that says so: it is larger than all they hold."""
+        object.__setattr__(self, "__pydantic_fields_set__", _shared(frozenset(self.model_fields_set)))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with the fields in `update` changed, which are not validated."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.model_post_init(None)
+        return copied
+
+
+@cache
+def _shared(fields: frozenset[str]) -> set[str]:
+    """One set of these names, which nobody changes: parts are frozen, and their copies get sets of their own."""
+    return set(fields)
 
 
 class TurnDecision(PlanPart):

@@ -48,7 +48,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TurnEvidence:
     """What one turn holds. The fields from `superseded_by` on depend on other turns."""
 
@@ -137,7 +137,7 @@ class TurnEvidence:
     @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
-        return frozenset(self.decisive_lines) | frozenset(self.pinned_lines)
+        return frozenset((*self.decisive_lines, *self.pinned_lines))
 
 
 def _name_index(turn: TurnEvidence) -> NameIndex:

@@ -14,7 +14,7 @@ systems preview (REFERENCE 5)."""
 
 def pinned_lines(turn: TurnEvidence, demoted: bool) -> frozenset[int]:
     """Numbers of the lines of `turn` that stand at any target; `demoted` if its live results give way to previews."""
-    return turn.obligations | (preview_lines(turn) if demoted else frozenset())
+    return turn.obligations | preview_lines(turn) if demoted else turn.obligations
 
 
 def preview_lines(turn: TurnEvidence) -> frozenset[int]:
