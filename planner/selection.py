@@ -109,8 +109,8 @@ class _Selecting:
 
     @cached_property
     def media(self) -> dict[str, tuple[str, ...]]:
-        history = self.request.history
-        return {turn.id: marks for turn in history.turns if (marks := media_marks(history, turn))}
+        history, turns = self.request.history, self.request.evidence.turns.items()
+        return {turn_id: marks for turn_id, turn in turns if (marks := media_marks(history, turn))}
 
     @cached_property
     def whole(self) -> frozenset[str]:

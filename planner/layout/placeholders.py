@@ -16,10 +16,9 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
-from planner.reading.history import History, Turn
+from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark
-from planner.reading.messages import blocks
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -106,18 +105,21 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def media_marks(history: History, turn: Turn) -> tuple[str, ...]:
+def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
     """One mark for each image and document of `turn`, results included: ``[image 640x480]``."""
-    marks = (media_mark(block) for message in history.messages_of(turn) for block in blocks(message))
+    return turn.once(_media_marks, history)
+
+
+def _media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
+    content = [block for _, block in history.blocks_of(turn.turn)]
     inside = (
-        media_mark(item)
-        for message in history.messages_of(turn)
-        for block in blocks(message)
+        item
+        for block in content
         if isinstance(block.get("content"), list)
         for item in block["content"]
         if isinstance(item, dict)
     )
-    return tuple(mark for mark in (*marks, *inside) if mark)
+    return tuple(mark for block in (*content, *inside) if (mark := media_mark(block)))
 
 
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
@@ -127,18 +129,17 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     turn = evidence.turns[decision.turn_id]
     said = decision.turn_id, decision.strategy, decision.failed_approach, decision.summary, decision.excerpts
     about = (evidence.root, *said, *media)
-    entries = turn.once(_last_entries)
-    text = entries.pop(about, None)
+    entries = turn.once(_entries)
+    text = entries.get(about)
     if text is None:
-        text = _entry_text(_Entry(evidence, turn, decision), media)
-    entries[about] = text
-    if len(entries) > REMEMBERED_ENTRIES:
-        del entries[next(iter(entries))]
+        if len(entries) >= REMEMBERED_ENTRIES:
+            entries.clear()
+        text = entries[about] = _entry_text(_Entry(evidence, turn, decision), media)
     return text
 
 
-def _last_entries(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
-    """The entries that were last asked for of a turn, by all that they follow from; the last one last."""
+def _entries(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
+    """The entries of a turn that were written last, by all that they follow from."""
     return {}
 
 
