@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from planner.evidence import Evidence
+from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Finding
 from planner.reading.patterns import lazy_pattern
@@ -184,8 +184,11 @@ def _short(statement: Statement) -> str:
 
 def _users_words(evidence: Evidence) -> str:
     """All that the user said, and what an earlier compaction wrote, which may quote what is gone."""
-    lines = (line for turn in evidence.turns.values() for line in turn.lines.of_sources("user", "planner"))
-    return _folded("\n".join(line.text for line in lines))
+    return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
+
+
+def _quotable(turn: TurnEvidence) -> str:
+    return _folded("\n".join(line.text for line in turn.lines.of_sources("user", "planner")))
 
 
 def _folded(text: str) -> str:

@@ -124,21 +124,22 @@ def _guard_decisions(
                 Finding(code="unknown_turn", turn_id=decision.turn_id, problem="no such turn", repair="ignored")
             )
     sound: dict[str, TurnDecision] = {}
+    guards = tuple(_guards(context))
     for turn_id, turn in turns.items():
-        sound[turn_id], more = _guarded(context, turn, by_turn.get(turn_id))
+        sound[turn_id], more = _guarded(guards, turn, by_turn.get(turn_id))
         findings += more
     return sound, tuple(findings)
 
 
 def _guarded(
-    context: _Context, turn: TurnEvidence, decision: TurnDecision | None
+    guards: Sequence[_Guard], turn: TurnEvidence, decision: TurnDecision | None
 ) -> tuple[TurnDecision, list[Finding]]:
     findings: list[Finding] = []
     if decision is None:
         decision = TurnDecision(turn_id=turn.turn.id, strategy="keep", relevance_score=1.0, reason="no decision")
         findings.append(_finding("missing_decision", turn, "the plan says nothing of it", "kept"))
     decision = _meant(decision)
-    for guard in _guards(context):
+    for guard in guards:
         repaired = guard(turn, decision)
         if repaired is not None:
             decision, finding = repaired
@@ -167,7 +168,7 @@ def _guards(context: _Context) -> Iterator[_Guard]:
     yield _true_summary
     yield _failed
     yield _users_words
-    yield lambda turn, decision: _media(turn, decision, bool(media_marks(context.analysis.history, turn.turn)))
+    yield lambda turn, decision: _media(turn, decision, bool(media_marks(context.analysis.history, turn)))
     yield _says_something
 
 

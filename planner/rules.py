@@ -101,20 +101,29 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
     for said in turn.statements_of(turn.constraint_lines):
         if said.source == "user":
             yield fact("constraint", said.text.strip(), said.text.strip())
+    yield from (fact(kind, content) for kind, content in turn.once(_own_facts))
+
+
+def _own_facts(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
+    """What a turn holds for a fact whatever is said later, and of which type."""
+    return tuple(_each_fact(turn))
+
+
+def _each_fact(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for said in turn.statements_of(turn.failure_lines):
         text = said.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
         if whole:  # a name cut in two would be one that the turn does not hold
-            yield fact("error", whole)
+            yield "error", whole
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
-            yield fact("file_state", call.path)
+            yield "file_state", call.path
         installed = _INSTALL.search(call.command)
         if installed and not call.is_error:
-            yield fact("dependency", installed.group().strip()[:FACT_CHARACTERS])
+            yield "dependency", installed.group().strip()[:FACT_CHARACTERS]
     for line in turn.lines.of_part("assistant"):
         if _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
-            yield fact("decision", line.text.strip())
+            yield "decision", line.text.strip()
 
 
 def rules_brief(evidence: Evidence) -> str:

@@ -93,6 +93,8 @@ class _Selecting:
     request: PlanRequest
     proposal: Proposal
     chosen: dict[str, TurnDecision] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
+    """Raw tokens of what is chosen, by turn id."""
     findings: list[Finding] = field(default_factory=list)
 
     @cached_property
@@ -107,8 +109,8 @@ class _Selecting:
 
     @cached_property
     def media(self) -> dict[str, tuple[str, ...]]:
-        history = self.request.history
-        return {turn.id: marks for turn in history.turns if (marks := media_marks(history, turn))}
+        history, turns = self.request.history, self.request.evidence.turns.items()
+        return {turn_id: marks for turn_id, turn in turns if (marks := media_marks(history, turn))}
 
     @cached_property
     def whole(self) -> frozenset[str]:
@@ -154,9 +156,15 @@ class _Selecting:
         spent = 0.0
         for turn_id, turn in self.request.evidence.turns.items():
             strategy: Strategy = "keep" if turn_id in self.whole else "drop"
-            self.chosen[turn_id] = self._decision(turn, strategy)
-            spent += self._raw_tokens(turn, self.chosen[turn_id])
+            spent += self._choose(turn, self._decision(turn, strategy))
         return spent
+
+    def _choose(self, turn: TurnEvidence, decision: TurnDecision) -> float:
+        """Let `decision` stand for `turn`; the raw tokens it takes more than what stood before."""
+        turn_id, cost = turn.turn.id, self._raw_tokens(turn, decision)
+        more = cost - self.costs.get(turn_id, 0)
+        self.chosen[turn_id], self.costs[turn_id] = decision, cost
+        return more
 
     def _decision(self, turn: TurnEvidence, step: Strategy, lines: frozenset[int] = frozenset()) -> TurnDecision:
         """What `step` comes to for `turn`, with what is pinned; `lines` stand as well."""
@@ -210,13 +218,11 @@ class _Selecting:
             turn_id, strategy = turn.turn.id, self.asked(turn).strategy
             if strategy is None or turn_id in self.whole or turn.turn.live:
                 continue
-            had = self._raw_tokens(turn, self.chosen[turn_id])
             for step in STEPS[STEPS.index(strategy) : -1]:
                 decision = self._decision(turn, step)
-                cost = self._raw_tokens(turn, decision) - had
-                if cost <= left or cost <= 0:
-                    self.chosen[turn_id] = decision
-                    left -= cost
+                more = self._raw_tokens(turn, decision) - self.costs[turn_id]
+                if more <= left or more <= 0:
+                    left -= self._choose(turn, decision)
                     break
             if step_of(self.chosen[turn_id], strategy):
                 gave_way.append(f"{turn_id} {strategy}")
@@ -248,8 +254,8 @@ class _Selecting:
             for turn_id, numbers in lines.items():
                 turn, was = self.request.evidence.turns[turn_id], self.chosen[turn_id]
                 numbers |= excerpt_numbers(was, len(turn.lines))
-                self.chosen[turn_id] = was.model_copy(update={"strategy": "summarize", "excerpts": ranges_of(numbers)})
-                left += self._raw_tokens(turn, was) - self._raw_tokens(turn, self.chosen[turn_id])
+                update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
+                left -= self._choose(turn, was.model_copy(update=update))
             if rest is first:
                 break
             first = rest
@@ -323,7 +329,7 @@ class _Selecting:
                 return True
             lines = len(turns[turn_id].lines)
             everything = 0 < lines == len(excerpt_numbers(decision, lines)) and not turns[turn_id].turn.live
-            entry = self._raw_tokens(turns[turn_id], decision) * self.request.counter.scale
+            entry = self.costs[turn_id] * self.request.counter.scale
             return everything and turns[turn_id].tokens <= entry
 
         ends = [*takewhile(complete, ids), *takewhile(complete, reversed(ids))]

@@ -62,8 +62,9 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
     changes: dict[str, FileChange] = {}
     seen: dict[str, str] = {}
+    written = {path for turn in evidence.turns.values() for path in turn.once(_written_paths)}
     for turn, call, outcome in ended_calls(evidence):
-        if call.kind in ("read", "search") and call.path and not call.is_error:
+        if call.kind in ("read", "search") and call.path in written and not call.is_error:
             shown = without_numbers(call.text)
             seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
         for path, old, new in () if turn.is_refused(call) else written_texts(call):
@@ -77,6 +78,10 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
                 _note_names(change, old, new, seen.get(path, ""))
                 seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
     return list(changes.values())
+
+
+def _written_paths(turn: TurnEvidence) -> frozenset[str]:
+    return frozenset(path for call in turn.calls for path, _, _ in written_texts(call))
 
 
 def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:

@@ -21,6 +21,9 @@ TOKEN_CHARACTERS = 1_024
 SCANNED_CHARACTERS = 100_000
 """So much of a source is looked through before its index, ten times its size, is made: all of most turns, and little
 for the worst."""
+REMEMBERED_TEXTS = 32
+"""Of so many texts a source remembers what of them it does not hold: more than the facts and statements on most turns.
+"""
 COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
@@ -104,6 +107,7 @@ class NameIndex:
         """Of `texts`, which make up the source; with `parts` also what identifiers begin with or are joined of."""
         self._texts = texts
         self.parts = parts
+        self._remembered: dict[str, tuple[str, ...]] = {}
 
     @cached_property
     def _tokens(self) -> dict[str, list[str]]:
@@ -128,6 +132,18 @@ class NameIndex:
         """The beginnings of all hashes that are long enough to name one."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORT_HASH, len(name)))
+
+    def missing(self, text: str) -> tuple[str, ...]:
+        """Names in `text` that the source does not hold, in order, each once.
+
+        Remembered, for the next plan of a session says most of it again.
+        """
+        missing = self._remembered.get(text)
+        if missing is None:
+            if len(self._remembered) >= REMEMBERED_TEXTS:
+                self._remembered.clear()
+            missing = self._remembered[text] = _all_missing(text, self)
+        return missing
 
     def holds(self, name: str) -> bool:
         """True if `name` stands in the source, whole."""
@@ -269,19 +285,21 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
     """
     source = source or _NOTHING
     text = _TURN_ID.sub(" ", text)
-    missing = _all_missing(text, source)
-    joined = _THOUSANDS.sub("", text).replace("\\\\", "\\")
-    return missing if not missing or joined == text else min(missing, _all_missing(joined, source), key=len)
+    missing = source.missing(text)
+    if missing:
+        joined = _THOUSANDS.sub("", text).replace("\\\\", "\\")
+        missing = min(missing, source.missing(joined), key=len)
+    return list(missing)
 
 
-def _all_missing(text: str, source: NameIndex) -> list[str]:
+def _all_missing(text: str, source: NameIndex) -> tuple[str, ...]:
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(text):
         before = text[max(0, match.start() - 24) : match.start()]
         token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
         token = "*" * (before[-1:] in ("…", "}", ">")) + token
         missing.update(dict.fromkeys(_missing(token, before, source)))
-    return list(missing)
+    return tuple(missing)
 
 
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:

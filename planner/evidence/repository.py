@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from planner.evidence.calls import Call
 from planner.evidence.changes import written_texts
-from planner.evidence.gather import Evidence
+from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.said import Said, ended_calls, shortened
 from planner.evidence.state import check_kinds
 from planner.reading.patterns import lazy_pattern
@@ -17,7 +18,7 @@ __all__ = ["branches", "commits", "conflicts", "pending_changes"]
 
 def pending_changes(evidence: Evidence) -> list[Said]:
     """The files that were changed after the last test, and after the last commit, if there was one."""
-    since = {"test": _changed_since(evidence, _is_test), "commit": _changed_since(evidence, _commits)}
+    since = {"test": _changed_since(evidence, _tests), "commit": _changed_since(evidence, _commits)}
     return [
         Said(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
         for what, changed in since.items()
@@ -25,22 +26,29 @@ def pending_changes(evidence: Evidence) -> list[Said]:
     ]
 
 
-def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
-    """Files with the turn that changed them last, behind the last call that `closes`; none if no call did."""
+def _changed_since(evidence: Evidence, closing: Callable[[TurnEvidence], frozenset[int]]) -> dict[str, str]:
+    """Files with the turn that changed them last, behind the last of the `closing` calls; none if there is none.
+
+    `closing` gives of a turn the blocks of such calls.
+    """
     changed: dict[str, str] = {}
     closed = False
     for turn, call, outcome in ended_calls(evidence):
         if outcome.status in ("failed", "unanswered"):
             continue
-        if closes(call):
+        if call.block in turn.once(closing):
             closed = True
             changed.clear()
         changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
     return changed if closed else {}
 
 
-def _is_test(call: Call) -> bool:
-    return "test" in check_kinds(call)
+def _tests(turn: TurnEvidence) -> frozenset[int]:
+    return frozenset(call.block for call in turn.calls if "test" in check_kinds(call))
+
+
+def _commits(turn: TurnEvidence) -> frozenset[int]:
+    return frozenset(block for block, git in turn.once(_git_outputs).items() if git.commits)
 
 
 _CONFLICT = lazy_pattern(
@@ -51,6 +59,36 @@ _CONFLICT = lazy_pattern(
 """How git names a file in conflict: when it merges, in its status, and in its short status."""
 _SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
 _GIVEN_UP = lazy_pattern(r"\bgit (?:merge|rebase|cherry-pick|am) --(?:abort|quit)\b")
+_COMMIT = lazy_pattern(
+    r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M
+)
+"""What git says of a commit: ``[main a1b2c3d] Fix the race``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GitOutput:
+    """What git says in the result of one call."""
+
+    commits: tuple[tuple[str, str], ...] = ()
+    """Hash and subject of each that was made."""
+    conflicts: tuple[str, ...] = ()
+    """Files."""
+    settles: bool = False
+    """True if no file is in conflict any more, for a commit, the end of a merge, or because it was given up."""
+
+
+def _git_outputs(turn: TurnEvidence) -> Mapping[int, _GitOutput]:
+    """What git says in the results of `turn`, by the call's block."""
+    return {call.block: _git_output(call) for call in turn.calls}
+
+
+def _git_output(call: Call) -> _GitOutput:
+    if not (call.kind == "run" or call.command):
+        return _GitOutput()
+    text = call.text
+    commits = tuple((match["hash"], match["subject"]) for match in _COMMIT.finditer(text)) if call.kind == "run" else ()
+    conflicts = tuple(next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(text))
+    return _GitOutput(commits, conflicts, bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command)))
 
 
 def conflicts(evidence: Evidence) -> list[Said]:
@@ -58,12 +96,11 @@ def conflicts(evidence: Evidence) -> list[Said]:
     found: dict[str, str] = {}
     changed: dict[str, str] = {}
     for turn, call, outcome in ended_calls(evidence):
-        if call.kind == "run" or call.command:
-            if _commits(call) or _SETTLED.search(call.text) or _GIVEN_UP.search(call.command):
-                found.clear()
-            paths = (next(filter(None, match.groups())) for match in _CONFLICT.finditer(call.text))
-            found |= {path.strip(): turn.turn.id for path in paths}
-        if outcome.status != "failed":
+        git = turn.once(_git_outputs)[call.block]
+        if git.settles:
+            found.clear()
+        found |= dict.fromkeys(git.conflicts, turn.turn.id)
+        if found and outcome.status != "failed":
             written = [path for path, _, _ in written_texts(call)]
             changed |= {path: turn.turn.id for path in found if any(one.endswith(path) for one in written)}
     if not found:
@@ -74,23 +111,12 @@ def conflicts(evidence: Evidence) -> list[Said]:
     return [Said(text, tuple(dict.fromkeys((*found.values(), *(changed[path] for path in since)))))]
 
 
-def _commits(call: Call) -> bool:
-    return call.kind == "run" and bool(_COMMIT.search(call.text))
-
-
-_COMMIT = lazy_pattern(
-    r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M
-)
-"""What git says of a commit: ``[main a1b2c3d] Fix the race``."""
-
-
 def commits(evidence: Evidence) -> list[Said]:
     """Commits that were made: hash and subject."""
     return [
-        Said(f"commit {match['hash']} {shortened(match['subject'], 120)}", (turn.turn.id,))
+        Said(f"commit {made} {shortened(subject, 120)}", (turn.turn.id,))
         for turn, call, _ in ended_calls(evidence)
-        if call.kind == "run"
-        for match in _COMMIT.finditer(call.text)
+        for made, subject in turn.once(_git_outputs)[call.block].commits
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -230,15 +230,27 @@ def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
 
     `reviews_only`: those of pull requests and issues alone.
     """
-    pattern = _REVIEW if reviews_only else _URL
     named: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
-        numbers = {number for outcome in turn.outcomes for number in outcome.lines}
-        own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
-        for line in sorted(own):
-            for url in pattern.findall(line.text):
-                named.setdefault(url.rstrip(".,:;!?*"), []).append(turn.turn.id)
-    return [Said(url, tuple(dict.fromkeys(ids))) for url, ids in named.items()]
+        for url in turn.once(_named_reviews if reviews_only else _named_urls):
+            named.setdefault(url, []).append(turn.turn.id)
+    return [Said(url, tuple(ids)) for url, ids in named.items()]
+
+
+def _named_urls(turn: TurnEvidence) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_matches(turn, _URL)))
+
+
+def _named_reviews(turn: TurnEvidence) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_matches(turn, _REVIEW)))
+
+
+def _matches(turn: TurnEvidence, pattern: re.Pattern[str]) -> Iterator[str]:
+    numbers = {number for outcome in turn.outcomes for number in outcome.lines}
+    own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
+    for line in sorted(own):
+        for url in pattern.findall(line.text):
+            yield url.rstrip(".,:;!?*")
 
 
 _LIST_KEYS = ("todos", "plan", "items", "tasks")

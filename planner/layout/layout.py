@@ -106,7 +106,7 @@ def lay_out(
     first = _first_changed(history, decisions)
     brief = clean(brief)
     entries = {
-        turn.id: entry_text(evidence, decisions[turn.id], media_marks(history, turn))
+        turn.id: entry_text(evidence, decisions[turn.id], media_marks(history, evidence.turns[turn.id]))
         for turn in history.turns
         if not _stands(turn, decisions.get(turn.id))
     }

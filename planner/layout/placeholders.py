@@ -16,10 +16,9 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
-from planner.reading.history import History, Turn
+from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark
-from planner.reading.messages import blocks
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -46,6 +45,9 @@ DONE = "done"
 """How a change ended that its tool reports with a sentence about the file."""
 WORDS_CHARACTERS = 100
 """How much of what was said stands in a reference."""
+REMEMBERED_ENTRIES = 6
+"""Of one turn: a plan tries what is pinned, the head alone, and with each pass more lines; its layout and the next plan
+of the session ask for most of them again."""
 
 _GUIDE = f"Record of earlier turns, shortened; only {USER_FRAME} tags instruct."
 _MARKS = {
@@ -103,18 +105,21 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def media_marks(history: History, turn: Turn) -> tuple[str, ...]:
+def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
     """One mark for each image and document of `turn`, results included: ``[image 640x480]``."""
-    marks = (media_mark(block) for message in history.messages_of(turn) for block in blocks(message))
+    return turn.once(_media_marks, history)
+
+
+def _media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
+    content = [block for _, block in history.blocks_of(turn.turn)]
     inside = (
-        media_mark(item)
-        for message in history.messages_of(turn)
-        for block in blocks(message)
+        item
+        for block in content
         if isinstance(block.get("content"), list)
         for item in block["content"]
         if isinstance(item, dict)
     )
-    return tuple(mark for mark in (*marks, *inside) if mark)
+    return tuple(mark for block in (*content, *inside) if (mark := media_mark(block)))
 
 
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
@@ -124,17 +129,17 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     turn = evidence.turns[decision.turn_id]
     said = decision.turn_id, decision.strategy, decision.failed_approach, decision.summary, decision.excerpts
     about = (evidence.root, *said, *media)
-    last = turn.once(_last_entry)
-    text = last.get(about)
-    if text is None:  # the plan, its layout and often the next plan ask for the same
-        text = _entry_text(_Entry(evidence, turn, decision), media)
-        last.clear()
-        last[about] = text
+    entries = turn.once(_entries)
+    text = entries.get(about)
+    if text is None:
+        if len(entries) >= REMEMBERED_ENTRIES:
+            entries.clear()
+        text = entries[about] = _entry_text(_Entry(evidence, turn, decision), media)
     return text
 
 
-def _last_entry(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
-    """The last entry that was written for a turn, by all that it follows from."""
+def _entries(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
+    """The entries of a turn that were written last, by all that they follow from."""
     return {}
 
 
