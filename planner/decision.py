@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["MOST_TOKENS", "SURROGATE", "Count", "PlanPart", "Strategy", "Text", "TurnDecision", "whole_characters"]

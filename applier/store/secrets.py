@@ -96,7 +96,7 @@ def redact(text: str) -> str:
 
 
 _HARMLESS: set[int] = set()
-"""Hashes of texts that hold no secret: facts stand in a plan, by themselves, and in the next plan of a session again."""
+"""Hashes of texts that hold no secret: a fact stands in a plan, by itself, and in the next plan of a session again."""
 _MOST_HARMLESS = 2**14
 
 

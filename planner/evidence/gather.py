@@ -251,9 +251,12 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
 
 
 def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
+    counted = counter.each(line.text + "\n" for line in read)
+    if len(read) == count:
+        return array("I", counted)
     tokens = array("I", bytes(4 * count))
-    for line in read:
-        tokens[line.number - 1] = counter.raw(line.text + "\n")
+    for line, own in zip(read, counted, strict=True):
+        tokens[line.number - 1] = own
     return tokens
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,15 +78,15 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
-        seen, tokens = self._seen, 0
-        for line in text.splitlines(keepends=True) if "\n" in text else (text,):
+        return sum(self.each(text.splitlines(keepends=True) if "\n" in text else (text,)))
+
+    def each(self, lines: Iterable[str]) -> Iterator[int]:
+        """o200k tokens of each of `lines`, unscaled."""
+        seen = self._seen
+        for line in lines:
             digest = hash(line)
             known = seen[digest % _REMEMBERED]
-            if (known ^ digest) >> _COUNT_BITS:
-                tokens += self._first(digest, line)
-            else:
-                tokens += known & _MOST_COUNTED
-        return tokens
+            yield self._first(digest, line) if (known ^ digest) >> _COUNT_BITS else known & _MOST_COUNTED
 
     def _first(self, digest: int, line: str) -> int:
         """Tokens of a line with this hash that is not remembered; it is now."""

@@ -172,13 +172,14 @@ def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
     parts = {name: [name, *held] for name, held in zip(joined, known, strict=True) if held}
     if not parts:
         return rows
-    wider = Rows("I")
+    flat, ends = array("I"), array("I", [0])
     for names in rows:
-        if not parts.keys().isdisjoint(names):
-            wider.append(dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names])))
+        if parts.keys().isdisjoint(names):
+            flat += names
         else:
-            wider.append(names)
-    return wider
+            flat.extend(dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names])))
+        ends.append(len(flat))
+    return Rows(flat, ends)
 
 
 def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> array[float]:
