@@ -122,9 +122,9 @@ class TurnEvidence:
         """The lines that are the user's own words."""
         return self.once(_user_lines)
 
-    def lines_of(self, block: int | None) -> tuple[Line, ...]:
+    def lines_of(self, block: int | None) -> Sequence[Line]:
         """The lines of one block of the turn, by its index; none for None."""
-        return self.lines.of_block(block) if block is not None else ()
+        return self.lines.of_block(block)
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, chain, pairwise
 from typing import Literal, overload
 
 from planner.evidence.names import parts_of, specifics_of
@@ -80,7 +80,7 @@ def line_names(read: Iterable[Line], count: int) -> LineNames:
     known: dict[str, list[int]] = {}
     joined: dict[int, list[int]] = {}
     flat: list[int] = []
-    ends = [0]
+    widths = [0] * count
     for line in read:
         own = known.get(line.text)
         if own is None:
@@ -90,17 +90,16 @@ def line_names(read: Iterable[Line], count: int) -> LineNames:
                 own.append(identity)
                 if identity not in joined and not name.isidentifier():
                     joined[identity] = _parts(name)
-        ends += repeat(len(flat), line.number - len(ends))
-        flat += own
-        ends.append(len(flat))
-    ends += repeat(len(flat), count + 1 - len(ends))
+        if own:
+            flat += own
+            widths[line.number - 1] = len(own)
     parts = {name: row for name, row in joined.items() if row}
-    part_ends = array("I", accumulate(map(len, parts.values()), initial=0))
-    return LineNames(
-        Rows(array("q", flat), array("I", ends)),
-        array("q", parts),
-        Rows(array("q", chain.from_iterable(parts.values())), part_ends),
-    )
+    of_parts = _rows(chain.from_iterable(parts.values()), map(len, parts.values()))
+    return LineNames(_rows(flat, widths), array("q", parts), of_parts)
+
+
+def _rows(flat: Iterable[int], widths: Iterable[int]) -> Rows:
+    return Rows(array("q", flat), array("I", accumulate(widths, initial=0)))
 
 
 def form_of(identity: int) -> NameForm:

@@ -183,7 +183,7 @@ class _Entry:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
         chosen = excerpt_numbers(self.decision, len(self.turn.lines))
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
-        loose = [line for line in self.turn.lines if line.number in chosen and line.block not in in_calls]
+        loose = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]
         spoken = self.spoken([line for line in loose if line.part == "assistant"])
         # together, for a frame may begin in the one and go on in the other
         yield clean("\n".join(part for part in (self.decision.summary, spoken) if part))
@@ -197,11 +197,11 @@ class _Entry:
         for call in self.turn.calls:
             own = self.turn.lines_of(call.block)
             sides = edit_sides(call, own)
-            named = [line for line in own if line.number in chosen and not _HEADING.fullmatch(line.text)]
+            named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
             shown = chosen - self.turn.boilerplate_lines
-            result = [line for line in self.turn.lines_of(call.result_block) if line.number in shown]
+            result = self.turn.lines.chosen(shown, call.result_block)
             if named or result or self.stands_alone(chosen):
-                whole = own[0] if own[:1] == tuple(named[:1]) and own else None
+                whole = named[0] if named and named[0].number == own[0].number else None
                 yield self.called_as(call, whole)
                 yield self.quoted(named[whole is not None :], sides)
                 outcome = self.turn.outcome_of(call)
@@ -211,7 +211,7 @@ class _Entry:
 
     def stands_alone(self, chosen: set[int]) -> bool:
         """True if the only call says what the turn is about: what the agent said says it as well, but for a failure."""
-        spoken = any(self.turn.lines[number - 1].part == "assistant" for number in chosen)
+        spoken = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
         return len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
 
     def user_words(self, lines: Sequence[Line]) -> str:
@@ -272,7 +272,7 @@ def _runs(lines: Sequence[Line], sides: Mapping[int, str] | None = None) -> Iter
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
     """A demoted result of the live tail: its chosen lines, exact, and how the rest is had."""
     lines = turn.lines_of(block)
-    shown = [line for line in lines if line.number in chosen]
+    shown = turn.lines.chosen(chosen, block)
     text = GAP.join(clean(join_lines(run)) for run in _runs(shown))
     cure = f'; {restore_tool}("{turn.turn.id}") returns all' if restore_tool else f"; stored whole as {turn.turn.id}"
     note = f"[{len(lines) - len(shown)} lines left out here{cure}]"

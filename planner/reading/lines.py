@@ -11,7 +11,7 @@ import json
 import textwrap
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, cast, get_args, overload
@@ -48,6 +48,8 @@ next one if that is half as far again. About 60 tokens: a line that is chosen st
 READ_LINES = 10_000
 """Of a longer block so many lines are read, half of them at either end: over two million characters, more than a window
 takes. What is between stands in the store, and nowhere else."""
+WHOLE_SHARE = 4
+"""All lines of a block are as soon made as one of so many of them by itself."""
 SENTENCE_CHARACTERS = 60
 """A sentence shorter than this is not cut off by itself."""
 STATEMENT_CHARACTERS = 160
@@ -180,12 +182,28 @@ class Lines(Sequence[Line]):
         for which, text in enumerate(self._texts):
             yield self._line(text.first, which, self._stop(which)), text.text
 
-    def of_block(self, block: int) -> tuple[Line, ...]:
-        """The lines of one block."""
-        which = bisect_left(self._texts, block, key=_BLOCK)
+    def of_block(self, block: int | None) -> Sequence[Line]:
+        """The lines of one block; none for None."""
+        which = bisect_left(self._texts, -1 if block is None else block, key=_BLOCK)
         if which == len(self._texts) or self._texts[which].block != block:
             return ()
-        return tuple(self._of_text(which))
+        return _OfText(self, which, range(self._texts[which].first, self._stop(which)))
+
+    def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
+        """The lines of all other blocks."""
+        others = (which for which, text in enumerate(self._texts) if text.block not in blocks)
+        return chain.from_iterable(map(self._of_text, others))
+
+    def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
+        """The lines of one block with these numbers, in order."""
+        lines = self.of_block(block)
+        if not lines:
+            return []
+        first, stop = lines[0].number, lines[0].number + len(lines)
+        wanted = [number for number in numbers if first <= number < stop]
+        if len(wanted) * WHOLE_SHARE > len(lines):
+            return [line for line in lines if line.number in numbers]
+        return [self[number - 1] for number in sorted(wanted)]
 
     def of_part(self, part: Part) -> Iterator[Line]:
         """The lines that somebody says."""
@@ -258,6 +276,30 @@ class Lines(Sequence[Line]):
             stop -= 1
         continues = start > 0 and text[start - 1] != "\n"
         return Line(index + 1, part, text[start:stop], block, continues, _SOURCES[self._sources[index]])
+
+
+class _OfText(Sequence[Line]):
+    """The lines of one text."""
+
+    __slots__ = ("_lines", "_places", "_which")
+
+    def __init__(self, lines: Lines, which: int, places: range) -> None:
+        self._lines, self._which, self._places = lines, which, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Line]:
+        return self._lines._of_text(self._which)
+
+    @overload
+    def __getitem__(self, at: int) -> Line: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Line, ...]: ...
+    def __getitem__(self, at: int | slice) -> Line | tuple[Line, ...]:
+        if isinstance(at, slice):
+            return tuple([self._lines[place] for place in self._places[at]])
+        return self._lines[self._places[at]]
 
 
 _FIRST, _BLOCK = attrgetter("first"), attrgetter("block")

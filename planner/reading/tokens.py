@@ -39,7 +39,7 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 
-_REMEMBERED = 2**13
+_REMEMBERED = 2**14
 """Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash."""
 _COUNT_BITS = 20
 """The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 58 of its

@@ -46,20 +46,17 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    __slots__ = ("_costs", "_ends", "_flat", "_heads", "bases", "id", "needed", "standing", "weight")
+    __slots__ = ("_costs", "_heads", "bases", "ends", "id", "names", "needed", "standing", "weight")
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
         self.id = turn_id = evidence.turn.id
-        names = relevance.names[turn_id]
-        self._flat, self._ends, self.bases = names.flat, names.ends, relevance.bases[turn_id]
+        rows = relevance.names[turn_id]
+        self.names, self.ends, self.bases = rows.flat, rows.ends, relevance.bases[turn_id]
+        """What line `number` names begins at ``ends[number - 1]`` in `names`, and ends at ``ends[number]``."""
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
         self._costs, self._heads = evidence.line_tokens, evidence.once(_head_tokens)
         self.needed = evidence.once(_Needed)
-
-    def names(self, number: int) -> array[int]:
-        """What line `number` names."""
-        return self._flat[self._ends[number - 1] : self._ends[number]]
 
     def explains(self, number: int) -> bool:
         """True if the words around line `number` stand."""
@@ -104,7 +101,10 @@ class _Ground:
 
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
-        gain = turn.bases[number - 1] + sum(map(self._left.__getitem__, turn.names(number)))
+        start, stop = turn.ends[number - 1], turn.ends[number]
+        gain = turn.bases[number - 1]
+        if start < stop:
+            gain += sum(map(self._left.__getitem__, turn.names[start:stop]))
         return gain * turn.weight / (turn.cost(number) or 1)
 
     def best(self, turn: _Turn, number: int, bound: float) -> tuple[float, tuple[int, ...]]:
@@ -112,7 +112,7 @@ class _Ground:
 
         What is understood by itself adds its `bound`.
         """
-        names, standing = turn.names(number), turn.standing
+        names, standing = turn.names[turn.ends[number - 1] : turn.ends[number]], turn.standing
         needed = turn.needed[number]
         if not names or standing.issuperset(needed):
             return 0.0 if number in standing else bound, (number,)
@@ -125,16 +125,19 @@ class _Ground:
 
     def _gain(self, turn: _Turn, group: tuple[int, ...]) -> float:
         """What the lines of a `group` add, each explained by what stands and by the others."""
-        left, standing, needed = self._left, turn.standing, turn.needed
+        ends, standing, needed = turn.ends, turn.standing, turn.needed
         gain = 0.0
         for number in group:
             if number not in standing:
                 gain += turn.bases[number - 1]
-            names = turn.names(number)
+            start, stop = ends[number - 1], ends[number]
+            if start == stop:
+                continue
+            names = turn.names[start:stop]
             if [one for one in needed[number] if one not in standing and one not in group]:
                 gain += self._in_part(names)
             else:
-                gain += sum(map(left.__getitem__, names))
+                gain += sum(map(self._left.__getitem__, names))
         return gain * turn.weight
 
     def _in_part(self, names: Sequence[int]) -> float:
@@ -144,16 +147,16 @@ class _Ground:
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, left, weights = turn.standing, self._left, self._weights
+        standing, left, ends = turn.standing, self._left, turn.ends
         standing.add(number)
         for at in range(number - 2, number + 3):
-            if at in standing and (names := turn.names(at)):
-                if turn.explains(at):
-                    for name in names:
+            if at in standing and (start := ends[at - 1]) < (stop := ends[at]):
+                if standing.issuperset(turn.needed[at]):
+                    for name in turn.names[start:stop]:
                         left[name] = 0.0
                 else:
-                    for name in names:
-                        left[name] = min(left[name], CONTEXT_SHARE * weights[name])
+                    for name in turn.names[start:stop]:
+                        left[name] = min(left[name], CONTEXT_SHARE * self._weights[name])
 
 
 class _Queue:
