@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Literal, overload
 
-from planner.evidence.names import parts_of, specifics_of
+from planner.evidence.names import SpecificKind, parts_of, specifics_of
 from planner.reading.lines import Line
 
 __all__ = ["LineNames", "NameForm", "Rows", "form_of", "line_names"]
@@ -19,6 +19,8 @@ __all__ = ["LineNames", "NameForm", "Rows", "form_of", "line_names"]
 NameForm = Literal["other", "rooted", "url", "digits"]
 """How a name is written, as far as its worth depends on it: ``/srv/a``, ``https://a.b``, ``4711``."""
 _FORMS: tuple[NameForm, ...] = ("other", "rooted", "url", "digits")
+_FORM_OF: Mapping[SpecificKind, int] = {"identifier": 0, "path": 0, "url": 2, "number": 3}
+_ROOTED = 1
 _FORM_BITS = 3
 """The lowest bits of an identity, which say its form; the others are of the hash of its text. Of 200,000 names, as 2M
 tokens hold, two are taken for one in a billionth of cases."""
@@ -85,8 +87,8 @@ def line_names(read: Iterable[Line], count: int) -> LineNames:
         own = known.get(line.text)
         if own is None:
             own = known[line.text] = []
-            for name in specifics_of(line.text):
-                identity = hash(name) & ~_FORM_BITS | _form(name)
+            for name, kind in specifics_of(line.text).items():
+                identity = _identity(name, kind)
                 own.append(identity)
                 if identity not in joined and not name.isidentifier():
                     joined[identity] = _parts(name)
@@ -107,21 +109,12 @@ def form_of(identity: int) -> NameForm:
     return _FORMS[identity & _FORM_BITS]
 
 
-def _form(name: str) -> int:
-    """The place of its form in `_FORMS`."""
-    first = name[0]
-    if first == "/":
-        return 1
-    if first == "h":
-        return 2 * name.startswith(("https://", "http://"))
-    return 3 * name.isdigit()
+def _identity(name: str, kind: SpecificKind) -> int:
+    form = _FORM_OF[kind] if name[0] != "/" else _ROOTED
+    return hash(name) & ~_FORM_BITS | form
 
 
 def _parts(name: str) -> list[int]:
     """The identities of its parts but those that are words which a dictionary may hold: they are no names."""
-    parts = parts_of(name)[1:]
-    return [
-        hash(part) & ~_FORM_BITS | _form(part)
-        for part in parts
-        if not (part.islower() and part.isalpha() and part.isascii())
-    ]
+    parts = [part for part in parts_of(name)[1:] if not (part.islower() and part.isalpha() and part.isascii())]
+    return [_identity(part, "number" if part.isdigit() else "identifier") for part in parts]

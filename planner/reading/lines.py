@@ -112,6 +112,8 @@ class _Text(NamedTuple):
     text: str
     first: int
     """Index of its first line."""
+    stop: int
+    """The index behind its last line."""
 
 
 _SOURCES: tuple[Source, ...] = get_args(Source)
@@ -134,7 +136,7 @@ class Lines(Sequence[Line]):
 
     def __iter__(self) -> Iterator[Line]:
         """All lines, each made now."""
-        return chain.from_iterable(map(self._of_text, range(len(self._texts))))
+        return chain.from_iterable(map(self._of_text, self._texts))
 
     @overload
     def __getitem__(self, at: int) -> Line: ...
@@ -147,8 +149,7 @@ class Lines(Sequence[Line]):
         index = at if at >= 0 else len(self) + at
         if not 0 <= index < len(self):
             raise IndexError(f"no line {at} of {len(self)}")
-        which = bisect_right(self._texts, index, key=_FIRST) - 1
-        return self._line(index, which, self._stop(which))
+        return self._line(index, self._texts[bisect_right(self._texts, index, key=_FIRST) - 1])
 
     def __eq__(self, other: object) -> bool:
         """True for the same lines."""
@@ -166,33 +167,30 @@ class Lines(Sequence[Line]):
     def lengths(self) -> list[int]:
         """How many characters each line has, in order."""
         lengths: list[int] = []
-        for which, text in enumerate(self._texts):
+        for text in self._texts:
             pieces = list(map(len, text.text.split("\n")))
-            whole = len(pieces) == self._stop(which) - text.first
-            lengths += pieces if whole else [len(line.text) for line in self._of_text(which)]
+            whole = len(pieces) == text.stop - text.first
+            lengths += pieces if whole else [len(line.text) for line in self._of_text(text)]
         return lengths
 
     def spans(self) -> Iterator[tuple[Part, int, int]]:
         """Of each text who says it, the index of its first line, and the one behind its last."""
-        for which, text in enumerate(self._texts):
-            yield text.part, text.first, self._stop(which)
+        return ((text.part, text.first, text.stop) for text in self._texts)
 
     def heads(self) -> Iterator[tuple[Line, str]]:
         """The first line of each block that has lines, and all of the block's text."""
-        for which, text in enumerate(self._texts):
-            yield self._line(text.first, which, self._stop(which)), text.text
+        return ((self._line(text.first, text), text.text) for text in self._texts)
 
     def of_block(self, block: int | None) -> Sequence[Line]:
         """The lines of one block; none for None."""
         which = bisect_left(self._texts, -1 if block is None else block, key=_BLOCK)
         if which == len(self._texts) or self._texts[which].block != block:
             return ()
-        return _OfText(self, which, range(self._texts[which].first, self._stop(which)))
+        return _OfText(self, self._texts[which])
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
         """The lines of all other blocks."""
-        others = (which for which, text in enumerate(self._texts) if text.block not in blocks)
-        return chain.from_iterable(map(self._of_text, others))
+        return chain.from_iterable(self._of_text(text) for text in self._texts if text.block not in blocks)
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """The lines of one block with these numbers, in order."""
@@ -207,38 +205,39 @@ class Lines(Sequence[Line]):
 
     def of_part(self, part: Part) -> Iterator[Line]:
         """The lines that somebody says."""
-        own = (which for which, text in enumerate(self._texts) if text.part == part)
-        return chain.from_iterable(map(self._of_text, own))
+        return chain.from_iterable(self._of_text(text) for text in self._texts if text.part == part)
 
     def of_sources(self, *sources: Source) -> Iterator[Line]:
         """The lines whose words these are."""
         codes = [_SOURCES.index(source) for source in sources]
-        for which, text in enumerate(self._texts):
-            own = self._sources[text.first : self._stop(which)]
+        for text in self._texts:
+            own = self._sources[text.first : text.stop]
             if any(code in own for code in codes):
-                yield from (line for line in self._of_text(which) if line.source in sources)
+                yield from (line for line in self._of_text(text) if line.source in sources)
 
     def to_read(self) -> tuple[Line, ...]:
         """All lines but the middle of blocks that are too long to read."""
-        return tuple(chain.from_iterable(self._between(*span) for span in self._to_read()))
+        read: list[Line] = []
+        for text in self._texts:
+            if text.stop - text.first <= READ_LINES:
+                read += self._of_text(text)
+            else:
+                half = READ_LINES // 2
+                read += (self._line(index, text) for index in range(text.first, text.first + half))
+                read += (self._line(index, text) for index in range(text.stop - half, text.stop))
+        return tuple(read)
 
     def texts_to_read(self, *parts: Part) -> Iterator[str]:
         """What `to_read` reads of these parts, in one piece where nothing is left out."""
-        for first, stop, which in self._to_read():
-            if self._texts[which].part in parts:
-                text, end = self._texts[which].text, self._stop(which)
-                yield text[self._starts[first] : self._starts[stop] if stop < end else len(text)]
-
-    def _to_read(self) -> Iterator[tuple[int, int, int]]:
-        """First and last index (half-open) of the lines that are read, with the number of their text."""
-        half = READ_LINES // 2
-        for which, text in enumerate(self._texts):
-            first, stop = text.first, self._stop(which)
+        for part, _, text, first, stop in self._texts:
+            if part not in parts:
+                continue
             if stop - first <= READ_LINES:
-                yield first, stop, which
+                yield text
             else:
-                yield first, first + half, which
-                yield stop - half, stop, which
+                half = READ_LINES // 2
+                yield text[: self._starts[first + half]]
+                yield text[self._starts[stop - half] :]
 
     def with_sources(self, sources: Iterable[tuple[int, Source]]) -> Lines:
         """The same lines, those with these numbers of other sources."""
@@ -247,50 +246,40 @@ class Lines(Sequence[Line]):
             changed[number - 1] = _SOURCES.index(source)
         return Lines(self._texts, self._starts, bytes(changed))
 
-    def _of_text(self, which: int) -> Iterator[Line]:
+    def _of_text(self, text: _Text) -> Iterator[Line]:
         """The lines of one text."""
-        return self._between(self._texts[which].first, self._stop(which), which)
+        part, block, words, first, stop = text
+        pieces = words.split("\n")
+        if len(pieces) < stop - first:  # long lines stand in several pieces
+            return (self._line(index, text) for index in range(first, stop))
+        sources = map(_SOURCES.__getitem__, self._sources[first:stop])
+        numbers = range(first + 1, stop + 1)
+        fields = zip(numbers, repeat(part), pieces, repeat(block), repeat(False), sources, strict=False)
+        return map(_LINE, repeat(Line), fields)
 
-    def _stop(self, which: int) -> int:
-        """The index behind the last line of a text."""
-        return self._texts[which + 1].first if which + 1 < len(self._texts) else len(self._starts)
-
-    def _between(self, first: int, stop: int, which: int) -> Iterator[Line]:
-        """The lines with the indices from `first` to before `stop`, all of one text."""
-        part, block, text, own = self._texts[which]
-        end = self._stop(which)
-        if (first, stop) == (own, end):
-            pieces = text.split("\n")
-            if len(pieces) == stop - first:  # no line is long
-                sources = map(_SOURCES.__getitem__, self._sources[first:stop])
-                numbers = range(first + 1, stop + 1)
-                fields = zip(numbers, repeat(part), pieces, repeat(block), repeat(False), sources, strict=False)
-                return map(_LINE, repeat(Line), fields)
-        return (self._line(index, which, end) for index in range(first, stop))
-
-    def _line(self, index: int, which: int, end: int) -> Line:
-        """One line of a text, whose last line is before index `end`."""
-        part, block, text, _ = self._texts[which]
-        start, stop = self._starts[index], self._starts[index + 1] if index + 1 < end else len(text) + 1
-        if stop > len(text) or text[stop - 1] == "\n":
+    def _line(self, index: int, text: _Text) -> Line:
+        """The line with this index, which is in `text`."""
+        part, block, words, _, behind = text
+        start, stop = self._starts[index], self._starts[index + 1] if index + 1 < behind else len(words) + 1
+        if stop > len(words) or words[stop - 1] == "\n":
             stop -= 1
-        continues = start > 0 and text[start - 1] != "\n"
-        return Line(index + 1, part, text[start:stop], block, continues, _SOURCES[self._sources[index]])
+        continues = start > 0 and words[start - 1] != "\n"
+        return Line(index + 1, part, words[start:stop], block, continues, _SOURCES[self._sources[index]])
 
 
 class _OfText(Sequence[Line]):
     """The lines of one text."""
 
-    __slots__ = ("_lines", "_places", "_which")
+    __slots__ = ("_lines", "_places", "_text")
 
-    def __init__(self, lines: Lines, which: int, places: range) -> None:
-        self._lines, self._which, self._places = lines, which, places
+    def __init__(self, lines: Lines, text: _Text) -> None:
+        self._lines, self._text, self._places = lines, text, range(text.first, text.stop)
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[Line]:
-        return self._lines._of_text(self._which)
+        return self._lines._of_text(self._text)
 
     @overload
     def __getitem__(self, at: int) -> Line: ...
@@ -314,8 +303,9 @@ def turn_lines(history: History, turn: Turn) -> Lines:
     for index, (role, block) in enumerate(history.blocks_of(turn)):
         source = _SOURCES.index(_source(role, block["type"]))
         for part, text in _texts(role, block):
-            texts.append(_Text(part, index, text, len(starts)))
+            first = len(starts)
             starts.extend(_starts(text))
+            texts.append(_Text(part, index, text, first, len(starts)))
             sources.extend(bytes([source]) * (len(starts) - len(sources)))
     return Lines(tuple(texts), starts, bytes(sources))
 

@@ -189,16 +189,19 @@ def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> arr
     agent sessions; boosted trees over 26 features, cross-validated by session, ranked no better.
     """
     logs = [log1p(number) for number in range(2 * turns + 1)]
+    ages = [0.61 * logs[turns - turn] for turn in range(turns + 1)]
+    new = [1.28 * (turn == turns) for turn in range(turns + 1)]
+    writings = [0.4 * logs[turns - turn if turn else 2 * turns] for turn in range(turns + 1)]
     characters = seen.characters
-    likelihoods = array("d")
+    most = max(1, characters)
     names = zip(
         seen.lines, seen.turns, seen.last_turn, seen.last_offset, seen.last_written, seen.said_by, forms, strict=True
     )
-    for lines, turns_with, last_turn, last_offset, written, said_by, form in names:
-        age, distance = turns - last_turn, characters - last_offset
-        score = -1.45 + 0.7 * log1p(lines) - 0.68 * logs[turns_with] - 0.61 * logs[age]
-        score += 1.66 * distance / max(1, characters) - 0.35 * log1p(distance / 2000)
-        score -= 0.4 * logs[turns - written if written else 2 * turns]
-        score += _SAID_SCORES[said_by] - 1.28 * (age == 0) + _FORM_SCORES[form]
-        likelihoods.append(1 / (1 + exp(-score)))
-    return likelihoods
+    scores = (
+        (-1.45 + 0.7 * log1p(lines) - 0.68 * logs[turns_with] - ages[last_turn])
+        + (1.66 * (distance := characters - last_offset) / most - 0.35 * log1p(distance / 2000) - writings[written])
+        + (_SAID_SCORES[said_by] - new[last_turn])
+        + _FORM_SCORES[form]
+        for lines, turns_with, last_turn, last_offset, written, said_by, form in names
+    )
+    return array("d", [1 / (1 + exp(-score)) for score in scores])
