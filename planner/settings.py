@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -48,6 +47,8 @@ def _explained(settings: type[BaseModel]) -> Iterator[None]:
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
+    from difflib import get_close_matches  # only errors need it
+
     *outer, name = error["loc"]
     known = sorted((PlanSettings if outer else settings).model_fields)
     near = get_close_matches(str(name), known, 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from applier.store.chain import EMPTY_HISTORY, Node, read_chain
 from applier.store.database import Transaction
@@ -234,6 +233,8 @@ def _newest_keys(transaction: Transaction) -> list[str]:
 
 def _known(digits: str, keys: Iterable[str]) -> str:
     """What there is instead, the most alike first."""
+    from difflib import get_close_matches  # only errors need it
+
     keys = list(keys)
     near = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]
     return f"it has {', '.join(near)}" + (" and others" if len(keys) > len(near) else "") if keys else "it is empty"

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from planner.reading.patterns import lazy_pattern
+
 __all__ = ["MARK", "redact", "redact_data", "redact_texts"]
 
 MARK = "[secret]"
@@ -32,10 +34,10 @@ _LEFT_OUT = frozenset(
     )
 )
 """Plugins that are not asked."""
-_REST = re.compile(r"[\w+/=-]*(?:\.[\w+/=-]+)*")
+_REST = lazy_pattern(r"[\w+/=-]*(?:\.[\w+/=-]+)*")
 """What goes on behind the part of a secret that a pattern found: ``.c2ln`` of ``eyJh.eyJz.c2ln``; no full stop."""
 
-_FORMS = re.compile(
+_FORMS = lazy_pattern(
     r"""
       \bsk-ant-[\w-]{16,}                                             # Anthropic
     | \bsk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}         # those who copied OpenAI's form
@@ -51,33 +53,35 @@ _FORMS = re.compile(
 _MARKS = ("sk-", "k_live_", "k_test_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
           "AIza", "ya29.", "xox", "xapp-", "npm_", "pypi-", "hf_")  # fmt: skip
 """Without one of these, none of `_FORMS` is in a text: asking this is quick, looking for them is not."""
-_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_LINES = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\[rn])*+")
+_KEY_BEGINS = lazy_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_ENDS = lazy_pattern(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINES = lazy_pattern(r"(?:[A-Za-z0-9+/=\s]|\\[rn])*+")
 """The body of a key that was cut off: base64, with line breaks or escaped ones."""
 
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
 """What a value does not begin with: a variable, a blank to fill in, or a piece of code that looks it up."""
-_URL = re.compile(rf"(\b[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)")
+_URL = lazy_pattern(
+    rf"(\b[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
+)
 """``postgres://bob:s3@db``; not ``http://localhost:3000/a@b``."""
-_HEADER = re.compile(
+_HEADER = lazy_pattern(
     r"((?i:authorization|x-api-key)[\"']?\s?[:=]\s?[\"']?(?i:(?:bearer|basic|token|apikey)\s{1,9})?"
     rf"|\b[Bb]earer\s{{1,9}}(?=[\w.~+/-]{{0,99}}[0-9]))({_PLACEHOLDER}[\w.~+/=-]{{6,}})"
 )
 """``Authorization: Bearer abcdefgh``, ``Bearer a1b2c3…``; not ``bearer of news``."""
 _PASS = r"pass(?:word|wd|phrase)|pwd"
 _NAME = rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|auth|private|secret)[_-]?key)"
-_QUOTED = re.compile(rf"({_NAME}[\"']?\s?[:=]\s?([\"'])){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)")
+_QUOTED = lazy_pattern(rf"({_NAME}[\"']?\s?[:=]\s?([\"'])){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)")
 """``"client_secret": "p8~xyzzy"``; not ``token = "…"`` with blanks in it."""
-_BARE = re.compile(rf"({_NAME}(?:=|:[ ])){_PLACEHOLDER}[^\s\"'`,;&()\[\]{{}}<>|\\]{{6,}}+(?![(\[\"'])")
+_BARE = lazy_pattern(rf"({_NAME}(?:=|:[ ])){_PLACEHOLDER}[^\s\"'`,;&()\[\]{{}}<>|\\]{{6,}}+(?![(\[\"'])")
 """``DB_PASSWORD=hunter22``; not ``token=get_token()``. What it finds in code is let go by `_CODE`."""
-_WORD = re.compile(
+_WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
 )
 """A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=given)``, which goes on with
 a bracket or comma."""
-_KEY = re.compile(rf".*(?:{_NAME}|(?i:authorization))", re.DOTALL)
-_CODE = re.compile(rf"[A-Za-z_.]+|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
+_KEY = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization))", re.DOTALL)
+_CODE = lazy_pattern(rf"[A-Za-z_.]+|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
 """A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
 
 
@@ -96,7 +100,7 @@ def redact(text: str) -> str:
 
 
 _HARMLESS: set[int] = set()
-"""Hashes of texts that hold no secret: a fact stands in a plan, by itself, and in the next plan of a session again."""
+"""Hashes of texts without a secret: facts stand in a plan, by themselves, and in the next plan of a session again."""
 _MOST_HARMLESS = 2**14
 
 

@@ -9,7 +9,6 @@ from typing import Any, Self
 from applier.store.chain import ROOT, Known, SavedMemo, add_nodes, chain_of, contents_of, node_contents
 from applier.store.content import digest_of, encode, pack, unpack
 from applier.store.database import Database, Row, Transaction, release_database
-from applier.store.excerpt import find_matches, restored_part
 from applier.store.protocol import Restored, SearchResult, StoredHistory, StoreSize
 from applier.store.reference import (
     SHORT_DIGITS,
@@ -113,6 +112,8 @@ class SqlStore:
         within: Sequence[str] | None = None,
     ) -> Restored:
         """See `Store.restore`."""
+        from applier.store.excerpt import restored_part  # who only saves need not load what searches
+
         wanted = parse_reference(reference)
         with self.database.transaction() as transaction:
             entry = find_referenced(transaction, wanted, within)
@@ -128,7 +129,7 @@ class SqlStore:
 
     def _turns_that_match(self, entry: SavedHistory, search: str) -> str:
         """Where in the history it is instead, to be added to an error."""
-        result = find_matches(self.load_history(f"h{entry.tip.hex()}"), search, limit=_SUGGESTED)
+        result = self.search(search, f"h{entry.tip.hex()}", limit=_SUGGESTED)
         names = [f"{entry.key}:{match.turn_id}" for match in result.matches]
         more = f" and {result.turns - len(names)} more turns" if result.turns > len(names) else ""
         return f"; {', '.join(names)}{more} match" if names else "; no other turn of this history does"
@@ -143,6 +144,8 @@ class SqlStore:
         limit: int | None = None,
     ) -> SearchResult:
         """See `Store.search`."""
+        from applier.store.excerpt import find_matches
+
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
     def save_plan(self, plan: CompactionPlan) -> str:
