@@ -117,4 +117,10 @@ def _identity(name: str, kind: SpecificKind) -> int:
 def _parts(name: str) -> list[int]:
     """The identities of its parts but those that are words which a dictionary may hold: they are no names."""
     parts = [part for part in parts_of(name)[1:] if not (part.islower() and part.isalpha() and part.isascii())]
-    return [_identity(part, "number" if part.isdigit() else "identifier") for part in parts]
+    return [_identity(part, _kind(part)) for part in parts]
+
+
+def _kind(part: str) -> SpecificKind:
+    if part.isdigit():
+        return "number"
+    return "url" if part.startswith(("https://", "http://")) else "identifier"
