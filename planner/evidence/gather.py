@@ -150,8 +150,11 @@ def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The absolute paths that the agent wrote in `turn`, and those that others did."""
-    written = "\n".join(turn.lines.texts_to_read("assistant", "call"))
-    return file_paths(written), file_paths("\n".join(turn.lines.texts_to_read("user", "result")))
+    written: list[str] = []
+    others: list[str] = []
+    for part, text, _, starts, end in turn.lines.spans_to_read():
+        (written if part in ("assistant", "call") else others).extend(file_paths(text[starts[0] : end]))
+    return tuple(written), tuple(others)
 
 
 def _ends(turn: TurnEvidence) -> dict[int, str]:
@@ -241,7 +244,7 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         outcomes=outcomes,
         tokens=tokens,
         line_tokens=_line_tokens(read, len(lines), counter),
-        named=line_names(read, len(lines)),
+        named=line_names(lines),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,
         constraint_lines=constraints.lines,

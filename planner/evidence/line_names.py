@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Literal, overload
 
-from planner.evidence.names import SpecificKind, parts_of, specifics_of
-from planner.reading.lines import Line
+from planner.evidence.names import SpecificKind, parts_of, specifics_in
+from planner.reading.lines import Lines
 
 __all__ = ["LineNames", "NameForm", "Rows", "form_of", "line_names"]
 
@@ -77,24 +77,29 @@ class LineNames:
     """The parts of each of these that may be names by themselves."""
 
 
-def line_names(read: Iterable[Line], count: int) -> LineNames:
-    """What the `read` lines of a turn name, in their order; the others, of `count` in all, name nothing."""
-    known: dict[str, list[int]] = {}
-    joined: dict[int, list[int]] = {}
+def line_names(lines: Lines) -> LineNames:
+    """What the `lines` of a turn name; the middle of blocks that are too long to read names nothing."""
     flat: list[int] = []
-    widths = [0] * count
-    for line in read:
-        own = known.get(line.text)
-        if own is None:
-            own = known[line.text] = []
-            for name, kind in specifics_of(line.text).items():
-                identity = _identity(name, kind)
-                own.append(identity)
-                if identity not in joined and not name.isidentifier():
-                    joined[identity] = _parts(name)
-        if own:
-            flat += own
-            widths[line.number - 1] = len(own)
+    widths = [0] * len(lines)
+    joined: dict[int, list[int]] = {}
+    for _, text, first, starts, end in lines.spans_to_read():
+        index, behind = first, iter((*starts[1:], end + 1))
+        stop = next(behind)
+        row: dict[int, None] = {}
+        for place, name, kind in specifics_in(text, starts[0], end):
+            if place >= stop:
+                flat += row
+                widths[index] = len(row)
+                row = {}
+                while place >= stop:
+                    index += 1
+                    stop = next(behind)
+            identity = _identity(name, kind)
+            row[identity] = None
+            if identity not in joined and not name.isidentifier():
+                joined[identity] = _parts(name)
+        flat += row
+        widths[index] = len(row)
     parts = {name: row for name, row in joined.items() if row}
     of_parts = _rows(chain.from_iterable(parts.values()), map(len, parts.values()))
     return LineNames(_rows(flat, widths), array("q", parts), of_parts)

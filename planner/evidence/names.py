@@ -5,11 +5,12 @@ Paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["SpecificKind", "is_identifier", "parts_of", "specifics_of"]
+__all__ = ["SpecificKind", "is_identifier", "parts_of", "specifics_in", "specifics_of"]
 
 SpecificKind = Literal["url", "path", "identifier", "number"]
 
@@ -48,23 +49,29 @@ _TRAILING = ".,:;!?-"
 def specifics_of(text: str) -> dict[str, SpecificKind]:
     """The distinct specifics of `text` with their kinds, in order of first appearance."""
     kinds: dict[str, SpecificKind] = {}
-    for run in _RUN.finditer(text):
+    for _, name, kind in specifics_in(text, 0, len(text)):
+        kinds.setdefault(name, kind)
+    return kinds
+
+
+def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, SpecificKind]]:
+    """Each place in `text` from `start` to `stop` where a specific stands, with it and its kind, in order."""
+    for run in _RUN.finditer(text, start, stop):
         group = run.lastgroup
         if group is None:  # the end of the text
             break
         name: str = run[group]
         if group == "url":
-            kinds.setdefault(name.rstrip(_TRAILING), "url")
+            yield run.start(group), name.rstrip(_TRAILING), "url"
         elif name.isidentifier() and name.isascii():  # one word whatever else it may be
-            if name not in kinds and is_identifier(name):
-                kinds[name] = "identifier"
+            if is_identifier(name):
+                yield run.start(group), name, "identifier"
         else:
-            for match in _TOKEN.finditer(text, run.start("run"), run.end()):
+            for match in _TOKEN.finditer(text, run.start(group), run.end()):
                 name = match.group().rstrip(_TRAILING)
                 kind = _kind(match.lastgroup or "", name)
                 if kind is not None:
-                    kinds.setdefault(name, kind)
-    return kinds
+                    yield match.start(), name, kind
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -164,14 +164,9 @@ class Lines(Sequence[Line]):
         """What all lines are cut out of, a text for each block that has one."""
         return tuple([text.text for text in self._texts])
 
-    def lengths(self) -> list[int]:
-        """How many characters each line has, in order."""
-        lengths: list[int] = []
-        for text in self._texts:
-            pieces = list(map(len, text.text.split("\n")))
-            whole = len(pieces) == text.stop - text.first
-            lengths += pieces if whole else [len(line.text) for line in self._of_text(text)]
-        return lengths
+    def words(self) -> Iterator[str]:
+        """The text of each line, in order."""
+        return chain.from_iterable(map(self._pieces, self._texts))
 
     def spans(self) -> Iterator[tuple[Part, int, int]]:
         """Of each text who says it, the index of its first line, and the one behind its last."""
@@ -217,27 +212,30 @@ class Lines(Sequence[Line]):
 
     def to_read(self) -> tuple[Line, ...]:
         """All lines but the middle of blocks that are too long to read."""
-        read: list[Line] = []
+        if all(text.stop - text.first <= READ_LINES for text in self._texts):
+            return tuple(self)
+        return tuple([self[index] for first, stop, _ in self._to_read() for index in range(first, stop)])
+
+    def numbers_to_read(self) -> Iterator[int]:
+        """The numbers of the lines that are read."""
+        return chain.from_iterable(range(first + 1, stop + 1) for first, stop, _ in self._to_read())
+
+    def spans_to_read(self) -> Iterator[tuple[Part, str, int, array[int], int]]:
+        """Each text with a run of its lines that is read: who says it, all of it, the index of the first of these,
+        where in the text each of them starts, and where the last one ends."""
+        for first, stop, text in self._to_read():
+            end = self._starts[stop] if stop < text.stop else len(text.text)
+            yield text.part, text.text, first, self._starts[first:stop], end
+
+    def _to_read(self) -> Iterator[tuple[int, int, _Text]]:
+        """First and last index (half-open) of the lines that are read, of each text."""
+        half = READ_LINES // 2
         for text in self._texts:
             if text.stop - text.first <= READ_LINES:
-                read += self._of_text(text)
+                yield text.first, text.stop, text
             else:
-                half = READ_LINES // 2
-                read += (self._line(index, text) for index in range(text.first, text.first + half))
-                read += (self._line(index, text) for index in range(text.stop - half, text.stop))
-        return tuple(read)
-
-    def texts_to_read(self, *parts: Part) -> Iterator[str]:
-        """What `to_read` reads of these parts, in one piece where nothing is left out."""
-        for part, _, text, first, stop in self._texts:
-            if part not in parts:
-                continue
-            if stop - first <= READ_LINES:
-                yield text
-            else:
-                half = READ_LINES // 2
-                yield text[: self._starts[first + half]]
-                yield text[self._starts[stop - half] :]
+                yield text.first, text.first + half, text
+                yield text.stop - half, text.stop, text
 
     def with_sources(self, sources: Iterable[tuple[int, Source]]) -> Lines:
         """The same lines, those with these numbers of other sources."""
@@ -249,13 +247,17 @@ class Lines(Sequence[Line]):
     def _of_text(self, text: _Text) -> Iterator[Line]:
         """The lines of one text."""
         part, block, words, first, stop = text
-        pieces = words.split("\n")
-        if len(pieces) < stop - first:  # long lines stand in several pieces
+        if words.count("\n") + 1 < stop - first:  # long lines stand in several pieces
             return (self._line(index, text) for index in range(first, stop))
         sources = map(_SOURCES.__getitem__, self._sources[first:stop])
-        numbers = range(first + 1, stop + 1)
+        numbers, pieces = range(first + 1, stop + 1), words.split("\n")
         fields = zip(numbers, repeat(part), pieces, repeat(block), repeat(False), sources, strict=False)
         return map(_LINE, repeat(Line), fields)
+
+    def _pieces(self, text: _Text) -> Iterable[str]:
+        """The text of each line of one text."""
+        pieces = text.text.split("\n")
+        return pieces if len(pieces) == text.stop - text.first else [line.text for line in self._of_text(text)]
 
     def _line(self, index: int, text: _Text) -> Line:
         """The line with this index, which is in `text`."""

@@ -31,14 +31,14 @@ class Surroundings:
 
     def __init__(self, lines: Lines) -> None:
         """Of all `lines` of a turn, which are not kept."""
-        self._lengths = array("H", lines.lengths())
-        self._filled = array("H", [len(line.text.strip()) for line in lines])
+        self._lengths = array("H", map(len, lines.words()))
+        self.filled = array("H", map(len, map(str.strip, lines.words())))
         """The lengths without blanks at either end."""
         self._spans = tuple(lines.spans())
 
     def neighbours(self, at: int) -> tuple[int, ...]:
         """Numbers of the lines around line `at` (from 0) that must stand for it to be understood."""
-        own = self._filled[at]
+        own = self.filled[at]
         room = CONTEXT_CHARACTERS - own // 4
         if room <= LEAST_CHARACTERS or own >= 2 * room:
             return ()
@@ -60,6 +60,6 @@ class Surroundings:
         for place in places:
             if room <= LEAST_CHARACTERS:
                 break
-            characters[place - at] = min(self._filled[place], room)
+            characters[place - at] = min(self.filled[place], room)
             room -= self._lengths[place] + 1
         return characters

@@ -83,10 +83,10 @@ class _Needed(dict[int, tuple[int, ...]]):
 
     def __init__(self, turn: TurnEvidence) -> None:
         super().__init__()
-        self._around = Surroundings(turn.lines)
+        self.around = Surroundings(turn.lines)
 
     def __missing__(self, number: int) -> tuple[int, ...]:
-        needed = self[number] = self._around.neighbours(number - 1)
+        needed = self[number] = self.around.neighbours(number - 1)
         return needed
 
 
@@ -262,5 +262,5 @@ def _head_tokens(turn: TurnEvidence) -> bytes:
 def _telling_lines(turn: TurnEvidence) -> array[int]:
     """Numbers of the lines of `turn` that say something."""
     idle = turn.boilerplate_lines | unchanged_lines(turn)
-    telling = (line.number for line in turn.lines.to_read() if line.number not in idle and line.text.strip())
-    return array("I", telling)
+    filled = turn.once(_Needed).around.filled
+    return array("I", [n for n in turn.lines.numbers_to_read() if filled[n - 1] and n not in idle])

@@ -93,7 +93,7 @@ class _Sightings:
     def note(self, turn: TurnEvidence, names: Rows) -> None:
         """Note the next turn."""
         number, flat, ends = turn.turn.number, names.flat, names.ends
-        offsets = list(accumulate(turn.lines.lengths(), initial=self.characters))
+        offsets = list(accumulate(map(len, turn.lines.words()), initial=self.characters))
         self.characters = offsets.pop(0) if len(offsets) == 1 else offsets[-1]
         widths = map(sub, ends[1:], ends)
         last = dict(zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=False))
@@ -140,7 +140,7 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
 
 def _said_relevance(turn: TurnEvidence) -> array[float]:
     """What is said in each line of `turn` is worth, by what the line is and how much it says."""
-    lengths = turn.lines.lengths()
+    lengths = list(map(len, turn.lines.words()))
     worths = array("d")
     for part, first, stop in turn.lines.spans():
         worths.extend([PART_RELEVANCE[part] * _telling(length) for length in lengths[first:stop]])
