@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from planner.evidence.boilerplate import is_wrapping
@@ -32,6 +33,8 @@ Status = Literal["passed", "failed", "done", "unanswered"]
 
 OUTCOME_LINES = 3
 """A result of at most so many lines is its own outcome; of a longer one at most so many are told."""
+MOST_WRAPPING = 24
+"""Of what a host prints around the text of a file there are fewer lines."""
 HEAD_LINES, TAIL_LINES = 6, 4
 """Hosts print an exit code within so many lines of the start or of the end of a result."""
 
@@ -147,7 +150,8 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
 
 def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, ...]:
     """The lines of a result that say how `call` ended, where no verdict does: all of a short one."""
-    filled = [one for one in result if one.text.strip() and not _TAG.fullmatch(one.text.strip())]
+    telling = (one for one in result if (bare := one.text.strip()) and not _TAG.fullmatch(bare))
+    filled = list(islice(telling, MOST_WRAPPING) if call.kind == "read" else telling)
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return tuple(printed)

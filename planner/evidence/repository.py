@@ -65,6 +65,10 @@ _COMMIT = lazy_pattern(
 """What git says of a commit: ``[main a1b2c3d] Fix the race``."""
 
 
+GIT_CHARACTERS = 200_000
+"""What git says is looked for in so much of a result at either end."""
+
+
 @dataclass(frozen=True, slots=True)
 class _GitOutput:
     """What git says in the result of one call."""
@@ -86,6 +90,8 @@ def _git_output(call: Call) -> _GitOutput:
     if not (call.kind == "run" or call.command):
         return _GitOutput()
     text = call.text
+    if len(text) > 2 * GIT_CHARACTERS:
+        text = f"{text[:GIT_CHARACTERS]}\n{text[-GIT_CHARACTERS:]}"
     commits = tuple((match["hash"], match["subject"]) for match in _COMMIT.finditer(text)) if call.kind == "run" else ()
     conflicts = tuple(next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(text))
     return _GitOutput(commits, conflicts, bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command)))

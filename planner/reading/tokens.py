@@ -39,11 +39,12 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 
-_REMEMBERED = 2**14
-"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash."""
+_REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
+"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. With
+every so many lines the room doubles, and what was remembered is forgotten once."""
 _COUNT_BITS = 20
-"""The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 58 of its
-64 bits tell lines apart, and the lines themselves need not be kept."""
+"""The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 54 of its
+64 bits and more tell lines apart, and the lines themselves need not be kept."""
 _MOST_COUNTED = 2**_COUNT_BITS - 1
 
 
@@ -68,6 +69,8 @@ class TokenCounter:
     image_tokens: int = IMAGE_TOKENS
     """The most one image costs."""
     _seen: array[int] = field(default_factory=lambda: array("q", bytes(8 * _REMEMBERED)), repr=False, compare=False)
+    _remembered: int = field(default=0, repr=False, compare=False)
+    """How many lines have been remembered since there was more room."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -82,17 +85,20 @@ class TokenCounter:
 
     def each(self, lines: Iterable[str]) -> Iterator[int]:
         """o200k tokens of each of `lines`, unscaled."""
-        seen = self._seen
         for line in lines:
-            digest = hash(line)
-            known = seen[digest % _REMEMBERED]
+            digest, seen = hash(line), self._seen
+            known = seen[digest % len(seen)]
             yield self._first(digest, line) if (known ^ digest) >> _COUNT_BITS else known & _MOST_COUNTED
 
     def _first(self, digest: int, line: str) -> int:
         """Tokens of a line with this hash that is not remembered; it is now."""
         tokens = self._encode(line)
+        seen = self._seen
         if tokens <= _MOST_COUNTED:
-            self._seen[digest % _REMEMBERED] = digest & ~_MOST_COUNTED | tokens
+            seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
+            self._remembered += 1
+        if self._remembered > len(seen) // 2 and len(seen) < _MOST_REMEMBERED:
+            self._seen, self._remembered = array("q", bytes(16 * len(seen))), 0
         return tokens
 
     def _encode(self, text: str) -> int:
