@@ -150,8 +150,8 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
 
 def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, ...]:
     """The lines of a result that say how `call` ended, where no verdict does: all of a short one."""
-    telling = (one for one in result if (bare := one.text.strip()) and not _TAG.fullmatch(bare))
-    filled = list(islice(telling, MOST_WRAPPING) if call.kind == "read" else telling)
+    saying = (one for one in result if (bare := one.text.strip()) and not _TAG.fullmatch(bare))
+    filled = list(islice(saying, MOST_WRAPPING) if call.kind == "read" else saying)
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return tuple(printed)

@@ -31,8 +31,9 @@ class Surroundings:
 
     def __init__(self, lines: Lines) -> None:
         """Of all `lines` of a turn, which are not kept."""
-        self._lengths = array("H", map(len, lines.words()))
-        self.filled = array("H", map(len, map(str.strip, lines.words())))
+        words = list(lines.words())
+        self._lengths = array("H", map(len, words))
+        self.filled = array("H", map(len, map(str.strip, words)))
         """The lengths without blanks at either end."""
         self._spans = tuple(lines.spans())
 
