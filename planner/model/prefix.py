@@ -7,14 +7,14 @@ different model, tool choice, thinking mode or output format would lose the cach
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.earlier import earlier_plan
+from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.evidence import TurnEvidence
-from planner.model.answer import Scope, answer_in, read_answer
+from planner.model.answer import Scope, answer_in, read_answer, spans
 from planner.model.asking import Deadline, Outcome, in_time, reading_notes
 from planner.model.cards import turn_head
 from planner.model.client import (
@@ -128,12 +128,11 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
 
 def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
     """The question itself: what to write, how long, and an index of all turns."""
-    turns = list(request.evidence.turns.values())
-    sizes = Sizes.of(request, turns)
+    sizes = Sizes.of(request, list(request.evidence.turns.values()))
     return prompts.render(
         "prefix",
         brief_rules=prompts.texts["brief"],
-        index=_index(request, turns),
+        index=_index(request),
         focus=safe_text(request.focus).strip() or "(nothing in particular)",
         sizes=sizes_text(request, sizes),
     )
@@ -146,13 +145,13 @@ def prefix_tokens(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -
     return counter.text(prefix_question(request, prompts)) + int(cached * CACHED_SHARE)
 
 
-def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
+def _index(request: PlanRequest) -> str:
     """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
     earlier = earlier_plan(request)
-    new = turns[earlier.provenance.read_turns :] if earlier else turns
+    read, new = read_and_new(request, earlier)
     before = []
     if earlier is not None:
-        others = f"t1-t{earlier.provenance.read_turns} · all others: the best of their lines stand"
+        others = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
         before = [line for line in (turn_index(request, earlier, EARLIER_TOKENS), others) if line]
     most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     text = ""

@@ -206,18 +206,68 @@ def test_what_a_provider_does_not_count_is_counted_here():
     assert proposal.provenance.usage.read_tokens == question.tokens(load_prompts(), request.counter)
 
 
-def test_turns_of_a_last_piece_that_failed_are_shown_by_the_next_question():
-    def last_fails(body):
-        return "no" if "\n## t30 · " in body["messages"][0]["content"] else answer(brief=BRIEF)
+def shown_turns(text):
+    """Numbers of the turns whose cards stand in `text`, alone or in a run."""
+    spans = re.findall(r"^## t(\d+)(?:-t(\d+))? · ", text, re.MULTILINE)
+    return {number for first, last in spans for number in range(int(first), int(last or first) + 1)}
 
-    messages, pieces = large_history(30), {"piece_tokens": 3_000, "max_reasks": 0}
-    with Loopback([last_fails]) as server:
+
+PIECES = {"piece_tokens": 3_000, "max_reasks": 0}
+
+
+def plan_where_pieces_fail(messages, broken, **options):
+    """A plan of which no piece that shows one of the turns `broken` is answered, and the turns shown in the others."""
+    answered = set()
+
+    def answers(body):
+        shown = shown_turns(body["messages"][0]["content"])
+        if shown & broken:
+            return "no"
+        answered.update(shown)
+        return answer(brief=BRIEF)
+
+    with Loopback([answers]) as server:
         planner = ModelPlanner(client=server.client())
-        first = plan_compaction(messages, "Drain", planner=planner, target_ratio=0.3, settings=PlanSettings(**pieces))
-    read = first.provenance.read_turns
-    assert 0 < read < 30
-    questions, _ = plan_questions(later_request(60, first), load_prompts())
-    assert questions[0].values["cards"].startswith(f"## t{read + 1} · ")
+        plan = plan_compaction(
+            messages, "Drain", planner=planner, target_ratio=0.3, settings=PlanSettings(**PIECES), **options
+        )
+    return plan, answered
+
+
+@settings(max_examples=15)
+@given(st.sets(st.integers(1, 31), max_size=3), st.sets(st.integers(1, 61), max_size=2))
+def test_the_next_question_shows_the_turns_of_all_pieces_that_failed_and_of_no_other(broken, broken_later):
+    messages, plan, read = large_history(80), None, set()
+    for turns, failing in ((30, broken), (60, broken_later)):
+        try:
+            plan, answered = plan_where_pieces_fail(messages[: 2 * turns + 1], failing, previous=plan)
+        except PlannerUnavailable:
+            continue
+        read |= answered - {turns + 1}  # the last turn was live, and may go on
+        questions, _ = plan_questions(plan_request(messages, previous=plan), load_prompts())
+        asked = {turn.turn.number for question in questions for turn in question.scope.turns}
+        assert asked == set(range(1, 82)) - read
+        assert asked == set().union(*(shown_turns(question.values["cards"]) for question in questions))
+
+
+def test_what_was_written_of_other_pieces_stands_while_nothing_is_asked_and_rules_tell_of_the_one_that_failed():
+    messages = make_session(60)
+    first, answered = plan_where_pieces_fail(messages[:81], {20}, now=0.0)
+    unread = {int(turn[1:]) for turn in first.provenance.unread_turns}
+    assert 20 in unread
+    assert unread.isdisjoint(answered)
+    assert first.provenance.read_turns == 40
+    written = ["REQUEST", "- a test run came after that (t38)", "- a file was read, from its first line on (t30)"]
+    first = first.model_copy(update={"brief": "\n".join(written)})
+    with Loopback([]) as server:
+        carried = plan_compaction(
+            messages[:83], "Drain", planner="model", client=server.client(), target_ratio=0.3, previous=first, now=0.0
+        )
+    assert server.requests == []
+    assert set(written) <= set(carried.brief.split("\n"))
+    since = {int(turn[1:]) for one in read_brief(carried.brief) if one.line not in written for turn in one.turns}
+    assert since & unread, "the rules' record has what no planner read"
+    assert carried.provenance.unread_turns == first.provenance.unread_turns
 
 
 def test_a_planner_that_says_it_read_without_end_leaves_a_plan_that_can_be_read():
