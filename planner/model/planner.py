@@ -16,7 +16,7 @@ from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import open_endpoint, running_loop
-from planner.model.prefix import ask_behind_prefix, prefix_tokens, why_not_prefix
+from planner.model.prefix import ask_behind_prefix, prefix_cost, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
@@ -74,7 +74,7 @@ class ModelPlanner:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
         left = request.input_left_tokens
-        if not why_not and left < math.inf and prefix_tokens(request, agent, prompts) > left:
+        if not why_not and left < math.inf and prefix_cost(request, agent, prompts).read_tokens > left:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
