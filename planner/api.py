@@ -182,7 +182,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
     """The plan that changes nothing; it has no brief, and so carries none on."""
     read = request.read_tokens + proposal.provenance.usage.read_tokens
-    spent = {"read_tokens": min(MOST_TOKENS, read), "read_turns": 0, "named": ()}
+    spent = {"read_tokens": min(MOST_TOKENS, read), "read_turns": 0, "unread_turns": (), "named": ()}
     turns = (
         TurnDecision(
             turn_id=turn_id,
@@ -211,7 +211,12 @@ def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding,
 def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) -> CompactionPlan:
     selection = select(request, proposal)
     asked, filled = proposal.provenance, selection.filled_tokens
-    carried = {"filled_tokens": filled, "read_turns": asked.read_turns, "named": asked.named}
+    carried = {
+        "filled_tokens": filled,
+        "read_turns": asked.read_turns,
+        "unread_turns": asked.unread_turns,
+        "named": asked.named,
+    }
     provenance = kept.provenance.model_copy(update=carried)
     update = {
         "turns": tuple(selection.decisions.values()),

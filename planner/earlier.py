@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.brief import Statement, brief_text, read_brief
+from planner.evidence import TurnEvidence
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 
-__all__ = ["carried_on", "earlier_plan", "named_turns", "written_brief"]
+__all__ = ["carried_on", "earlier_plan", "named_turns", "read_and_new", "written_brief"]
 
 
 def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
@@ -21,6 +22,17 @@ def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
     if plan is None or not 0 < plan.provenance.read_turns < plan.history.turns <= len(request.history.turns):
         return None
     return plan if request.history.digest_at(plan.history.messages) == plan.history.digest else None
+
+
+def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[list[TurnEvidence], list[TurnEvidence]]:
+    """The turns that a planner has read by the time of `earlier`, and those that are to be read yet."""
+    turns = list(request.evidence.turns.values())
+    if earlier is None:
+        return [], turns
+    unread = frozenset(earlier.provenance.unread_turns)
+    read = [turn for turn in turns[: earlier.provenance.read_turns] if turn.turn.id not in unread]
+    known = {turn.turn.id for turn in read}
+    return read, [turn for turn in turns if turn.turn.id not in known]
 
 
 def written_brief(earlier: CompactionPlan) -> list[Statement]:
@@ -51,9 +63,14 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     written = written_brief(earlier)
     known = {one.text for one in written}
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
-    read = earlier.provenance.read_turns
-    note = f"the brief of t1-t{read + 1} stands, and behind it what rules read off the turns since"
-    provenance = {"read_turns": read, "named": earlier.provenance.named, "notes": (note,)}
+    past = earlier.provenance
+    note = f"the brief of t1-t{past.read_turns + 1} stands, and behind it what rules read off the turns since"
+    provenance = {
+        "read_turns": past.read_turns,
+        "unread_turns": past.unread_turns,
+        "named": past.named,
+        "notes": (note,),
+    }
     return replace(
         proposal,
         turns={**proposal.turns, **named_turns(earlier)},
@@ -63,5 +80,6 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
 
 
 def _cites_since(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:
-    """True if any of the turns comes behind the last that the planner saw, which was live then."""
-    return any(int(turn_id[1:]) > earlier.provenance.read_turns + 1 for turn_id in turn_ids)
+    """True if any of the turns was not read, or comes behind the last that the planner saw, which was live then."""
+    past = earlier.provenance
+    return any(turn_id in past.unread_turns or int(turn_id[1:]) > past.read_turns + 1 for turn_id in turn_ids)

@@ -109,7 +109,9 @@ class Provenance(PlanPart):
     """What planners have read for this plan and for those of its session before it: `Usage.read_tokens`, added up."""
     read_turns: Count = 0
     """So many turns from the first on a planner has read, for this plan or for one before whose brief this one carries
-    on: a later question need not show them again. 0: the plan is by rules alone."""
+    on: a later question need not show them again, but for `unread_turns`. 0: the plan is by rules alone."""
+    unread_turns: tuple[str, ...] = ()
+    """Ids of those among them that no planner has read: the piece they were shown in was not answered."""
     named: tuple[str, ...] = ()
     """Ids of the turns of which the planner said what is to happen; of the others the rules did."""
     filled_tokens: Count = 0

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 
 from planner.reading.tokens import TokenCounter
 from tests.wire import as_completion, as_events, as_message
 
-__all__ = ["Answer", "Loopback", "Recorded", "error", "overloaded", "refusal", "say", "stall", "use"]
+__all__ = ["Answer", "Loopback", "Recorded", "error", "hang_up", "overloaded", "refusal", "say", "stall", "use"]
 
 KEY = "sk-ant-loopback-0123456789abcdef"
 """The key its clients use; no error text and no log may ever hold it."""
@@ -37,6 +37,8 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
     stalls: bool = False
     """Never answers: the client must give up by itself."""
+    hangs_up: Literal["", "at once", "halfway"] = ""
+    """Closes the connection instead of the answer, or in the middle of it."""
     usage: tuple[tuple[str, int], ...] = ()
     """Fields of ``usage`` that are not to be counted from what was really sent."""
 
@@ -78,6 +80,11 @@ def refusal(category: str = "cyber") -> Answer:
 def stall() -> Answer:
     """No answer at all."""
     return Answer(stalls=True)
+
+
+def hang_up(when: Literal["at once", "halfway"] = "at once") -> Answer:
+    """The request was read, and the connection breaks off."""
+    return Answer(({"type": "text", "text": "half of it"},), hangs_up=when)
 
 
 @dataclass(frozen=True)
@@ -237,6 +244,13 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
             if answer.stalls:
                 loopback._closing.wait()
                 self.close_connection = True
+            elif answer.hangs_up == "at once":
+                self.close_connection = True
+            elif answer.hangs_up == "halfway":
+                data = json.dumps(message).encode()
+                self._head(200, "application/json", len(data), ())
+                self.wfile.write(data[: len(data) // 2])
+                self.close_connection = True
             elif answer.status != 200:
                 said = {"type": answer.error_type, "message": answer.message}
                 self._json(answer.status, {"type": "error", "error": said}, answer.headers)
@@ -255,10 +269,13 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
             self._send(200, "text/event-stream", text.encode(), ())
 
         def _send(self, status: int, content_type: str, data: bytes, headers: Sequence[tuple[str, str]]) -> None:
+            self._head(status, content_type, len(data), headers)
+            self.wfile.write(data)
+
+        def _head(self, status: int, content_type: str, length: int, headers: Sequence[tuple[str, str]]) -> None:
             self.send_response(status)
-            for name, value in (("content-type", content_type), ("content-length", str(len(data))), *headers):
+            for name, value in (("content-type", content_type), ("content-length", str(length)), *headers):
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(data)
 
     return Handler

@@ -236,8 +236,8 @@ class Reading:
     problems: list[str] = field(default_factory=list)
     entries: int = 0
     wrong_entries: int = 0
-    last_turn: int = 0
-    """Number of the last turn that was asked about."""
+    asked: frozenset[int] = frozenset()
+    """Numbers of the turns that were asked about."""
 
     @property
     def is_usable(self) -> bool:
@@ -247,8 +247,8 @@ class Reading:
 
 def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
     """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
-    last = scope.turns[-1].turn.number if scope.turns else 0
-    reading = Reading(brief=tuple(line for line in answer.brief if line.strip()), last_turn=last)
+    asked = frozenset(turn.turn.number for turn in scope.turns)
+    reading = Reading(brief=tuple(line for line in answer.brief if line.strip()), asked=asked)
     entries = [form for form in answer.turns if form.strip()]
     reading.entries = len(entries) + len(answer.facts)
     single: dict[int, TurnEntry] = {}

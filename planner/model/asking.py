@@ -29,8 +29,11 @@ from planner.model.client import (
     is_refusal,
     response_text,
     response_usage,
+    retries_of,
+    sdk_timeout,
     unavailable,
 )
+from planner.model.meter import Meter
 from planner.model.prompts import Prompts, safe_text
 from planner.plan import Usage
 
@@ -107,14 +110,18 @@ class Conversation:
     """The tokens of a text."""
     spare_tokens: float
     """What may be read beside the first asking."""
-    usage: Usage = field(default_factory=Usage)
+    meter: Meter = field(init=False)
     last: Any = None
     """The newest response."""
+
+    def __post_init__(self) -> None:
+        """Nothing was asked yet."""
+        self.meter = Meter(self._cost, self._first_tokens + self.spare_tokens)
 
     def outcome(self) -> Outcome:
         """Ask and read; never raises."""
         try:
-            with _instructor_quiet():
+            with _instructor_quiet(), self.meter.in_force():
                 answer: Answer = self._create(_usable_answer(self.scope), self.prompt, self.max_output_tokens)
                 return self._read(answer, None)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
@@ -122,19 +129,20 @@ class Conversation:
 
     def late(self) -> Outcome:
         """What there is when time is up: nothing but what it cost."""
+        usage = self.meter.close()
         error = self._unavailable(TimeoutError())
-        return Outcome(None, self.usage, notes=(f"{self.scope.name}: {error}",), error=error)
+        return Outcome(None, usage, notes=(f"{self.scope.name}: {error}",), error=error)
 
     def _read(self, answer: Answer | None, error: PlannerUnavailable | None) -> Outcome:
         model = str(getattr(self.last, "model", "") or "")
         reading = read_answer(answer, self.scope, self.now) if answer is not None else None
         if reading is None or not reading.is_usable:
             error = error or self._unavailable(ValueError())
-            return Outcome(None, self.usage, model, (f"{self.scope.name}: {error}",), error)
+            return Outcome(None, self.meter.usage, model, (f"{self.scope.name}: {error}",), error)
         notes = reading_notes(reading, self.scope, cut_off=error is not None)
         if error is None and self.max_reasks and self.deadline.left_seconds > MEND_LEAST_SECONDS:
             reading.brief = self._mended(reading.brief)
-        return Outcome(reading, self.usage, model, notes)
+        return Outcome(reading, self.meter.usage, model, notes)
 
     def _salvaged(self) -> Answer | None:
         """What stands of the last answer, though it was cut off or is not quite of the form asked for."""
@@ -145,9 +153,9 @@ class Conversation:
             return PlannerUnavailable(
                 f"planner model {self.endpoint.model}: declined to answer (refusal): try another model, "
                 'or plan with planner="rules"',
-                self.usage,
+                self.meter.usage,
             )
-        return unavailable(failure, self.endpoint.model, self.endpoint.secrets, self.usage)
+        return unavailable(failure, self.endpoint.model, self.endpoint.secrets, self.meter.usage)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
         """The brief with what it names wrongly written again by the model, asked once, about those lines alone."""
@@ -171,10 +179,18 @@ class Conversation:
 
     def _create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
         """One request, and others while its answers are not of `shape`."""
+        try:
+            return self._answer(shape, prompt, max_output_tokens)
+        except Exception as failure:
+            self.meter.failed(failure, 1 + retries_of(failure))
+            raise
+
+    def _answer(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
         import tenacity
         from instructor.core import Hooks
 
         hooks = Hooks()
+        hooks.on("completion:kwargs", lambda **body: self.meter.sent(body))
         hooks.on("completion:response", self._record)
         retrying = tenacity.Retrying if self.endpoint.loop is None else tenacity.AsyncRetrying
         arguments: dict[str, Any] = {
@@ -200,10 +216,16 @@ class Conversation:
     def _record(self, response: Any) -> None:
         """Called by instructor with each response, before it adds the usages up in place."""
         self.last = response
-        used = response_usage(response)
-        if not used.read_tokens:  # not every provider tells; what may be read in all counts all the same
-            used = used.model_copy(update={"input_tokens": self.count(self.system) + self.count(self.prompt)})
-        self.usage = self.usage + used
+        self.meter.answered(response_usage(response))
+
+    def _cost(self, body: Mapping[str, Any]) -> Usage:
+        """What a request with that body reads, as the first one was reckoned: the system prompt, and what is said."""
+        said = sum(self.count(text) for message in body.get("messages", ()) for text in _texts(message))
+        return Usage(input_tokens=self.count(self.system) + (said or self.count(self.prompt)), requests=1)
+
+    @property
+    def _first_tokens(self) -> int:
+        return self.count(self.system) + self.count(self.prompt)
 
     def _worth_another(self, error: BaseException) -> bool:
         """True if `error` is about what the model answered; a refusal would only be repeated."""
@@ -215,8 +237,7 @@ class Conversation:
 
     def _may_read(self, tokens: int) -> bool:
         """True if so much more may be read beside the first asking."""
-        first = self.count(self.system) + self.count(self.prompt)
-        return max(0, self.usage.read_tokens - first) + tokens <= self.spare_tokens
+        return max(0, self.meter.usage.read_tokens - self._first_tokens) + tokens <= self.spare_tokens
 
 
 def ask_all(conversations: Sequence[Conversation], deadline: Deadline) -> list[Outcome]:
@@ -306,6 +327,17 @@ def _doubt(line: str, evidence: Evidence) -> str:
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 
 
+def _texts(message: object) -> Iterator[str]:
+    """The words of a message in most providers' form, but for the system prompt, which some send as a message."""
+    if not isinstance(message, Mapping) or message.get("role") == "system":
+        return
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [content]:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            yield text
+
+
 def _request(
     endpoint: Endpoint, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, timeout: float
 ) -> Mapping[str, Any]:
@@ -316,6 +348,7 @@ def _request(
         request["timeout"] = max(0.001, min(timeout, request["timeout"]))
     if not endpoint.speaks_anthropic:
         return {"messages": [{"role": "system", "content": system}, asked], **request}
+    request["timeout"] = sdk_timeout(request["timeout"])
     import anthropic
 
     schema = anthropic.transform_schema(shape)

@@ -194,7 +194,7 @@ def _runs(turns: Sequence[TurnEvidence], most: int) -> Iterator[Sequence[TurnEvi
     run: list[TurnEvidence] = []
     for turn in turns:
         alone = turn.failed or bool(turn.constraint_lines) or turn.turn.live
-        if run and (alone or len(run) == most):
+        if run and (alone or len(run) == most or turn.turn.number > run[-1].turn.number + 1):
             yield run
             run = []
         run.append(turn)

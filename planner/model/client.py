@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import PlannerUnavailable, SettingsError
+from planner.model.meter import HeldBack, metering
 from planner.model.prompts import one_line
 from planner.plan import Usage
 
@@ -30,13 +31,19 @@ __all__ = [
     "open_endpoint",
     "response_text",
     "response_usage",
+    "retries_of",
     "running_loop",
+    "sdk_timeout",
     "unavailable",
 ]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
 """The current model of Claude's smallest and cheapest line (anthropic 2.11's list of models): ranking turns
 and pointing at lines needs reading more than reasoning."""
+
+CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
+"""What a connection may take: as long as anthropic's SDK allows for by itself, and of a short time a part that leaves
+room for trying again."""
 
 RULES_CURE = 'or plan with planner="rules"'
 _KEY_VARIABLES = (
@@ -183,10 +190,17 @@ def _anthropic_endpoint(
 
 
 def for_planning(client: Any) -> Any:
-    """`client` without middleware that is for agents only: a session's would wait for the planner it waits for."""
-    every = getattr(client, "middleware", ())
+    """`client` with a meter, and without middleware that is for agents only: a session's would wait for itself.
+
+    One whose calls somebody has replaced (a tracer, say) stays as it is, for a copy would not call the replacement.
+    """
+    every = getattr(client, "middleware", None)
+    if every is None:
+        return client
     kept = [middleware for middleware in every if not getattr(middleware, "for_agents_only", False)]
-    return client if len(kept) == len(every) else client.with_options(middleware=kept)
+    if len(kept) == len(every) and "create" in vars(client.messages):
+        return client
+    return client.with_options(middleware=[*kept, metering(client)])
 
 
 def _usable_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
@@ -262,6 +276,20 @@ def response_usage(response: Any) -> Usage:
     )
 
 
+def retries_of(error: BaseException) -> int:
+    """How often the SDKs of Anthropic and OpenAI had sent again of their own accord what failed with `error`."""
+    headers = getattr(vars(_root(error)).get("request"), "headers", {})  # httpx's own `request` may raise
+    count = str(headers.get("x-stainless-retry-count", 0))
+    return int(count) if count.isdecimal() else 0
+
+
+def sdk_timeout(seconds: float) -> Any:
+    """A timeout for anthropic's SDK that is over early while there is no connection: then nothing was sent."""
+    import anthropic
+
+    return anthropic.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds * CONNECT_SHARE))
+
+
 def unavailable(error: BaseException, model: str, secrets: Iterable[str], usage: Usage) -> PlannerUnavailable:
     """`error`, from instructor or a provider's SDK, as ours; `usage` is what was spent until then."""
     what = _what(_root(error))
@@ -272,10 +300,14 @@ def unavailable(error: BaseException, model: str, secrets: Iterable[str], usage:
 
 
 def _root(error: BaseException) -> BaseException:
-    """Below instructor's wrapping: the error of the SDK."""
-    while type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
-        error = error.__cause__
-    return error
+    """Below instructor's wrapping, and below what was held back: the error of the SDK."""
+    while True:
+        if isinstance(error, HeldBack):
+            error = error.failure
+        elif type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
+            error = error.__cause__
+        else:
+            return error
 
 
 def _what(cause: BaseException) -> str:

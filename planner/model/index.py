@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from planner.decision import TurnDecision
+from planner.earlier import read_and_new
 from planner.evidence import TurnEvidence
 from planner.model.answer import spans
 from planner.model.cards import turn_head
@@ -31,7 +32,7 @@ def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) 
 
     Turns that none has named are left out. Heads get shorter until all lines fit `most_tokens`.
     """
-    read = list(request.evidence.turns.values())[: earlier.provenance.read_turns]
+    read, _ = read_and_new(request, earlier)
     decisions = earlier.decisions
     named = frozenset(earlier.provenance.named) & decisions.keys()
     turns = [turn for turn in read if turn.turn.id in named]

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.brief import brief_text, fit_brief, read_brief
+from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import open_endpoint, running_loop
-from planner.model.prefix import ask_behind_prefix, prefix_tokens, why_not_prefix
+from planner.model.prefix import ask_behind_prefix, prefix_cost, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
@@ -62,7 +63,7 @@ class ModelPlanner:
         except PlannerUnavailable as error:  # there is no client for the cards; the question before was paid
             raise PlannerUnavailable(str(error), sum((one.usage for one in behind), Usage())) from None
         notes = (*notes, *([why_not] if why_not else []))
-        return merged([*behind, *outcomes], model, prompts, request, notes=notes)
+        return merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
     def _ask_behind_prefix(
         self, request: PlanRequest, prompts: Prompts, deadline: Deadline
@@ -73,7 +74,7 @@ class ModelPlanner:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
         left = request.input_left_tokens
-        if not why_not and left < math.inf and prefix_tokens(request, agent, prompts) > left:
+        if not why_not and left < math.inf and prefix_cost(request, agent, prompts).read_tokens > left:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
@@ -138,18 +139,20 @@ def merged(
     prompts: Prompts,
     request: PlanRequest,
     asked: Literal["cards", "prefix"] = "cards",
+    before: Sequence[Outcome] = (),
     notes: tuple[str, ...] = (),
 ) -> Proposal:
     """`outcomes`, in the order of the history, over what is known without them; `model` as it was asked for.
 
-    Without any it is the rules' plan. `notes` say what was not asked, and why.
+    Without any it is the rules' plan. What was asked `before` them was not answered, and paid; `notes` say what was
+    not asked, and why.
 
     Raises:
         PlannerUnavailable: none of them can be used.
     """
-    usage = reduce(add, (outcome.usage for outcome in outcomes), Usage())
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    if errors and len(errors) == len(outcomes):
+    usage = reduce(add, (outcome.usage for outcome in (*before, *outcomes)), Usage())
+    errors = [outcome.error for outcome in (*before, *outcomes) if outcome.error is not None]
+    if errors and len(errors) == len(before) + len(outcomes):
         raise PlannerUnavailable(str(errors[-1]), usage)
     prior = RulesPlanner().propose(request)
     if not outcomes:
@@ -157,12 +160,10 @@ def merged(
         return replace(prior, provenance=prior.provenance.model_copy(update=noted))
     turns: dict[str, TurnProposal] = dict(prior.turns)
     named = dict.fromkeys(prior.provenance.named)
-    last_turn = 0
     facts: dict[tuple[str, str], ExtractedFact] = {}
     for outcome in outcomes:
         if outcome.reading is not None:
             turns |= outcome.reading.turns
-            last_turn = max(last_turn, outcome.reading.last_turn)
             named |= dict.fromkeys(outcome.reading.turns)
             facts |= {(fact.type, fact.content): fact for fact in outcome.reading.facts}
     whole = outcomes[-1:] if outcomes[-1].reading is not None and outcomes[-1].reading.brief else outcomes
@@ -172,9 +173,18 @@ def merged(
         prompts=prompts.hash,
         usage=usage,
         asked=asked,
-        read_turns=min(last_turn, len(request.evidence.turns) - 1),
+        **_read(outcomes, request),
         named=tuple(named),
-        notes=(*notes, *(note for outcome in outcomes for note in outcome.notes)),
+        notes=(*notes, *(note for outcome in (*before, *outcomes) for note in outcome.notes)),
     )
     brief = _brief_of(whole) or prior.brief
     return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
+
+
+def _read(outcomes: Sequence[Outcome], request: PlanRequest) -> dict[str, Any]:
+    """How far planners have read the history after `outcomes`, and the turns before that they have not."""
+    read, _ = read_and_new(request, earlier_plan(request))
+    known = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
+    last = min(max(known), len(request.evidence.turns) - 1)
+    unread = tuple(f"t{number}" for number in range(1, last) if number not in known)
+    return {"read_turns": last, "unread_turns": unread}

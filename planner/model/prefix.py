@@ -7,14 +7,14 @@ different model, tool choice, thinking mode or output format would lose the cach
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.earlier import earlier_plan
+from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.evidence import TurnEvidence
-from planner.model.answer import Scope, answer_in, read_answer
+from planner.model.answer import Scope, answer_in, read_answer, spans
 from planner.model.asking import Deadline, Outcome, in_time, reading_notes
 from planner.model.cards import turn_head
 from planner.model.client import (
@@ -23,16 +23,18 @@ from planner.model.client import (
     keys_of,
     response_text,
     response_usage,
+    sdk_timeout,
     unavailable,
 )
 from planner.model.index import turn_index
+from planner.model.meter import Meter
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.model.question import Sizes, sizes_text
-from planner.plan import CACHED_SHARE, Usage
+from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
 
-__all__ = ["ask_behind_prefix", "prefix_question", "prefix_tokens", "request_behind_prefix", "why_not_prefix"]
+__all__ = ["ask_behind_prefix", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
 SHORT_TTL_SECONDS, LONG_TTL_SECONDS = 300, 3_600
 """How long a provider keeps a prefix that is marked, by default and with ``ttl: 1h``; counted anew at each read."""
@@ -128,31 +130,31 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
 
 def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
     """The question itself: what to write, how long, and an index of all turns."""
-    turns = list(request.evidence.turns.values())
-    sizes = Sizes.of(request, turns)
+    sizes = Sizes.of(request, list(request.evidence.turns.values()))
     return prompts.render(
         "prefix",
         brief_rules=prompts.texts["brief"],
-        index=_index(request, turns),
+        index=_index(request),
         focus=safe_text(request.focus).strip() or "(nothing in particular)",
         sizes=sizes_text(request, sizes),
     )
 
 
-def prefix_tokens(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -> int:
-    """What asking behind the prefix would read: the question, and of what the agent sent a cache's share."""
+def prefix_cost(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -> Usage:
+    """What asking behind the prefix would read: the question, and from the cache what the agent sent."""
     body, counter = agent.body, request.counter
     cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
-    return counter.text(prefix_question(request, prompts)) + int(cached * CACHED_SHARE)
+    question = counter.text(prefix_question(request, prompts))
+    return Usage(input_tokens=question, cache_read_input_tokens=cached, requests=1)
 
 
-def _index(request: PlanRequest, turns: Sequence[TurnEvidence]) -> str:
+def _index(request: PlanRequest) -> str:
     """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
     earlier = earlier_plan(request)
-    new = turns[earlier.provenance.read_turns :] if earlier else turns
+    read, new = read_and_new(request, earlier)
     before = []
     if earlier is not None:
-        others = f"t1-t{earlier.provenance.read_turns} · all others: the best of their lines stand"
+        others = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
         before = [line for line in (turn_index(request, earlier, EARLIER_TOKENS), others) if line]
     most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     text = ""
@@ -193,7 +195,7 @@ class _Post:
         from anthropic import AsyncAnthropic
         from anthropic.types import Message
 
-        options = {"headers": dict(self.agent.headers), "timeout": self.deadline.left_seconds}
+        options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(self.deadline.left_seconds)}
         client = for_planning(self.client)
         sent = client.post(self.agent.path, cast_to=Message, body=dict(body), options=options)
         if not isinstance(client, AsyncAnthropic):
@@ -216,15 +218,19 @@ def ask_behind_prefix(
     scope = Scope(list(request.evidence.turns.values()))
     body = request_behind_prefix(agent, prefix_question(request, prompts), request.settings.max_output_tokens)
     model = str(agent.body.get("model", ""))
+    meter = Meter(lambda _body: prefix_cost(request, agent, prompts), request.input_left_tokens)
 
     def failed(error: PlannerUnavailable, usage: Usage) -> Outcome:
         return Outcome(None, usage, model, (f"not answered behind the agent's prefix: {error}",), error)
 
     try:
-        response = in_time(lambda: _Post(client, agent, loop, deadline).send(body), deadline)
+        with meter.in_force():
+            response = in_time(lambda: _Post(client, agent, loop, deadline).send(body), deadline)
     except Exception as failure:  # noqa: BLE001 - any SDK's: the cards are asked instead
-        return failed(unavailable(failure, model, keys_of(client), Usage()), Usage())
-    usage = response_usage(response)
+        usage = meter.close()
+        return failed(unavailable(failure, model, keys_of(client), usage), usage)
+    meter.answered(response_usage(response))
+    usage = meter.usage
     called = any(getattr(block, "type", "") == "tool_use" for block in getattr(response, "content", ()))
     answer = None if called or is_refusal(response) else answer_in(response_text(response))
     reading = read_answer(answer, scope, request.now) if answer is not None else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.brief import brief_text
-from planner.earlier import earlier_plan, written_brief
+from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.repository import branches, commits, conflicts, pending_changes
@@ -147,7 +147,7 @@ def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[tuple[Questi
     have read what they may.
     """
     earlier = earlier_plan(request)
-    turns = list(request.evidence.turns.values())[earlier.provenance.read_turns if earlier else 0 :]
+    _, turns = read_and_new(request, earlier)
     if all(turn.turn.live for turn in turns):
         return (), "not asked: nothing is new but what is not answered yet"
     said = [one for read in _OUTCOMES for one in read(request.evidence)]
@@ -225,7 +225,7 @@ def _question(
     earlier: CompactionPlan | None,
 ) -> Question:
     everyone = list(request.evidence.turns.values())
-    scope = Scope(turns, everyone[: earlier.provenance.read_turns] if earlier else ())
+    scope = Scope(turns, read_and_new(request, earlier)[0])
     start, stop = (turns[0].turn.number - 1, turns[-1].turn.number) if turns else (0, 0)
     last = stop == len(everyone)
     values = {

@@ -8,9 +8,10 @@ from typing import Any
 from planner.analysis import analyze
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest
+from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
-__all__ = ["SAMPLE", "answer", "call", "plan_request"]
+__all__ = ["SAMPLE", "answer", "call", "plan_request", "sent_tokens"]
 
 
 def call(number: int, name: str, arguments: dict[str, Any], result: str, **flags: Any) -> list[dict[str, Any]]:
@@ -56,3 +57,10 @@ def plan_request(
 def answer(*turns: str, facts: tuple[str, ...] = (), brief: tuple[str, ...] = ()) -> str:
     """What a planner model would say."""
     return json.dumps({"brief": list(brief), "turns": list(turns), "facts": list(facts)})
+
+
+def sent_tokens(body: dict[str, Any]) -> int:
+    """What a request to the planner model reads, as its size is planned: the system prompt, and what is said."""
+    system = body["system"][0]["text"] if "system" in body else body["messages"][0]["content"]
+    said = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    return sum(map(TokenCounter().text, [system, *said]))

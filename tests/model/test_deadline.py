@@ -13,7 +13,7 @@ import pytest
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
 from tests.loopback import KEY, Answer, Loopback, stall
-from tests.model.sample import answer, plan_request
+from tests.model.sample import answer, plan_request, sent_tokens
 from tests.model.test_planner import large_history
 
 IN_TIME = r"no answer in time: raise settings\.timeout_seconds"
@@ -71,7 +71,19 @@ def test_what_was_spent_before_time_ran_out_is_said():
         with pytest.raises(PlannerUnavailable, match=IN_TIME) as failure:
             ModelPlanner(client=server.client(max_retries=0)).propose(plan_request(timeout_seconds=3))
         sent = server.input_tokens(server.requests[0].body)
-    assert (failure.value.usage.requests, failure.value.usage.input_tokens) == (1, sent)
+        unanswered = sent_tokens(server.requests[1].body)
+    assert (failure.value.usage.requests, failure.value.usage.input_tokens) == (2, sent + unanswered)
+
+
+def test_nothing_is_sent_again_once_time_is_up():
+    before = set(threading.enumerate())
+    with Loopback([stall()]) as server, server.client(max_retries=2) as client:
+        with pytest.raises(PlannerUnavailable, match=IN_TIME) as failure:
+            ModelPlanner(client=client).propose(plan_request(timeout_seconds=3))
+        for thread in set(threading.enumerate()) - before:
+            if thread.name == "planner model":
+                thread.join()
+        assert len(server.requests) == failure.value.usage.requests == 1
 
 
 def test_pieces_share_the_deadline_and_those_in_time_are_used():

@@ -20,8 +20,8 @@ from planner.model.recorded import RecordedPlanner
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
-from tests.loopback import Loopback, say
-from tests.model.sample import answer, plan_request
+from tests.loopback import Loopback, hang_up, say
+from tests.model.sample import answer, plan_request, sent_tokens
 from tests.model.test_planner import large_history
 from tests.planning.planners import Answers
 from tests.strategies import make_session
@@ -87,6 +87,36 @@ def test_planners_read_three_tenths_of_a_session_however_many_compactions(length
 def test_planners_read_no_more_wherever_a_session_is_compacted(turns, ratio, piece_tokens):
     lengths = [2 * number - 1 for number in turns]
     assert_within(plans_of(SESSION, lengths, session_input_ratio=ratio, piece_tokens=piece_tokens), ratio)
+
+
+ANSWERS = {
+    "good": lambda body: say(answer(brief=BRIEF), input_tokens=sent_tokens(body)),
+    "nonsense": lambda body: say("no plan", input_tokens=sent_tokens(body)),
+    "broken off": hang_up(),
+    "broken off halfway": hang_up("halfway"),
+}
+
+
+@settings(max_examples=8)
+@given(
+    st.lists(st.integers(60, 300), min_size=2, max_size=4, unique=True).map(sorted),
+    st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=8),
+    st.sampled_from([4_000, 60_000]),
+    st.sampled_from([0, 1]),
+)
+def test_planners_read_no_more_whatever_becomes_of_their_answers(turns, script, piece_tokens, max_retries):
+    plan, read = None, 0
+    options = PlanSettings(piece_tokens=piece_tokens)
+    with Loopback([*map(ANSWERS.get, script), ANSWERS["good"]]) as server:
+        client = server.client(max_retries=max_retries)
+        for number in turns:
+            plan = plan_compaction(
+                SESSION[: 2 * number - 1], "Drain", client=client, target_ratio=0.1, settings=options, previous=plan
+            )
+            sent = sum(sent_tokens(request.body) for request in server.requests)
+            assert plan.provenance.read_tokens == sent, "what was read is what was sent, answered or not"
+            assert number == turns[0] or sent <= max(read, 0.3 * plan.history.tokens)
+            read = sent
 
 
 def test_without_the_bound_every_plan_asks_and_reads_a_share_of_what_is_new():
@@ -193,6 +223,17 @@ def test_a_later_question_is_not_asked_again_where_that_would_read_too_much():
         assert len(server.requests) == asked
 
 
+@pytest.mark.parametrize(("left", "sent"), [(60_000, 2), (15_000, 1)])
+def test_a_later_question_that_broke_off_is_not_sent_again_where_that_would_read_too_much(left, sent):
+    first = first_plan(large_history(20))
+    tokens = plan_request(large_history(60)).analysis.tokens
+    request = later_request(60, first, read_tokens=int(0.3 * tokens) - left)
+    with Loopback([hang_up()]) as server, pytest.raises(PlannerUnavailable, match="cannot be reached") as failure:
+        ModelPlanner(client=server.client(max_retries=1)).propose(request)
+    assert len(server.requests) == failure.value.usage.requests == sent
+    assert failure.value.usage.read_tokens == sum(sent_tokens(request.body) for request in server.requests) <= left
+
+
 def test_tokens_from_a_cache_count_a_tenth():
     usage = Usage(input_tokens=100, cache_creation_input_tokens=50, cache_read_input_tokens=1_000, output_tokens=9)
     assert usage.read_tokens == 250
@@ -206,18 +247,68 @@ def test_what_a_provider_does_not_count_is_counted_here():
     assert proposal.provenance.usage.read_tokens == question.tokens(load_prompts(), request.counter)
 
 
-def test_turns_of_a_last_piece_that_failed_are_shown_by_the_next_question():
-    def last_fails(body):
-        return "no" if "\n## t30 · " in body["messages"][0]["content"] else answer(brief=BRIEF)
+def shown_turns(text):
+    """Numbers of the turns whose cards stand in `text`, alone or in a run."""
+    spans = re.findall(r"^## t(\d+)(?:-t(\d+))? · ", text, re.MULTILINE)
+    return {number for first, last in spans for number in range(int(first), int(last or first) + 1)}
 
-    messages, pieces = large_history(30), {"piece_tokens": 3_000, "max_reasks": 0}
-    with Loopback([last_fails]) as server:
+
+PIECES = {"piece_tokens": 3_000, "max_reasks": 0}
+
+
+def plan_where_pieces_fail(messages, broken, **options):
+    """A plan of which no piece that shows one of the turns `broken` is answered, and the turns shown in the others."""
+    answered = set()
+
+    def answers(body):
+        shown = shown_turns(body["messages"][0]["content"])
+        if shown & broken:
+            return "no"
+        answered.update(shown)
+        return answer(brief=BRIEF)
+
+    with Loopback([answers]) as server:
         planner = ModelPlanner(client=server.client())
-        first = plan_compaction(messages, "Drain", planner=planner, target_ratio=0.3, settings=PlanSettings(**pieces))
-    read = first.provenance.read_turns
-    assert 0 < read < 30
-    questions, _ = plan_questions(later_request(60, first), load_prompts())
-    assert questions[0].values["cards"].startswith(f"## t{read + 1} · ")
+        plan = plan_compaction(
+            messages, "Drain", planner=planner, target_ratio=0.3, settings=PlanSettings(**PIECES), **options
+        )
+    return plan, answered
+
+
+@settings(max_examples=8)
+@given(st.sets(st.integers(1, 21), max_size=3), st.sets(st.integers(1, 41), max_size=2))
+def test_the_next_question_shows_the_turns_of_all_pieces_that_failed_and_of_no_other(broken, broken_later):
+    messages, plan, read = large_history(50), None, set()
+    for turns, failing in ((20, broken), (40, broken_later)):
+        try:
+            plan, answered = plan_where_pieces_fail(messages[: 2 * turns + 1], failing, previous=plan)
+        except PlannerUnavailable:
+            continue
+        read |= answered - {turns + 1}  # the last turn was live, and may go on
+        questions, _ = plan_questions(plan_request(messages, previous=plan), load_prompts())
+        asked = {turn.turn.number for question in questions for turn in question.scope.turns}
+        assert asked == set(range(1, 52)) - read
+        assert asked == set().union(*(shown_turns(question.values["cards"]) for question in questions))
+
+
+def test_what_was_written_of_other_pieces_stands_while_nothing_is_asked_and_rules_tell_of_the_one_that_failed():
+    messages = make_session(60)
+    first, answered = plan_where_pieces_fail(messages[:81], {20}, now=0.0)
+    unread = {int(turn[1:]) for turn in first.provenance.unread_turns}
+    assert 20 in unread
+    assert unread.isdisjoint(answered)
+    assert first.provenance.read_turns == 40
+    written = ["REQUEST", "- a test run came after that (t38)", "- a file was read, from its first line on (t30)"]
+    first = first.model_copy(update={"brief": "\n".join(written)})
+    with Loopback([]) as server:
+        carried = plan_compaction(
+            messages[:83], "Drain", planner="model", client=server.client(), target_ratio=0.3, previous=first, now=0.0
+        )
+    assert server.requests == []
+    assert set(written) <= set(carried.brief.split("\n"))
+    since = {int(turn[1:]) for one in read_brief(carried.brief) if one.line not in written for turn in one.turns}
+    assert since & unread, "the rules' record has what no planner read"
+    assert carried.provenance.unread_turns == first.provenance.unread_turns
 
 
 def test_a_planner_that_says_it_read_without_end_leaves_a_plan_that_can_be_read():

@@ -9,8 +9,11 @@ import pytest
 
 from applier.session import Session
 from applier.store import open_store
+from applier.store.content import digest_of, encode, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
+from planner.earlier import earlier_plan
 from planner.validity import check_messages
+from tests.model.sample import plan_request
 from tests.session.agent import Agent, Clock
 from tests.strategies import make_session
 
@@ -109,3 +112,42 @@ def test_a_state_that_cannot_be_read_is_said_at_once(tmp_path):
         opened(path)
     with pytest.raises(StoreError):
         opened(tmp_path)
+
+
+SINCE = {"": {"read_tokens"}, "provenance": {"read_tokens", "read_turns", "unread_turns", "named"}}
+"""What states and plans have said since session planners' reading is bounded, by where it stands."""
+
+
+def without(data, names):
+    return {name: value for name, value in data.items() if name not in names}
+
+
+def make_older(store):
+    """Have the state of session s and the plan of its frame say no more than an earlier version's did."""
+    state = without(store.get_state("session:s"), SINCE[""])
+    plan = store.load_plan(state["frame"]["plan_id"]).model_dump(mode="json")
+    assert plan["provenance"].keys() >= SINCE["provenance"]
+    body = encode({**plan, "provenance": without(plan["provenance"], SINCE["provenance"])}, "plan")
+    with store.database.transaction(write=True) as transaction:
+        values = (digest_of(body), bytes.fromhex(plan["history"]["digest"].removeprefix("sha256:")), pack(body))
+        transaction.rows("INSERT INTO plans (digest, says, body) VALUES (?, ?, ?)", values)
+    older = {**state["frame"], "plan_id": f"p{digest_of(body).hex()[:8]}"}
+    store.set_state("session:s", {**state, "frame": older, "before": None})
+
+
+def test_a_state_of_an_earlier_version_goes_on_and_is_planned_from_scratch(tmp_path):
+    path, history = tmp_path / "store.db", make_session(60)
+    with opened(path) as session:
+        session.prepare(history[:-4])
+        assert session.compact(history[:-4]).applied
+        sent = session.prepare(history)
+    with open_store(path) as store:
+        make_older(store)
+    with opened(path) as again:
+        assert again.prepare(history) == sent
+        assert again.log()[-1].kind == "resumed"
+        assert again._state.planning.read_tokens == 0
+        assert earlier_plan(plan_request(history, previous=again._state.planning.previous)) is None
+        assert again.compact(history).applied
+    with opened(path) as once_more:
+        assert not [violation for violation in check_messages(once_more.prepare(history)) if violation.refused]
