@@ -139,6 +139,12 @@ def test_large_fixed_parts_leave_the_goal_to_the_messages(session_of):
 # Settings.
 
 
+def test_the_window_of_plans_is_the_sessions_unless_that_is_set(session_of, monkeypatch):
+    monkeypatch.setenv("COMPACTOR_PLAN__WINDOW_TOKENS", "60000")
+    assert session_of(window_tokens=None).state.window_tokens == 60_000
+    assert session_of(window_tokens=30_000).state.window_tokens == 30_000
+
+
 def test_the_target_ratio_is_how_much_a_compaction_leaves(session_of):
     left = {}
     for ratio in (0.1, 0.3, 0.6):
