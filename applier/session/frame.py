@@ -28,6 +28,7 @@ __all__ = [
     "View",
     "draft",
     "first_difference",
+    "late_thinking",
     "message_at",
     "unmarked",
 ]
@@ -133,7 +134,7 @@ def draft(
     frame = replace(frame, head=_with_additions(frame, edits.additions))
     additions = _joined_additions(frame, edits.additions)
     touched = [message for message, _ in placeholders] + list(additions)
-    unthinking = _late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
+    unthinking = late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
         placeholders=MappingProxyType({**frame.placeholders, **placeholders}),
@@ -167,7 +168,7 @@ def _planned(
         MappingProxyType({at: text for at, text in frame.placeholders.items() if at[0] >= goes_on}),
         MappingProxyType({at: text for at, text in frame.additions.items() if at >= known}),
         frozenset(at for at in frame.unthinking if at >= goes_on)
-        | (_late_thinking(tracker, known - 1) if since else frozenset()),
+        | (late_thinking(tracker, known - 1) if since else frozenset()),
     )
 
 
@@ -215,7 +216,7 @@ def _is_media(item: object) -> bool:
     return isinstance(item, dict) and item.get("type") in ("image", "document")
 
 
-def _late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:
+def late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:
     """Messages behind `first` whose thinking no longer follows what it was thought after."""
     return frozenset(
         at for at in range(first + 1, len(tracker)) if without_thinking(tracker.plain[at]) is not tracker.plain[at]
