@@ -13,6 +13,8 @@ from planner.analysis import Analysis, analyze
 from planner.decision import MOST_TOKENS, TurnDecision
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_plan, strike_invented
+from planner.layout.layout import lead_messages
+from planner.layout.thinking import leading_turn, thinking_policy
 from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.messages import blocks
@@ -209,7 +211,8 @@ def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding,
 
 
 def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) -> CompactionPlan:
-    selection = select(request, proposal)
+    beside = min(_lead_tokens(request), request.target_tokens // 2)
+    selection = select(replace(request, target_tokens=request.target_tokens - beside), proposal)
     asked, filled = proposal.provenance, selection.filled_tokens
     carried = {
         "filled_tokens": filled,
@@ -233,6 +236,13 @@ def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) ->
     return guard_plan(
         _with(kept, Finding(code="saves_too_little", problem=problem, repair="all kept")), request.analysis
     )
+
+
+def _lead_tokens(request: PlanRequest) -> int:
+    """What a view holds of a call before the live tail, because its thinking leads the calls there."""
+    leaves = thinking_policy(request.settings.target_model) == "leave"
+    lead = leading_turn(request.history, lambda turn: turn.live) if leaves else None
+    return request.counter.messages(lead_messages(request.history, lead)) if lead is not None else 0
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:

@@ -22,7 +22,7 @@ from applier.session.compaction import (
     with_carried,
 )
 from applier.session.events import EventKind
-from applier.session.frame import Edits, View, draft
+from applier.session.frame import Edits, View, draft, late_thinking
 from applier.session.gauge import TooLong
 from applier.session.history_tracker import Arrival
 from applier.session.persistence import commit, save_session
@@ -303,6 +303,9 @@ def undo(state: State) -> bool:
         return False
     before = state.tokens
     frame = state.undoable.pop().frame
+    if state.call.thinking_policy == "strip":  # what was thought since, the answer that is still to come included,
+        late = late_thinking(state.tracker, frame.start - 1) | {len(state.tracker)}  # is bound to the list that goes
+        frame = replace(frame, unthinking=frame.unthinking | late)
     state.take_into_force(replace(state.committed, frame=frame), View.of(frame, state.tracker))
     state.sent = 0
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)

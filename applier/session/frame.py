@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
@@ -29,6 +28,7 @@ __all__ = [
     "View",
     "draft",
     "first_difference",
+    "late_thinking",
     "message_at",
     "unmarked",
 ]
@@ -125,7 +125,7 @@ def draft(
     them back, if it has one.
     """
     if edits.plan is not None:
-        frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
+        frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
     placeholders = {
         (made.message, made.block): f"{made.text}\n{_restore_line(tracker, made, key, restore_tool)}"
         for made in edits.placeholders
@@ -134,7 +134,7 @@ def draft(
     frame = replace(frame, head=_with_additions(frame, edits.additions))
     additions = _joined_additions(frame, edits.additions)
     touched = [message for message, _ in placeholders] + list(additions)
-    unthinking = _late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
+    unthinking = late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
         placeholders=MappingProxyType({**frame.placeholders, **placeholders}),
@@ -143,10 +143,22 @@ def draft(
     )
 
 
-def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
-    """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on."""
+def _planned(
+    frame: Frame,
+    plan: CompactionPlan,
+    tracker: HistoryTracker,
+    unweighed_from: int | None,
+    thinking: ThinkingPolicy,
+) -> Frame:
+    """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on.
+
+    A plan that was made beforehand knows nothing of the messages since, but these were thought behind another list.
+    """
     known = plan.history.messages
-    head, start = _head_of(plan, tracker)
+    layout = laid_out(plan, tracker.originals[:known])
+    stop = len(layout.messages) - layout.untouched
+    head, start = layout.messages[:stop], known - layout.untouched
+    since = thinking == "strip" and layout.first_changed is not None
     live = _live_start(tracker, known)
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
@@ -155,15 +167,9 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
         start,
         MappingProxyType({at: text for at, text in frame.placeholders.items() if at[0] >= goes_on}),
         MappingProxyType({at: text for at, text in frame.additions.items() if at >= known}),
-        frozenset(at for at in frame.unthinking if at >= goes_on),
+        frozenset(at for at in frame.unthinking if at >= goes_on)
+        | (late_thinking(tracker, known - 1) if since else frozenset()),
     )
-
-
-def _head_of(plan: CompactionPlan, tracker: HistoryTracker) -> tuple[Sequence[Any], int]:
-    """The messages that stand for the compacted region, and how many of the history they stand for."""
-    layout = laid_out(plan, tracker.originals[: plan.history.messages])
-    stop = len(layout.messages) - layout.untouched
-    return layout.messages[:stop], plan.history.messages - layout.untouched
 
 
 def _live_start(tracker: HistoryTracker, known: int) -> int:
@@ -210,7 +216,7 @@ def _is_media(item: object) -> bool:
     return isinstance(item, dict) and item.get("type") in ("image", "document")
 
 
-def _late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:
+def late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:
     """Messages behind `first` whose thinking no longer follows what it was thought after."""
     return frozenset(
         at for at in range(first + 1, len(tracker)) if without_thinking(tracker.plain[at]) is not tracker.plain[at]

@@ -46,7 +46,7 @@ class Preset:
     """Cheapest first; each is asked again after the one before it."""
     manual: tuple[Tier, ...] = (PlanTurns(),)
     """What `compact` does: the first that changes anything."""
-    recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4))
+    recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
     """What `recover` does, until the prompt is clearly shorter."""
     carries: Allowance | None = None
     """How much of files, lists and rules is said again behind a plan."""
@@ -136,7 +136,7 @@ RELEVANCE = Preset(
         *SAFETY[1:],
     ),
     manual=(RELEVANT,),
-    recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4)),
+    recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4), FitNewest()),
     carries=replace(FILES, share_of_goal=0.1),
     facts_after_seconds=1_800,
     expected_growth_tokens=1_000,
@@ -155,7 +155,11 @@ THREE_LAYER = Preset(
         *SAFETY,
     ),
     manual=(PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),),
-    recovery=(PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True), RetreatHead(0.4)),
+    recovery=(
+        PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True),
+        RetreatHead(0.4),
+        FitNewest(),
+    ),
     carries=FILES,
 )
 
@@ -180,7 +184,11 @@ S08 = Preset(
         *SAFETY,
     ),
     manual=(PlanTurns(0.5, target_tokens=8_000),),
-    recovery=(PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True), RetreatHead(0.4)),
+    recovery=(
+        PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True),
+        RetreatHead(0.4),
+        FitNewest(),
+    ),
 )
 
 CLAUDE_CODE = Preset(

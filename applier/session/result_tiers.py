@@ -1,7 +1,8 @@
 """Tiers that work on single tool results: demote large ones, clear old ones, answer unchanged re-reads.
 
 Every removed result leaves its call in place and a placeholder behind it, so pairs are never split. Lines that show a
-failure and words of the user stay verbatim in each, and what `restore_context` brought back is never demoted again.
+failure and words of the user stay verbatim in each, and what `restore_context` brought back is demoted only where
+several of its pages at once would not fit the window.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ __all__ = ["BudgetResults", "ClearResults", "DemoteLarge", "FitNewest", "StubRer
 
 RESTORE_LINE_CHARACTERS = 70
 """About as long is the line on how to restore a result; what is not longer with it gains nothing."""
+RESTORE_LINE_TOKENS = 40
+"""What that line takes at most."""
 PREVIEW_SHARE = 0.08
 """A preview has at most so many characters for each token of the limit: in a small window less is shown."""
 TAIL_SHARE = 0.25
@@ -31,7 +34,7 @@ TAIL_SHARE = 0.25
 SMALL_WINDOW_SHARE = 0.8
 """Of the room that messages have: whatever a preset's constant says, more would not fit the window otherwise."""
 LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
-"""Answers of these are what was removed before; they come in pages that fit."""
+"""Answers of these are what was removed before; they come in pages of which each one fits."""
 
 
 def _is_look_up(result: Result) -> bool:
@@ -82,22 +85,27 @@ class BudgetResults:
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """What the model waits for, last of all, where the prompt would not fit the window otherwise: largest first."""
+    """What the model waits for, last of all, where the prompt would not fit the window otherwise: largest first, and
+    what was looked up behind everything else."""
 
     preview_characters: int = 2_000
     name: str = "fit_newest"
 
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote results of the live tail until the prompt is within the limit."""
-        over, live = situation.tokens - situation.limit_tokens, situation.tracker.live_start
-        results = [r for r in situation.standing() if r.message >= live and not _is_look_up(r)]
-        chosen: list[Result] = []
-        for result in sorted(results, key=lambda result: -result.tokens):
+        over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
+        results = [r for r in situation.standing() if r.message >= tracker.live_start]
+        made: list[Placeholder] = []
+        for result in sorted(results, key=lambda result: (_is_look_up(result), -result.tokens)):
             if over <= 0:
                 break
-            chosen.append(result)
-            over -= situation.gauge.of_messages(result.tokens)
-        return _previews(situation, chosen, self.preview_characters, "would not fit the window otherwise")
+            preview = _previewed(situation, result, self.preview_characters)
+            if preview is not None:
+                made.append(preview)
+                left = tracker.counter.text(preview.text) + RESTORE_LINE_TOKENS
+                over -= situation.gauge.of_messages(result.tokens - left)
+        reason = f"{len(made)} results: would not fit the window otherwise"
+        return Edits(reason, placeholders=tuple(made)) if made else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +192,18 @@ class StubRereads:
 
 
 def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
-    most = min(characters, int(situation.limit_tokens * PREVIEW_SHARE))
-    made = ((result, _preview(situation.tracker, result, most)) for result in results)
-    shorter = tuple(p for result, p in made if len(p.text) + RESTORE_LINE_CHARACTERS < len(result.text))
+    made = (_previewed(situation, result, characters) for result in results)
+    shorter = tuple(preview for preview in made if preview is not None)
     return Edits(f"{len(shorter)} results: {reason}", placeholders=shorter) if shorter else None
+
+
+def _previewed(situation: Situation, result: Result, characters: int) -> Placeholder | None:
+    """The preview of a result, at most so many characters, fewer in a small window; None if that gains nothing.
+
+    What it gains is told by tokens: of a screenshot no character is shown.
+    """
+    made = _preview(situation.tracker, result, min(characters, int(situation.limit_tokens * PREVIEW_SHARE)))
+    return made if situation.tracker.counter.text(made.text) + RESTORE_LINE_TOKENS < result.tokens else None
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> Placeholder:

@@ -23,12 +23,12 @@ from planner.layout.placeholders import (
     note_text,
     preview_text,
 )
-from planner.layout.thinking import ThinkingPolicy, without_thinking
+from planner.layout.thinking import ThinkingPolicy, leading_turn, leads_with_thinking, without_thinking
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Kept", "Layout", "Note", "inner_mark", "joined_messages", "lay_out"]
+__all__ = ["Kept", "Layout", "Note", "inner_mark", "joined_messages", "lay_out", "lead_messages"]
 
 MOST_SPANS = 6
 """Of runs of kept turns the guide names at most so many."""
@@ -110,9 +110,12 @@ def lay_out(
         for turn in history.turns
         if not _stands(turn, decisions.get(turn.id))
     }
+    lead = None
+    if thinking == "leave" and first is not None:
+        lead = leading_turn(history, lambda turn: _stands(turn, decisions.get(turn.id)))
     segments: list[Kept | Note] = []
     opening = True
-    for kept, turns in _runs(history, decisions):
+    for kept, turns in _runs(history, decisions, lead):
         if kept:
             segments += [
                 _kept(history, evidence.turns[turn.id], decisions.get(turn.id), first, thinking, restore_tool)
@@ -127,11 +130,14 @@ def lay_out(
                 brief,
                 *parts,
             ]
-        elif not any(parts) and not _precedes_system(history, turns[-1]):
-            continue
-        key = history_key(history) if opening else ""
-        segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], parts)))
-        opening = False
+        leads = turns[-1] is lead
+        if opening or any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
+            key = history_key(history) if opening else ""
+            segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], parts)))
+            opening = False
+        if leads:
+            messages = lead_messages(history, turns[-1])
+            segments.append(Kept(turns[-1], messages, messages))
     tokens = sum(
         counter.block(segment.block) if isinstance(segment, Note) else counter.messages(segment.messages)
         for segment in segments
@@ -139,9 +145,16 @@ def lay_out(
     return Layout(tuple(segments), first, entries, tokens, history.originals)
 
 
-def _precedes_system(history: History, turn: Turn) -> bool:
-    """True if a system message follows: with nothing of the user before it, the API may refuse it."""
-    return any(message["role"] == "system" for message in history.messages[turn.stop : turn.stop + 1])
+def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
+    """True if what stands around a note may not meet, even if the note says nothing.
+
+    A system message: with nothing of the user before it, the API may refuse it. Thinking behind an answer: joined with
+    that it would no longer lead its message.
+    """
+    before = history.messages[turns[0].start - 1 : turns[0].start]
+    behind = history.messages[turns[-1].stop : turns[-1].stop + 1]
+    answered = any(message["role"] == "assistant" for message in before)
+    return any(m["role"] == "system" or (answered and leads_with_thinking(m)) for m in behind)
 
 
 def _stands(turn: Turn, decision: TurnDecision | None) -> bool:
@@ -164,12 +177,15 @@ def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> i
     return None
 
 
-def _runs(history: History, decisions: Mapping[str, TurnDecision]) -> Iterator[tuple[bool, list[Turn]]]:
+def _runs(
+    history: History, decisions: Mapping[str, TurnDecision], lead: Turn | None = None
+) -> Iterator[tuple[bool, list[Turn]]]:
+    """Neighbours that stand, or that a note stands for; no note goes on behind `lead`, whose calls follow it."""
     run: list[Turn] = []
     kept = True
     for turn in history.turns:
         stands = _stands(turn, decisions.get(turn.id))
-        if run and stands != kept:
+        if run and (stands != kept or (not kept and run[-1] is lead)):
             yield kept, run
             run = []
         kept = stands
@@ -199,6 +215,18 @@ def _kept(
             messages.append(plain)
             originals.append(history.originals[at] if plain is history.messages[at] else plain)
     return Kept(turn, tuple(messages), tuple(originals))
+
+
+def lead_messages(history: History, turn: Turn) -> tuple[Message, ...]:
+    """The calls of `turn` with the thinking that leads them; of their results nothing: the note before has them."""
+    shown = f"[{turn.id}: in the record above]"
+    messages: list[Message] = []
+    for message in history.messages_of(turn):
+        if message["role"] == "user":
+            results = [block for block in blocks(message) if block["type"] == "tool_result"]
+            message = {**message, "content": [{**result, "content": shown} for result in results]}
+        messages.append(message)
+    return tuple(messages)
 
 
 def _demoted(message: Message, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str) -> Message:

@@ -36,7 +36,8 @@ def image_size(block: Block) -> tuple[int, int] | None:
 
 
 def media_mark(block: Block) -> str:
-    """``[image 640x480]`` or ``[document report.pdf]`` for what a reader of text cannot see; empty for other blocks."""
+    """``[image 640x480]``, ``[document report.pdf]`` or ``[file file_1]`` (given to a tool that runs code) for what a
+    reader of text cannot see; empty for other blocks."""
     if block.get("type") == "image":
         size = image_size(block)
         return f"[image {size[0]}x{size[1]}]" if size else "[image]"
@@ -45,6 +46,8 @@ def media_mark(block: Block) -> str:
         return (
             f"[document {' '.join(title.split())[:60]}]" if isinstance(title, str) and title.strip() else "[document]"
         )
+    if block.get("type") == "container_upload":
+        return f"[file {' '.join(str(block.get('file_id', '')).split())[:60]}]"
     return ""
 
 

@@ -62,7 +62,7 @@ def manual_thinking_leads_calls(request: Request) -> Iterator[Violation]:
         return
     run = [message for message in _loop(request, last) if message["role"] == "assistant"]
     calls = any(block["type"] == "tool_use" for block in blocks(request.messages[last]))
-    if calls and not any(_starts_with_thinking(message) for message in run):
+    if calls and not any(_starts_with_thinking(message) for message in (run[0], run[-1])):
         cure = "keep the thinking of this run of calls, or send the request without thinking"
         yield Violation(12, place_of(last, 0), "thinking is on, but the calls lost theirs", cure, "lost_thinking")
 

@@ -161,6 +161,13 @@ def test_a_live_result_that_fills_half_of_the_window_shows_its_ends_and_how_to_g
     assert [finding.code for finding in roomy.plan.findings] == ["live_tail"]
 
 
+def test_a_file_handed_to_a_tool_leaves_a_mark():
+    handed = {"role": "user", "content": [{"type": "container_upload", "file_id": "file_7"}, text("Sum it up.")]}
+    messages = [handed, *SESSION[1:]]
+    found = shown({turn.id: "drop" for turn in read_history(messages).turns}, messages)
+    assert "[file file_7]" in said(found.messages)
+
+
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "sig-1"}
 
 

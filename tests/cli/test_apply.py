@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import stat
+from itertools import pairwise
 
 import pytest
 
@@ -61,6 +62,30 @@ def test_undo_gives_everything_back_with_what_was_said_since(compactor, applied,
     whole = json.loads((folder / "whole.json").read_text())
     assert whole["messages"] == [*example["messages"], *since]
     assert [event["kind"] for event in compactor("log", "--json").json] == ["apply", "undo"]
+
+
+def test_an_openai_view_is_undone_where_notes_stand_beside_results(compactor, folder):
+    chat = [{"role": "user", "content": "Find me a flight, but never one of HAT."}]
+    for day in range(1, 13):
+        function = {"name": "find_flight", "arguments": f'{{"day": {day}}}'}
+        asked = {"id": f"call_{day}", "type": "function", "function": function}
+        found = "\n".join(f"flight {number} on day {day} costs {number * day}" for number in range(30))
+        chat += [{"role": "assistant", "content": None, "tool_calls": [asked]},
+                 {"role": "tool", "tool_call_id": f"call_{day}", "content": found},
+                 {"role": "assistant", "content": f"Day {day} has thirty flights."},
+                 {"role": "user", "content": f"And day {day + 1}?"}]  # fmt: skip
+    (folder / "chat.json").write_text(json.dumps(chat))
+    assert compactor("plan", "chat.json", "--planner", "rules", "--target-ratio", "0.3", "-o", "plan.json").code == 0
+    keep = ("--set", "t2=keep", "--set", "t20=keep")
+    assert compactor("review", "plan.json", "chat.json", *keep, "-o", "plan.json").code == 0
+    assert compactor("apply", "plan.json", "chat.json", "-o", "view.json").code == 0
+    view = json.loads((folder / "view.json").read_text())
+    assert any((a["role"], b["role"]) == ("tool", "user") for a, b in pairwise(view))
+    since = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks."}]
+    for more in ([], since):
+        (folder / "view.json").write_text(json.dumps([*view, *more]))
+        assert compactor("undo", "view.json", "-o", "whole.json").code == 0
+        assert json.loads((folder / "whole.json").read_text()) == [*chat, *more]
 
 
 def test_machines_read_what_was_undone_and_forgotten(compactor, applied, example, folder):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.store import open_store
+from applier.testing import Request, judge
 from applier.view import apply, preview
 from planner.analysis import analyze
 from planner.api import check_plan
@@ -17,6 +18,7 @@ from planner.reading.history import read_history
 from planner.reading.lines import join_lines
 from planner.reading.messages import blocks
 from planner.reading.tokens import TokenCounter
+from planner.validity import check_messages
 from tests.api_rules import refusals
 from tests.strategies import TAGS, answered_histories, histories, plans
 from tests.viewed import MODELS, plan_of, refused, removed, said
@@ -47,6 +49,35 @@ def test_the_view_is_never_worse_for_the_api(attack):
     shown = preview(plan, messages)
     assert {str(v.rule) for v in refused(shown.messages, plan.target_model, messages)} <= before
     assert refusals(shown.messages) == []
+
+
+def thinking_once(messages):
+    """As manual thinking leaves a list: each run of calls begins with it, no later call of the run does."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    words = True
+    for message in messages:
+        content = list(blocks(message))
+        if message["role"] == "assistant" and words:
+            content = [thought, *content]
+        words = message["role"] == "user" and all(block["type"] != "tool_result" for block in content)
+        yield {**message, "content": content}
+
+
+@given(st.one_of(histories(thinks=False, min_turns=3, live_tail="tools"), histories(thinks=False)), st.data())
+def test_thinking_leads_the_last_calls_where_it_stands_by_hand(drawn, data):
+    messages = list(thinking_once(drawn))
+    history = read_history(messages)
+    plan = data.draw(plans(history)).model_copy(update={"target_model": "claude-sonnet-4-5", "target_tokens": 50})
+
+    def broken(listed):
+        body = {"model": plan.target_model, "max_tokens": 2_000, "messages": listed}
+        violations = judge(Request({**body, "thinking": {"type": "enabled", "budget_tokens": 1_024}}, {}))
+        ours = check_messages(listed, model=plan.target_model, thinking_enabled=True)
+        return {v.rule for v in violations} - {11}, {v.rule for v in ours if v.refused}
+
+    shown = preview(plan, messages)
+    for after, before in zip(broken(shown.messages), broken(messages), strict=True):
+        assert after <= before
 
 
 @given(attacks())

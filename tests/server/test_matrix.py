@@ -67,6 +67,20 @@ def test_no_rule_is_broken(case, streamed, session, tmp_path):
     assert len(messages) >= 60
 
 
+def test_one_long_run_that_thinks_once(session, tmp_path):
+    with (
+        MessagesServer(Script(one_call, rounds=40), window_tokens=12_000) as server,
+        anthropic.Anthropic(
+            base_url=server.url, api_key="any", max_retries=0, middleware=[CompactionMiddleware(session)]
+        ) as client,
+    ):
+        work(client.messages.create, Tools(tmp_path), turns=1, max_tokens=2048, model=OLDER, thinking=MANUAL)
+    assert server.violations == []
+    assert [exchange.content[0]["type"] for exchange in server.exchanges].count("thinking") == 1
+    assert compactions(session) >= 2
+    assert not any("lost theirs" in event.message for event in session.log())
+
+
 def test_the_tool_runner(session, tmp_path):
     tools = Tools(tmp_path)
 

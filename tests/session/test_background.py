@@ -8,6 +8,7 @@ from applier.session.planning import Worker
 from applier.settings import load_settings
 from planner.plan import Provenance
 from planner.proposal import Proposal
+from planner.reading.messages import blocks
 from tests.session.agent import Agent
 from tests.strategies import make_session
 
@@ -39,9 +40,9 @@ def worker_of(session):
     return session._state.planning.worker
 
 
-def grown_to_the_worker(session):
+def grown_to_the_worker(session, history=None):
     """An agent that has played until the worker was started, and the rest of its history."""
-    agent, history = Agent(session), make_session(300)
+    agent, history = Agent(session), history or make_session(300)
     for index, message in enumerate(history):
         if message["role"] == "assistant":
             agent.call()
@@ -53,6 +54,31 @@ def grown_to_the_worker(session):
 
 def session_ahead(session_of, planner, clock, **wishes):
     return session_of(planner=planner, settings=load_settings(background_debounce_seconds=5), **wishes)
+
+
+@pytest.mark.parametrize(("model", "left"), [("claude-opus-5-5", False), ("claude-opus-4-6", True)])
+def test_what_was_thought_since_a_plan_was_made_goes_where_the_model_binds_it(session_of, planner, clock, model, left):
+    session = session_ahead(session_of, planner, clock, model=model)
+    session.set_request(model=model, thinking={"type": "adaptive"})
+    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    history = [
+        {**message, "content": [thought, *message["content"]]} if message["role"] == "assistant" else message
+        for message in make_session(300)
+    ]
+    agent, rest = grown_to_the_worker(session, history)
+    for _ in range(4):  # meanwhile the agent goes on
+        agent.messages.append(rest.pop(0))
+    planner.go.set()
+    worker_of(session).wait()
+    while session.state.compactions == 0:
+        agent.messages.append(rest.pop(0))
+        if agent.messages[-1]["role"] == "user":
+            agent.call()
+    assert set(planner.threads) == {"compactor-plan"}, "the plan in force was made ahead"
+    plan = session._state.committed.frame.plan
+    assert plan.history.messages < len(agent.messages)
+    sent = agent.sent[-1]
+    assert any(block["type"] == "thinking" for message in sent for block in blocks(message)) is left
 
 
 def test_a_plan_made_ahead_is_taken_up_without_asking_again(session_of, planner, clock):

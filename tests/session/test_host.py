@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
 from applier.session.gauge import Gauge
 from applier.session.planning import Breaker, Planning, Worker
@@ -87,6 +88,44 @@ def test_what_cannot_fit_is_cut_last_of_all_and_that_is_logged(session_of):
     assert any(event.kind == "post_compact" for event in session.log())
 
 
+def asked_at_once(name, contents):
+    calls = [{"type": "tool_use", "id": f"r{n}", "name": name, "input": {}} for n in range(len(contents))]
+    results = [{"type": "tool_result", "tool_use_id": f"r{n}", "content": each} for n, each in enumerate(contents)]
+    return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+
+
+@pytest.mark.parametrize("window", [12_000, 30_000, 60_000])
+@pytest.mark.parametrize("pages", [4, 12])
+def test_pages_that_were_asked_for_at_once_give_way_where_together_they_do_not_fit(session_of, window, pages):
+    session, history = session_of(window_tokens=window, tools=AGENT_TOOLS), grown(20, 30_000)
+    session.prepare(history)
+    calls = [{"type": "tool_use", "id": "x", "name": "restore_context", "input": {"reference": f"t{at}"}}
+             for at in range(2, pages + 2)]  # fmt: skip
+    looked_up = [handle_tool_use(session, call)["content"] for call in calls]
+    sent = session.prepare(history + asked_at_once("restore_context", looked_up))
+    assert session.state.tokens <= session.state.limit_tokens
+    whole = [block["content"] in looked_up for block in blocks(sent[-1]) if block["type"] == "tool_result"]
+    assert len(whole) == pages
+    assert any(whole) or window < 30_000 or pages > 4
+
+
+def test_screenshots_that_do_not_fit_together_give_way(session_of):
+    session = session_of(window_tokens=12_000)
+    shots = asked_at_once("look", [[image(1_500, 1_000)] for _ in range(12)])
+    sent = session.prepare([{"role": "user", "content": "Look at all pages."}, *shots])
+    assert session.state.tokens <= session.state.limit_tokens
+    assert "with 1 image]" in str(sent[-1])
+
+
+def test_a_refused_list_whose_newest_results_are_too_long_is_recovered(session_of):
+    session, history = session_of(window_tokens=60_000), grown(1, 60_000)
+    sent = session.prepare(history)
+    assert sent == history
+    shorter = session.recover(history, "prompt is too long: 61000 tokens > 60000 maximum")
+    assert shorter is not None
+    assert session.state.tokens <= session.state.limit_tokens
+
+
 def test_large_fixed_parts_leave_the_goal_to_the_messages(session_of):
     bare, heavy = (session_of(window_tokens=60_000, system=text) for text in (None, "word " * 15_000))
     sizes = []
@@ -98,6 +137,12 @@ def test_large_fixed_parts_leave_the_goal_to_the_messages(session_of):
 
 
 # Settings.
+
+
+def test_the_window_of_plans_is_the_sessions_unless_that_is_set(session_of, monkeypatch):
+    monkeypatch.setenv("COMPACTOR_PLAN__WINDOW_TOKENS", "60000")
+    assert session_of(window_tokens=None).state.window_tokens == 60_000
+    assert session_of(window_tokens=30_000).state.window_tokens == 30_000
 
 
 def test_the_target_ratio_is_how_much_a_compaction_leaves(session_of):
@@ -204,6 +249,16 @@ def test_preserved_thinking_goes_unless_the_api_drops_it_itself(session_of):
         session = session_of(window_tokens=60_000)
         session.set_request(model="claude-opus-5-5", thinking=thinking)
         assert ("Let me see" in str(session.compact(thinking_history(60)).messages)) is left
+
+
+def test_what_was_thought_behind_a_compaction_goes_when_that_is_undone(session_of):
+    session, history = session_of(window_tokens=60_000, model="claude-opus-5-5"), thinking_history(60)
+    session.prepare(history[:-4])
+    session.compact(history[:-4])
+    session.prepare(history[:-2])
+    assert session.undo()
+    sent = session.prepare(history)  # with an answer to the list that was compacted
+    assert "Let me see" not in str(sent)
 
 
 def test_the_view_names_only_tools_that_the_agent_has(session_of):

@@ -19,6 +19,7 @@ from applier.store.protocol import Store
 from applier.store.secrets import redact_texts
 from applier.view import preview
 from planner.errors import ReferenceNotFound, StalePlan
+from planner.layout.layout import joined_messages
 from planner.reading.messages import Message, blocks, message_digest
 
 __all__ = ["command"]
@@ -62,13 +63,22 @@ def _key(messages: Sequence[Message], view: Path) -> str:
 def _added(store: Store, key: str, messages: Sequence[Message], view: Path) -> list[Any]:
     """The messages behind the view, by the newest plan whose view `messages` begin with.
 
-    A stored plan has no secrets, so views are compared without them.
+    A stored plan has no secrets, so views are compared without them. And neighbours of one role as one message, for
+    OpenAI's form has results and the words beside them one by one.
     """
     history = store.load_history(key)
-    given = [message_digest(redact_texts(message)) for message in messages]
+    ends = [at for at in range(1, len(messages)) if messages[at]["role"] != messages[at - 1]["role"]] + [len(messages)]
+    given, joined = _digests(messages), _digests(joined_messages((), messages))
     for plan_id in reversed(store.plans(key)):
         shown = preview(store.load_plan(plan_id), history.messages).messages
-        rendered = [message_digest(redact_texts(message)) for message in shown]
+        rendered = _digests(shown)
         if given[: len(rendered)] == rendered:
             return list(messages[len(rendered) :])
+        rendered = _digests(joined_messages((), shown))
+        if joined[: len(rendered)] == rendered and len(joined) == len(ends):
+            return list(messages[ends[len(rendered) - 1] :])
     raise StalePlan(f"{view}: what stands in place of {key} was edited since: `compactor restore {key}:t1` still works")
+
+
+def _digests(messages: Sequence[Message]) -> list[str]:
+    return [message_digest(redact_texts(message)) for message in messages]
