@@ -54,6 +54,12 @@ def test_a_pipe_gets_whole_lines(folder):
     assert "…" not in row
 
 
+@pytest.mark.parametrize("columns", ["0", "00", "-5", "wide", ""])
+def test_a_width_that_is_none_is_as_if_unsaid(transcript, columns):
+    said = run_apart("plan", transcript, "--planner", "rules", COLUMNS=columns)
+    assert said.stdout.splitlines() == run_apart("plan", transcript, "--planner", "rules").stdout.splitlines() != []
+
+
 def test_no_color_means_no_style_at_all(transcript, monkeypatch):
     assert b"\x1b[" in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1").stdout
     assert b"\x1b[" not in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1", NO_COLOR="1").stdout
