@@ -33,7 +33,7 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_planner, check_tools
-from planner.errors import ReferenceNotFound, SettingsError
+from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -307,15 +307,21 @@ class Session:
             return child
 
     def close(self) -> None:
-        """Commit the history; a store that the session opened itself is closed. Waits for nothing longer than 5 s."""
+        """Commit the history; a store that the session opened itself is closed. Waits for nothing longer than 5 s.
+
+        Never raises: if the store fails, the log says so, and all that was removed is in it already.
+        """
         if not self._lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         try:
             state = self._state
             state.planning.worker.close()
-            if state.store.is_open and len(state.tracker):
-                state.store.use(lambda store: store.save_history(state.tracker.history))
+            try:
+                if state.store.is_open and len(state.tracker):
+                    state.store.use(lambda store: store.save_history(state.tracker.history))
+            except StoreError as error:
+                state.log("store_failed", f"the newest messages were not stored: {error}")
             state.store.close()
         finally:
             self._lock.release()

@@ -296,6 +296,24 @@ def test_prepare_never_raises_whatever_the_store_does(clock, store):
         session.restore("t1")
 
 
+def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock, tmp_path):
+    from tests.session.agent import FailingStore
+
+    failing = FailingStore(store)
+    with Session("x", store=failing, clock=clock, planner="rules", window_tokens=8_000) as session:
+        session.prepare(make_session(40))
+        failing.broken = True
+    assert session.log()[-1].kind == "store_failed"
+    path = tmp_path / "own.db"
+    with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
+        session.prepare(make_session(40))
+        opened = session._state.store._store
+        with opened.database.transaction(write=True) as damage:
+            damage.rows("DROP TABLE histories")
+    assert session.log()[-1].kind == "store_failed"
+    assert not session._state.store.is_open
+
+
 def test_what_fails_at_every_call_is_logged_once_and_again_after_it_worked(session_of):
     session, history = session_of(), make_session(3)
     for wrong in (7, 8, "seven", None, 7):
