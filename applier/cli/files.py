@@ -75,7 +75,9 @@ def write_whole(path: Path, text: str) -> None:
     if not path.parent.is_dir():
         raise SettingsError(f"{path.parent}: no such folder: make it first")
     mode = path.stat().st_mode if path.exists() else None
-    if mode is not None and not os.access(path, os.W_OK):  # a folder that may be written lets it be replaced all the same
+    if mode is not None and not os.access(
+        path, os.W_OK
+    ):  # a folder that may be written lets it be replaced all the same
         raise PermissionError(errno.EACCES, "may not be written", str(path))
     content = text.encode("utf-8", "surrogatepass")
     try:

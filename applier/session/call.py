@@ -6,7 +6,7 @@ threads: `Session` holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +63,9 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
         _log_once(state, "prepare_failed", f"{type(error).__name__}: {error}")
     state.is_recovering = False
-    return state.hand_out(state.clock()) if received else list(messages)
+    if received:
+        return state.hand_out(state.clock())
+    return list(messages) if isinstance(messages, Iterable) else []
 
 
 def _work(state: State, arrival: Arrival) -> None:
