@@ -183,6 +183,7 @@ def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bound
         state.kept_tokens = state.gauge.of_messages(drafted.view.total)
     if drafted.first_changed is not None:
         state.sent = min(state.sent, drafted.first_changed)
+    _end_long_rests(state)
     state.log("post_compact", reason, trigger=trigger, tier=name, **numbers)
     return done
 
@@ -199,6 +200,15 @@ def _rests(state: State, tier: Tier, bounds: Bounds) -> bool:
 def _rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> None:
     share = FORCED_REARM_SHARE if bounds == FORCED else REARM_SHARE
     state.rearm[name_of(tier), bounds] = state.tokens + max(missing_tokens, int(state.limit_tokens * share))
+
+
+def _end_long_rests(state: State) -> None:
+    """What rests while the window forces it never waits for more than was left by the step that ran last.
+
+    A step tried while a huge result was still whole would else rest until the prompt is as large again.
+    """
+    most = state.tokens + int(state.limit_tokens * FORCED_REARM_SHARE)
+    state.rearm.update({key: min(at, most) for key, at in state.rearm.items() if key[1] == FORCED})
 
 
 def _warn_if_too_large(state: State) -> None:

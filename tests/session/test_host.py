@@ -18,7 +18,7 @@ from planner.reading.messages import blocks, plain_message
 from planner.settings import PlanSettings
 from planner.validity import check_messages
 from tests.session.agent import Agent, Clock
-from tests.strategies import histories, image, make_session
+from tests.strategies import histories, image, make_session, text
 
 TOOLS = [{"name": f"tool_{number}", "input_schema": {"description": "some words on it " * 60}} for number in range(20)]
 
@@ -69,6 +69,38 @@ def test_a_read_is_never_cut_on_arrival(session_of, window, characters):
         newest = history[end - 1]["content"]
         sent = session.prepare(history[:end])[-1]["content"]
         assert sent == newest if isinstance(newest, str) else sent[0] == newest[0]
+
+
+def _parallel_reads(**characters):
+    """Calls by name, and the message that answers them with so many characters each."""
+    calls = [{"type": "tool_use", "id": name, "name": "Read", "input": {"file_path": name}} for name in characters]
+    lines = {name: f"row {name} of the file, with value_{name} in it\n" for name in characters}
+    results = [
+        {"type": "tool_result", "tool_use_id": name, "content": lines[name] * (size // len(lines[name]))}
+        for name, size in characters.items()
+    ]
+    return calls, {"role": "user", "content": results}
+
+
+@pytest.mark.parametrize("preset", ["relevance", "claude-code"])
+def test_what_was_tried_while_a_huge_result_was_whole_does_not_rest_until_the_prompt_is_as_large_again(
+    session_of, preset
+):
+    """What could not be helped by a plan then can be at the next calls, and must not be left to the last resorts."""
+    session, history = session_of(preset=preset, max_output_tokens=500), grown(8, 6_000)
+    for end in range(1, len(history) + 1, 2):
+        session.prepare(history[:end])
+    asked, answered = _parallel_reads(huge=30_000, large=14_400)
+    history = [*history, {"role": "assistant", "content": [text("I must look at it. " * 240), *asked]}, answered]
+    session.prepare(history)
+    seen = len(session.log())
+    for number in range(9):
+        asked, answered = _parallel_reads(**{f"later_{number}": 1_200})
+        history = [*history, {"role": "assistant", "content": asked}, answered]
+        session.prepare(history)
+        assert session.state.tokens <= session.state.limit_tokens
+    by = {event.tier for event in session.log()[seen:] if event.kind == "post_compact"}
+    assert by == {"plan"}
 
 
 def test_system_and_tools_are_not_counted_into_a_result(session_of):
