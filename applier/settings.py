@@ -6,6 +6,7 @@ and ``CLAUDE_AUTO_COMPACT``. Checks names and bounds; applies nothing.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -107,6 +108,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
         del dotenv_settings, file_secret_settings
         if isinstance(env_settings, EnvSettingsSource):
             _check_variables(env_settings.env_vars, settings_cls)
+            _check_lists(env_settings, settings_cls)
         switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}
         host = InitSettingsSource(settings_cls, init_kwargs=switch)
         return init_settings, env_settings, host, _project_file(settings_cls, Path.cwd())
@@ -125,6 +127,24 @@ def _check_variables(variables: Iterable[str], settings_cls: type[BaseSettings])
             near = get_close_matches(variable, sorted(names | nested), 1)
             cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
             raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
+
+
+def _check_lists(source: EnvSettingsSource, settings_cls: type[BaseSettings]) -> None:
+    """Refuse a variable of more than one value that is no JSON: ``COMPACTOR_FILE_ROOTS=/src``.
+
+    Raises:
+        SettingsError: there is one; the text says what was expected.
+    """
+    for name, field in settings_cls.model_fields.items():
+        value = source.env_vars.get(f"{PREFIX}{name}".lower())
+        if value is None or not source.field_is_complex(field):
+            continue
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            form = '{"target_ratio": 0.2}' if name == "plan" else '["one", "another"]'
+            wanted = f"expected JSON such as {form}, found {value[:80]!r}"
+            raise SettingsError(f"environment variable {PREFIX}{name.upper()}: {wanted}") from None
 
 
 class _ToolTable(TomlConfigSettingsSource):

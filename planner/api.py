@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +30,10 @@ __all__ = [
     "PlannerChoice",
     "asks_model",
     "bare_tool_name",
+    "check_argument",
     "check_plan",
     "check_planner",
+    "check_system",
     "check_tools",
     "open_planner",
     "plan_analysis",
@@ -92,12 +95,14 @@ def plan_compaction(
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
         PlanRejected: a planner object answered with something that is no `Proposal`.
     """
-    _check_argument("target_tokens", target_tokens, int | float, "a number")
-    _check_argument("target_ratio", target_ratio, int | float, "a number")
-    _check_argument("focus", focus, str, "text")
-    _check_argument("settings", settings, PlanSettings, "PlanSettings")
-    _check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
-    _check_argument("system", system, str | Sequence, "text or a list of blocks")
+    check_argument("target_tokens", target_tokens, int | float, "a number")
+    check_argument("target_ratio", target_ratio, int | float, "a number")
+    check_argument("focus", focus, str, "text")
+    check_argument("settings", settings, PlanSettings, "PlanSettings")
+    check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
+    check_argument("model", model, str, "text")
+    check_argument("now", now, int | float, "seconds since the epoch")
+    check_system(system)
     check_tools(tools)
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
@@ -148,6 +153,8 @@ def plan_analysis(
         raise SettingsError(f"task must be text that says what the agent works on, found {type(task).__name__}")
     settings = settings or PlanSettings()
     when = time.time() if now is None else now
+    if not 0 <= when < math.inf:
+        raise SettingsError(f"now: expected seconds since the epoch, found {when}")
     if read_tokens is None:
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
@@ -275,8 +282,8 @@ def _target(
     if target_tokens is not None and ratio is not None:
         raise SettingsError("give target_tokens or target_ratio, not both")
     if target_tokens is not None:
-        if target_tokens <= 0:
-            raise SettingsError(f"target_tokens must be positive, found {target_tokens}")
+        if not 0 < target_tokens <= MOST_TOKENS:
+            raise SettingsError(f"target_tokens must be positive and at most {MOST_TOKENS}, found {target_tokens}")
         if target_tokens <= fixed_tokens:
             beside = f"system and tools alone take {fixed_tokens}, and no plan makes these shorter"
             raise SettingsError(f"target_tokens {target_tokens}: {beside}: ask for more, or leave them out")
@@ -287,9 +294,21 @@ def _target(
     return analysis.tokens if share == 1 else int((analysis.tokens - _marks(analysis)) * share)
 
 
-def _check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
+def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
+    """Raise a SettingsError unless `value` is None or of that `kind`, which `wanted` says in words."""
     if value is not None and not isinstance(value, kind):
         raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
+
+
+def check_system(system: object) -> None:
+    """Raise a SettingsError unless `system` is None, text or a list of blocks."""
+    if system is None or isinstance(system, str):
+        return
+    if not isinstance(system, Sequence):
+        raise SettingsError(f"system: expected text or a list of blocks, found {type(system).__name__}")
+    for block in system:
+        if not isinstance(block, Mapping):
+            raise SettingsError(f"system: expected blocks as dicts, found {type(block).__name__}")
 
 
 def check_tools(tools: object) -> None:
@@ -298,9 +317,9 @@ def check_tools(tools: object) -> None:
         return
     if isinstance(tools, str) or not isinstance(tools, Sequence):
         raise SettingsError(f"tools: expected a list of tool definitions, found {type(tools).__name__}")
-    wrong = next((tool for tool in tools if not isinstance(tool, Mapping)), None)
-    if wrong is not None:
-        raise SettingsError(f"tools: expected definitions as dicts, found {type(wrong).__name__}")
+    for tool in tools:
+        if not isinstance(tool, Mapping):
+            raise SettingsError(f"tools: expected definitions as dicts, found {type(tool).__name__}")
 
 
 def bare_tool_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -68,16 +69,25 @@ def write_whole(path: Path, text: str) -> None:
 
     Raises:
         SettingsError: the folder is not there.
+        OSError: it cannot be written, or the file that is there may not be; `filename` names it.
     """
     path = Path(os.path.realpath(path))  # unlike `resolve`, it bears links that lead in a circle
     if not path.parent.is_dir():
         raise SettingsError(f"{path.parent}: no such folder: make it first")
     mode = path.stat().st_mode if path.exists() else None
-    if mode is not None and not stat.S_ISREG(mode):
-        with path.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        return
-    _replace(path, text.encode("utf-8", "surrogatepass"), PRIVATE_FILE if mode is None else stat.S_IMODE(mode))
+    if mode is not None and not os.access(
+        path, os.W_OK
+    ):  # a folder that may be written lets it be replaced all the same
+        raise PermissionError(errno.EACCES, "may not be written", str(path))
+    content = text.encode("utf-8", "surrogatepass")
+    try:
+        if mode is None or stat.S_ISREG(mode):
+            _replace(path, content, PRIVATE_FILE if mode is None else stat.S_IMODE(mode))
+        else:
+            path.write_bytes(content)
+    except OSError as error:  # what fails while it is written names no file
+        error.filename = str(path)
+        raise
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:

@@ -10,6 +10,7 @@ import codecs
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -60,8 +61,11 @@ def screen(*, stderr: bool = False) -> Console:
     """A console on standard output (or error) that never interprets markup it finds in content."""
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
-    if not console.is_terminal and not os.environ.get("COLUMNS"):
+    columns = os.environ.get("COLUMNS", "")
+    if not console.is_terminal and not (columns.isdecimal() and int(columns)):
         console.width = FULL_WIDTH
+    elif not console.width:  # $COLUMNS of 0 says nothing; rich would print nothing
+        console.width = shutil.get_terminal_size().columns
     return console
 
 

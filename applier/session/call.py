@@ -6,7 +6,7 @@ threads: `Session` holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +63,9 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
         _log_once(state, "prepare_failed", f"{type(error).__name__}: {error}")
     state.is_recovering = False
-    return state.hand_out(state.clock()) if received else list(messages)
+    if received:
+        return state.hand_out(state.clock())
+    return list(messages) if isinstance(messages, Iterable) else []
 
 
 def _work(state: State, arrival: Arrival) -> None:
@@ -181,6 +183,7 @@ def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bound
         state.kept_tokens = state.gauge.of_messages(drafted.view.total)
     if drafted.first_changed is not None:
         state.sent = min(state.sent, drafted.first_changed)
+    _end_long_rests(state)
     state.log("post_compact", reason, trigger=trigger, tier=name, **numbers)
     return done
 
@@ -197,6 +200,15 @@ def _rests(state: State, tier: Tier, bounds: Bounds) -> bool:
 def _rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> None:
     share = FORCED_REARM_SHARE if bounds == FORCED else REARM_SHARE
     state.rearm[name_of(tier), bounds] = state.tokens + max(missing_tokens, int(state.limit_tokens * share))
+
+
+def _end_long_rests(state: State) -> None:
+    """What rests while the window forces it never waits for more than was left by the step that ran last.
+
+    A step tried while a huge result was still whole would else rest until the prompt is as large again.
+    """
+    most = state.tokens + int(state.limit_tokens * FORCED_REARM_SHARE)
+    state.rearm.update({key: min(at, most) for key, at in state.rearm.items() if key[1] == FORCED})
 
 
 def _warn_if_too_large(state: State) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from planner.analysis import Analysis, analyze_history
+from planner.errors import TranscriptError
 from planner.evidence.calls import Call, CallKind
 from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
@@ -171,8 +172,10 @@ class HistoryTracker:
         """Find what is new in the caller's list and append it to the history.
 
         Raises:
-            TranscriptError: a new entry is not a message.
+            TranscriptError: it is no list, or a new entry is not a message.
         """
+        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+            raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         given = list(messages)
         anchor, known = self._recognise(given)
         shared = known

@@ -32,8 +32,8 @@ from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
-from planner.api import PlannerChoice, check_planner, check_tools
-from planner.errors import ReferenceNotFound, SettingsError
+from planner.api import PlannerChoice, check_argument, check_planner, check_system, check_tools
+from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -49,6 +49,8 @@ PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
 one at most so many characters for each token of the limit."""
 CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
+FORK_SECONDS = 2.0
+"""So long a fork waits for calls that other threads are in, all sessions together; by rules they take less."""
 
 
 class Session:
@@ -94,13 +96,20 @@ class Session:
         default file, opened when first needed. `hooks` maps event kinds (``"*"`` for all) to callables.
 
         Raises:
-            SettingsError: an unknown preset, planner or hook, or system and tools alone leave no room in the window.
+            SettingsError: an argument of the wrong type, an unknown preset, planner or hook, or system and tools
+                alone leave no room in the window.
             StoreError: `session_id` was given and the store cannot be read.
         """
         settings = _settings(settings, window_tokens, max_output_tokens)
         planner = settings.planner if planner is None else planner
         check_planner(planner)
-        check_tools(tools)
+        _check_task(task)
+        _check_request(model, system, tools, max_output_tokens)
+        check_argument("preset", preset, str | Preset, "a name or a Preset")
+        check_argument("hooks", hooks, Mapping, "callables by event kind")
+        check_argument("session_id", session_id, str, "text")
+        if not callable(clock):
+            raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")
         self.session_id = session_id or uuid.uuid4().hex[:12]
         self._lock = threading.RLock()
         self._hooks, self._children = hooks, 0
@@ -125,6 +134,7 @@ class Session:
 
     @task.setter
     def task(self, task: str) -> None:
+        _check_task(task)
         with self._lock:
             self._state.planning.task = task
 
@@ -175,17 +185,25 @@ class Session:
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: Mapping[str, Any] | None = None,
         thinking: Mapping[str, Any] | None = None,
-        betas: Sequence[str] = (),
+        betas: Sequence[str] | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
         """Tell what else the next request holds, for callers (middleware) that learn it per request.
 
         What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
         no error here: the log says so, and nothing automatic is done.
+
+        Raises:
+            SettingsError: an argument of the wrong type; what was known before stands.
         """
+        _check_request(model, system, tools, max_output_tokens)
+        check_argument("tool_choice", tool_choice, Mapping, "a dict")
+        check_argument("thinking", thinking, Mapping, "a dict")
         with self._lock:
             state = self._state
-            state.take_call(AgentCall(model, system, tools, tool_choice, thinking, tuple(betas), max_output_tokens))
+            state.take_call(
+                AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
+            )
             was, state.is_blocked = state.is_blocked, bool(state.no_room)
             if state.is_blocked and not was:
                 state.log("fixed_parts_too_large", state.no_room)
@@ -243,6 +261,8 @@ class Session:
         Raises:
             ReferenceNotFound: nothing in this session, or in those of its family, has that name.
         """
+        if not isinstance(reference, str):
+            raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
         with self._lock:
             state, name = self._state, reference.strip()
             if len(state.tracker):
@@ -264,7 +284,16 @@ class Session:
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
     ) -> SearchResult:
-        """The turns of the whole history that match `text`, best first; see `Store.search`."""
+        """The turns of the whole history that match `text`, best first; see `Store.search`.
+
+        Raises:
+            SettingsError: an argument of the wrong type.
+            StoreError: `text` is too long, or as a pattern takes too long.
+        """
+        if not isinstance(text, str):
+            raise SettingsError(f"text: expected text to search for, found {type(text).__name__}")
+        check_argument("tool", tool, str, "a tool's name")
+        check_argument("limit", limit, int, "a number of turns")
         with self._lock:
             return find_matches(self._state.tracker.history, text, part=part, tool=tool, limit=limit)
 
@@ -307,15 +336,21 @@ class Session:
             return child
 
     def close(self) -> None:
-        """Commit the history; a store that the session opened itself is closed. Waits for nothing longer than 5 s."""
+        """Commit the history; a store that the session opened itself is closed. Waits for nothing longer than 5 s.
+
+        Never raises: if the store fails, the log says so, and all that was removed is in it already.
+        """
         if not self._lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         try:
             state = self._state
             state.planning.worker.close()
-            if state.store.is_open and len(state.tracker):
-                state.store.use(lambda store: store.save_history(state.tracker.history))
+            try:
+                if state.store.is_open and len(state.tracker):
+                    state.store.use(lambda store: store.save_history(state.tracker.history))
+            except StoreError as error:
+                state.log("store_failed", f"the newest messages were not stored: {error}")
             state.store.close()
         finally:
             self._lock.release()
@@ -340,15 +375,50 @@ class Session:
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+_held: list[Session] = []
+"""Sessions whose locks are held while the process forks."""
 
 
-def _forked() -> None:
+def _before_fork() -> None:
+    """Wait, for a while, until no other thread is in a call.
+
+    What a call holds besides its session's lock (of a module that it imports, of a cached property in Python 3.11)
+    would be held in the child for ever.
+    """
+    deadline = time.monotonic() + FORK_SECONDS
     for session in list(_SESSIONS):
-        session._after_fork()
+        if session._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            _held.append(session)
+
+
+def _forked(*, in_child: bool) -> None:
+    while _held:
+        _held.pop()._lock.release()
+    if in_child:
+        for session in list(_SESSIONS):
+            session._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _forked(in_child=False),
+        after_in_child=lambda: _forked(in_child=True),
+    )
+
+
+def _check_task(task: object) -> None:
+    """Raise a SettingsError unless `task` is text; empty is the user's own words."""
+    if not isinstance(task, str):
+        raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
+
+
+def _check_request(model: object, system: object, tools: object, max_output_tokens: object) -> None:
+    """Raise a SettingsError unless these can be of a request."""
+    check_argument("model", model, str, "text")
+    check_system(system)
+    check_tools(tools)
+    check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
 
 
 def _settings(

@@ -23,6 +23,7 @@ REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 """The environment variable that says whether originals are redacted when the caller does not."""
 BUSY_TIMEOUT_SECONDS = 10.0
 """How long to wait for another process; a commit takes milliseconds."""
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _POSTGRES = ("postgresql://", "postgres://")
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/[^\\]*")
 """``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
@@ -56,8 +57,10 @@ def open_store(
     stored without secrets: what is restored then has ``[secret]`` in their places, and is not what was saved.
 
     Raises:
-        StoreError: it cannot be made or opened, belongs to another program, or to a newer version.
+        StoreError: it cannot be made or opened, belongs to another program, or to a newer version; or the variable
+            says neither yes nor no.
     """
+    redacts = _redacts() if redact_originals is None else redact_originals
     name = _name(url_or_path)
     path = store_file(name)
     if path is None:
@@ -66,7 +69,6 @@ def open_store(
         database = postgres_database(name, busy_timeout_seconds)
     else:
         database = sqlite_database(path, busy_timeout_seconds)
-    redacts = _redacts() if redact_originals is None else redact_originals
     return _migrated(database, SqlStore(database, redact_originals=redacts))
 
 
@@ -96,7 +98,10 @@ def _name(url_or_path: str | os.PathLike[str] | None) -> str:
 
 
 def _redacts() -> bool:
-    return os.environ.get(REDACT_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on")
+    said = os.environ.get(REDACT_VARIABLE, "").strip().lower()
+    if said not in _YES + _NO:  # taken for no, it would store what was to stay out
+        raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {said[:40]!r}")
+    return said in _YES
 
 
 def _migrated(database: Database, store: SqlStore) -> Store:

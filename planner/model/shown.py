@@ -47,6 +47,9 @@ REPEAT_CHARACTERS = 24
 """A longer line, not the user's, that stands on another card already is not shown again."""
 
 _GUTTER = re.compile(r"^\s*\d+(?:→|\t| \| )")
+"""What may be the number of a line in front of it: enough to look behind it."""
+_NUMBERED = re.compile(r"^\s*\d+→")
+"""What is one, as file viewers print it; not the first column of ``4711\tuser_0`` and ``4711 | alice``."""
 _RETOLD = re.compile(r" description=[^=\n]{0,160}$|(?<=command=)cd \S+ && ")
 """``description=`` at the end of a command's line, and the folder that it changes to first."""
 _SIGNATURE = re.compile(
@@ -160,7 +163,7 @@ def card_text(line: Line, evidence: Evidence) -> str:
     if line.part == "call":
         text = _RETOLD.sub("", text)
     elif line.part == "result" and not _is_signature(line):
-        text = _GUTTER.sub("", text)
+        text = _NUMBERED.sub("", text)
     return evidence.shown(text)
 
 

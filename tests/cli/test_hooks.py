@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -81,6 +82,17 @@ def test_settings_of_another_form_are_left_alone(compactor, client, text):
     assert "settings.json: cannot be changed" in ran.err
     assert "validation error" not in ran.err
     assert client.read_text() == text
+
+
+def test_settings_that_are_no_text_are_left_alone(compactor, client, folder):
+    client.parent.mkdir()
+    client.write_bytes(b"{\xff}")
+    os.mkfifo(folder / "pipe")
+    for path in (client, folder / "pipe", "/dev/zero"):
+        ran = compactor("hooks", "install", "--yes", "--settings", path)
+        assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+        assert f"{path}: cannot be changed" in ran.err
+    assert client.read_bytes() == b"{\xff}"
 
 
 def call_hook(compactor, monkeypatch, **fields):

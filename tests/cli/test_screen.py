@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,12 @@ def test_a_pipe_gets_whole_lines(folder):
     ran = run_apart("plan", folder / "t.json", "--planner", "rules", "--target-ratio", "0.5")
     row = next(line for line in ran.stdout.decode().splitlines() if line.startswith("t1 "))
     assert "…" not in row
+
+
+@pytest.mark.parametrize("columns", ["0", "00", "-5", "wide", ""])
+def test_a_width_that_is_none_is_as_if_unsaid(transcript, columns):
+    said = run_apart("plan", transcript, "--planner", "rules", COLUMNS=columns)
+    assert said.stdout.splitlines() == run_apart("plan", transcript, "--planner", "rules").stdout.splitlines() != []
 
 
 def test_no_color_means_no_style_at_all(transcript, monkeypatch):
@@ -108,6 +115,37 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
         assert run_apart("apply", plan_file, transcript, "-o", pipe).returncode == 0
         assert json.loads(reader.communicate(timeout=30)[0])["messages"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_without_room_is_named(compactor, transcript):
+    ran = compactor("plan", transcript, "--planner", "rules", "-o", "/dev/full")
+    assert (ran.code, ran.err) == (1, "compactor: /dev/full: No space left on device\n")
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from applier.cli.files import write_whole
+if os.geteuid() == 0:
+    os.setuid(65534)  # root may write to any file
+try:
+    write_whole(Path("kept.json"), "new")
+except OSError as error:
+    print(f"{Path(error.filename).name}: {error.strerror}")
+"""
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced():
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "kept.json").write_text("old")
+        (Path(name) / "kept.json").chmod(0o444)
+        Path(name).chmod(0o777)
+        paths = os.pathsep.join([str(Path(applier.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        ran = subprocess.run(
+            [sys.executable, "-c", READ_ONLY], cwd=name, env={**os.environ, "PYTHONPATH": paths}, capture_output=True
+        )
+        assert ran.stdout.decode() == "kept.json: may not be written\n", ran.stderr
+        assert (Path(name) / "kept.json").read_text() == "old"
 
 
 def test_links_that_lead_in_a_circle_are_no_traceback(compactor, transcript, folder):

@@ -8,7 +8,9 @@ import pytest
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
+from applier.session import Session
 from applier.settings import SessionSettings
+from applier.testing import MessagesServer
 from planner.errors import PlannerUnavailable
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
@@ -297,3 +299,24 @@ def test_the_planner_is_shown_what_the_agent_last_sent(new_session, conversation
     assert (agent.body["model"], agent.path) == (MODEL, "/v1/messages")
     assert agent.client is client
     assert agent.seconds_since >= 0
+
+
+@pytest.mark.parametrize("odd", [{"system": [5]}, {"system": 5}, {"tools": [None]}, {"thinking": "adaptive"}], ids=str)
+def test_what_the_provider_refuses_it_refuses_itself(new_session, conversation, odd):
+    options = {"api_key": KEY, "middleware": [CompactionMiddleware(new_session())]}
+    with MessagesServer() as server, anthropic.Anthropic(base_url=server.url, max_retries=0, **options) as client:
+        with pytest.raises(anthropic.BadRequestError):
+            client.messages.create(**{"messages": conversation[:1], **ASKED, **odd})
+        assert server.exchanges[-1].request.messages == conversation[:1]
+
+
+def test_a_session_that_cannot_be_opened_leaves_the_request_alone(conversation, tmp_path):
+    (tmp_path / "store.db").write_bytes(b"no store")
+
+    def resumed(_body):
+        return Session("x", store=tmp_path / "store.db", session_id="main")
+
+    with Loopback(["ok"]) as server:
+        client = server.client(middleware=[CompactionMiddleware(resumed)])
+        assert create(client, conversation[:1]) == "ok"
+        assert bodies(server) == [conversation[:1]]

@@ -9,12 +9,14 @@ pytest.importorskip("langchain")
 
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 
 from applier.adapters.frameworks.langchain_middleware import LangChainCompaction, pre_model_hook
+from applier.session import Session
 from tests.integrations import counting
 from tests.integrations.conftest import MODEL
 from tests.integrations.counting import CALLS, counting_model
@@ -121,3 +123,41 @@ def test_each_thread_of_a_graph_has_its_own_session(new_session):
         assert session.state.history_messages == 2 * CALLS + 1
         assert session._state.model == MODEL, "the request says it"
         assert "history_changed" not in [event.kind for event in session.log()]
+
+
+ODD = {
+    "a video": HumanMessage([{"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}]),
+    "a role of its own": ChatMessage("hm", role="critic"),
+    "arguments that are no JSON": AIMessage("", tool_calls=[{"name": "f", "args": {"x": object()}, "id": "c1"}]),
+    "a call without an id": AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": None}]),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_what_only_another_provider_understands_reaches_it(new_session, odd):
+    messages = [HumanMessage("look"), odd, HumanMessage("go on")]
+    assert pre_model_hook(new_session())({"messages": messages})["llm_input_messages"] is messages
+    model = GenericFakeChatModel(messages=iter([AIMessage("seen")]))
+    agent = create_agent(model, [], middleware=[LangChainCompaction(new_session())])
+    assert agent.invoke({"messages": messages})["messages"][-1].text == "seen"
+
+
+def test_system_messages_stay_where_they_stand(new_session):
+    messages = [
+        SystemMessage("s"),
+        HumanMessage("hi"),
+        SystemMessage("mind the gap"),
+        AIMessage("ok"),
+        HumanMessage("?"),
+    ]
+    prepared = pre_model_hook(new_session())({"messages": messages})["llm_input_messages"]
+    assert all(a is b for a, b in zip(prepared, messages, strict=True))
+
+
+def test_a_session_that_cannot_be_opened_leaves_the_messages_alone(tmp_path):
+    (tmp_path / "no.db").write_bytes(b"no store")
+    lost = LangChainCompaction(lambda _request: Session(store=tmp_path / "no.db", session_id="a"))
+    model = GenericFakeChatModel(messages=iter([AIMessage("one"), AIMessage("two")]))
+    agent = create_agent(model, [], middleware=[lost])
+    assert agent.invoke({"messages": [HumanMessage("hi")]})["messages"][-1].text == "one"
+    assert asyncio.run(agent.ainvoke({"messages": [HumanMessage("hi")]}))["messages"][-1].text == "two"

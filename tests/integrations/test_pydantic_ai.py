@@ -9,12 +9,22 @@ pytest.importorskip("pydantic_ai")
 import anthropic
 from pydantic_ai import Agent, ModelRetry, RunContext, RunUsage
 from pydantic_ai.capabilities import ProcessHistory
-from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from applier.adapters.frameworks.pydantic_ai_history import compacted_history
+from applier.session import Session
 from tests.integrations.conftest import MODEL
 from tests.integrations.counting import CALLS, counting_model, numbers
 from tests.loopback import KEY, Loopback
@@ -110,3 +120,21 @@ def test_each_run_may_have_its_own_session(new_session):
             assert converse(server, session_of, "Count for me.") == [f"counted {CALLS} times"]
             assert session.state.history_messages == 2 * CALLS + 1
         assert server.refused == []
+
+
+@pytest.mark.parametrize(
+    ("wishes", "prompt"), [({"instructions": "Count."}, None), ({"system_prompt": "Count."}, ""), ({}, [])]
+)
+def test_a_run_that_begins_without_words_runs(new_session, wishes, prompt):
+    agent = Agent(TestModel(), capabilities=[ProcessHistory(compacted_history(new_session()))], **wishes)
+    assert agent.run_sync(prompt).output == Agent(TestModel(), **wishes).run_sync(prompt).output
+
+
+def test_what_cannot_be_read_and_what_has_no_session_goes_out_as_it_came(new_session, tmp_path):
+    (tmp_path / "no.db").write_bytes(b"no store")
+    ctx = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    words = [ModelRequest([UserPromptPart("hi")])]
+    assert compacted_history(lambda _ctx: Session(store=tmp_path / "no.db", session_id="a"))(ctx, words) is words
+    call, result = ToolCallPart("f", {}, "c1"), ToolReturnPart("f", object(), "c1")
+    odd = [*words, ModelResponse([call]), ModelRequest([result])]
+    assert compacted_history(new_session())(ctx, odd) is odd

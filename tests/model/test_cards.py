@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import assume, example, given, settings
 
 from planner.model.cards import turn_cards
@@ -141,6 +142,12 @@ def test_the_number_that_a_tool_put_before_a_line_stands_where_something_is_defi
     shown = text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2")
     assert "3|      2→def drain_queue(queue):" in shown
     assert "4|     queue.join_all_workers()" in shown
+
+
+@pytest.mark.parametrize("row", [" 4711 | alice_smith", "4711\tuser_zero\t0", "12\t3\tsrc/queue.py"])
+def test_the_number_that_a_row_of_data_begins_with_is_no_lines_number(row):
+    request = plan_request([SAMPLE[0], *call(7, "query", {"sql": "SELECT * FROM users"}, row), *SAMPLE[1:]])
+    assert f"| {row}\n" in text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2") + "\n"
 
 
 def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():

@@ -36,11 +36,32 @@ def test_an_empty_list_stays_empty():
         ("system", 3),
         ("tools", "bash"),
         ("tools", ["bash"]),
+        ("tools", [None]),
+        ("system", [3]),
+        ("system", b"careful"),
+        ("model", 3),
+        ("now", "today"),
         ("store", "x.db"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_named(argument, value):
-    with pytest.raises(SettingsError, match=f"^{argument}: expected .*, found (str|list|dict|int)$"):
+    with pytest.raises(SettingsError, match=f"^{argument}: expected .*, found (str|list|dict|int|NoneType)$"):
+        planned(make_session(4), **{argument: value})
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("target_tokens", 10**30),
+        ("target_tokens", float("inf")),
+        ("target_tokens", float("nan")),
+        ("now", -1.0),
+        ("now", float("nan")),
+        ("now", float("inf")),
+    ],
+)
+def test_a_number_that_no_plan_can_hold_is_named(argument, value):
+    with pytest.raises(SettingsError, match=f"^{argument}.* found "):
         planned(make_session(4), **{argument: value})
 
 

@@ -6,10 +6,11 @@ import weakref
 import pytest
 from anthropic.types import Message
 
+from applier.adapters.frameworks.agent_tools import handle_tool_use
 from applier.session import PRESETS, Session
 from applier.session.gauge import TooLong, read_too_long
 from applier.settings import SessionSettings
-from planner import PlanSettings, ReferenceNotFound, SettingsError
+from planner import PlanSettings, ReferenceNotFound, SettingsError, TranscriptError
 from planner.validity import check_messages
 from tests.session.agent import Agent
 from tests.strategies import make_session
@@ -298,3 +299,72 @@ def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
         session.recover(make_session(60), "prompt is too long: 45000 tokens > 40000 maximum")
         left[ratio] = session.state.tokens / session.state.limit_tokens
     assert left[0.1] < 0.25 < left[0.5] < 0.75
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"task": None},
+        {"task": ["fix"]},
+        {"model": 5},
+        {"system": [5]},
+        {"system": 5},
+        {"tools": [None]},
+        {"max_output_tokens": "many"},
+        {"preset": {"relevance"}},
+        {"hooks": [print]},
+        {"session_id": 7},
+        {"clock": 3.0},
+    ],
+    ids=str,
+)
+def test_an_argument_of_the_wrong_type_is_named_when_a_session_begins(session_of, wrong):
+    (name,) = wrong
+    with pytest.raises(SettingsError, match=f"{name}"):
+        session_of(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": 5},
+        {"system": [5]},
+        {"tools": [None]},
+        {"thinking": "on"},
+        {"tool_choice": 1},
+        {"max_output_tokens": "many"},
+    ],
+    ids=str,
+)
+def test_a_request_of_the_wrong_form_changes_nothing(session_of, wrong):
+    session, history = session_of(), make_session(40)
+    before = session._state.call
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        session.set_request(**wrong)
+    assert session._state.call is before
+    session.set_request(betas=None)
+    assert check_messages(session.prepare(history)) == []
+    assert {event.kind for event in session.log()} <= {"pre_compact", "post_compact"}
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "words", {"role": "user"}, b"", [5]], ids=str)
+def test_what_is_no_list_of_messages_is_refused_by_name(session_of, wrong):
+    session = session_of()
+    for act in (session.compact, lambda messages: session.recover(messages, "prompt is too long")):
+        with pytest.raises(TranscriptError, match="messages"):
+            act(wrong)
+    assert session.prepare(wrong) == list(wrong or () if not isinstance(wrong, int) else ())
+
+
+def test_what_is_no_name_and_no_text_is_not_looked_for(session_of):
+    session = session_of()
+    session.prepare(make_session(40))
+    with pytest.raises(ReferenceNotFound, match="None is no reference"):
+        session.restore(None)
+    for wrong in ({"text": None}, {"text": b"x"}, {"text": "x", "tool": 5}, {"text": "x", "limit": "all"}):
+        with pytest.raises(SettingsError, match=next(reversed(wrong))):
+            session.search(**wrong)
+    with pytest.raises(SettingsError, match="task"):
+        session.task = None
+    block = {"type": "tool_use", "id": "c1", "name": "restore_context", "input": "t3"}
+    assert handle_tool_use(session, block)["is_error"]

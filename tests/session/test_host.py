@@ -19,7 +19,7 @@ from planner.reading.messages import blocks, plain_message
 from planner.settings import PlanSettings
 from planner.validity import check_messages
 from tests.session.agent import Agent, Clock
-from tests.strategies import histories, image, make_session
+from tests.strategies import histories, image, make_session, text
 
 TOOLS = [{"name": f"tool_{number}", "input_schema": {"description": "some words on it " * 60}} for number in range(20)]
 
@@ -70,6 +70,38 @@ def test_a_read_is_never_cut_on_arrival(session_of, window, characters):
         newest = history[end - 1]["content"]
         sent = session.prepare(history[:end])[-1]["content"]
         assert sent == newest if isinstance(newest, str) else sent[0] == newest[0]
+
+
+def _parallel_reads(**characters):
+    """Calls by name, and the message that answers them with so many characters each."""
+    calls = [{"type": "tool_use", "id": name, "name": "Read", "input": {"file_path": name}} for name in characters]
+    lines = {name: f"row {name} of the file, with value_{name} in it\n" for name in characters}
+    results = [
+        {"type": "tool_result", "tool_use_id": name, "content": lines[name] * (size // len(lines[name]))}
+        for name, size in characters.items()
+    ]
+    return calls, {"role": "user", "content": results}
+
+
+@pytest.mark.parametrize("preset", ["relevance", "claude-code"])
+def test_what_was_tried_while_a_huge_result_was_whole_does_not_rest_until_the_prompt_is_as_large_again(
+    session_of, preset
+):
+    """What could not be helped by a plan then can be at the next calls, and must not be left to the last resorts."""
+    session, history = session_of(preset=preset, max_output_tokens=500), grown(8, 6_000)
+    for end in range(1, len(history) + 1, 2):
+        session.prepare(history[:end])
+    asked, answered = _parallel_reads(huge=30_000, large=14_400)
+    history = [*history, {"role": "assistant", "content": [text("I must look at it. " * 240), *asked]}, answered]
+    session.prepare(history)
+    seen = len(session.log())
+    for number in range(9):
+        asked, answered = _parallel_reads(**{f"later_{number}": 1_200})
+        history = [*history, {"role": "assistant", "content": asked}, answered]
+        session.prepare(history)
+        assert session.state.tokens <= session.state.limit_tokens
+    by = {event.tier for event in session.log()[seen:] if event.kind == "post_compact"}
+    assert by == {"plan"}
 
 
 def test_system_and_tools_are_not_counted_into_a_result(session_of):
@@ -351,6 +383,24 @@ def test_prepare_never_raises_whatever_the_store_does(clock, store):
         session.restore("t1")
 
 
+def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock, tmp_path):
+    from tests.session.agent import FailingStore
+
+    failing = FailingStore(store)
+    with Session("x", store=failing, clock=clock, planner="rules", window_tokens=8_000) as session:
+        session.prepare(make_session(40))
+        failing.broken = True
+    assert session.log()[-1].kind == "store_failed"
+    path = tmp_path / "own.db"
+    with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
+        session.prepare(make_session(40))
+        opened = session._state.store._store
+        with opened.database.transaction(write=True) as damage:
+            damage.rows("DROP TABLE histories")
+    assert session.log()[-1].kind == "store_failed"
+    assert not session._state.store.is_open
+
+
 def test_what_fails_at_every_call_is_logged_once_and_again_after_it_worked(session_of):
     session, history = session_of(), make_session(3)
     for wrong in (7, 8, "seven", None, 7):
@@ -464,6 +514,26 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
         go.set()
         os._exit(0 if session.prepare(history[:3]) == history[:3] else 1)
     go.set()
+    busy.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_for_ever(session_of):
+    """Locks that nobody can reset: of a module that is imported, of a cached property in Python 3.11."""
+    inside, within = threading.Event(), threading.Lock()
+
+    def hold(event):
+        with within:
+            inside.set()
+            sum(number * number for number in range(300_000))
+
+    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
+    busy = threading.Thread(target=session.prepare, args=(history,))
+    busy.start()
+    assert inside.wait(30)
+    child = os.fork()
+    if child == 0:
+        os._exit(1 if within.locked() or len(session.prepare(history)) >= len(history) else 0)
     busy.join()
     assert os.waitpid(child, 0)[1] == 0
 

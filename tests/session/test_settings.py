@@ -61,6 +61,15 @@ def test_a_wrong_variable_says_its_name(monkeypatch):
         load_settings()
 
 
+@pytest.mark.parametrize("name", ["FILE_ROOTS", "PERMISSIONS", "PLAN"])
+@pytest.mark.parametrize("value", ["/src", "", "[" * 100_000])
+def test_a_variable_of_several_values_says_which_form_it_has(monkeypatch, name, value):
+    monkeypatch.setenv(f"COMPACTOR_{name}", value)
+    with pytest.raises(SettingsError, match=f"COMPACTOR_{name}: expected JSON such as ") as refused:
+        Session("t")
+    assert len(str(refused.value)) < 200
+
+
 @pytest.mark.parametrize("text", [
     'permissions = ["all is allowed"]\n',
     'file_roots = ["/"]\n',

@@ -126,6 +126,14 @@ def test_by_choice_no_secret_is_stored_at_all(sqlite_path, monkeypatch, way):
         assert all(KEY.encode() not in path.read_bytes() for path in sqlite_path.parent.iterdir())
 
 
+def test_a_choice_that_says_neither_yes_nor_no_is_not_taken_for_no(sqlite_path, monkeypatch):
+    monkeypatch.setenv(REDACT_VARIABLE, "enabled")
+    with pytest.raises(StoreError, match="COMPACTOR_REDACT_ORIGINALS: expected 1 or 0, found 'enabled'"):
+        open_store(sqlite_path)
+    assert not sqlite_path.exists()
+    open_store(sqlite_path, redact_originals=True).close()
+
+
 def test_the_originals_keep_their_secrets(store):
     messages = [{"role": "user", "content": f"my key is {KEY}"}]
     assert store.load_history(store.save_history(read_history(messages))).messages == tuple(messages)

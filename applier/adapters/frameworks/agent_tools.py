@@ -141,7 +141,7 @@ def answer_call(session: Session, name: str, arguments: Mapping[str, Any]) -> An
         raise CompactorError(f"{name}: no such tool; there are {', '.join(_TOOLS)}")
     model, run = _TOOLS[name]
     try:
-        return run(session, model.model_validate(dict(arguments)))
+        return run(session, model.model_validate(dict(arguments) if isinstance(arguments, Mapping) else arguments))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, wrong["loc"])) or name

@@ -6,6 +6,7 @@ before the caller sees it. Leaves alone what is no full conversation: other endp
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from copy import copy
@@ -17,6 +18,7 @@ import anyio.to_thread
 import httpx2
 
 from applier.session.gauge import WINDOW_EXCEEDED, stop_reason_of
+from planner.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["CompactionMiddleware", "SessionOf"]
+
+logger = logging.getLogger("applier.session")
 
 SessionOf = Callable[[Mapping[str, Any]], "Session | None"]
 """Names the session of a request body; None leaves the request alone."""
@@ -51,7 +55,8 @@ class CompactionMiddleware(anthropic.Middleware):
     def __init__(self, session: Session | SessionOf) -> None:
         """One `session`, or a function that names the session of a request body (None: leave it alone).
 
-        A client that several conversations share (subagents, threads) needs the function.
+        A client that several conversations share (subagents, threads) needs the function. Where it cannot open a
+        session, because the store fails, the request goes out as it came.
         """
         self._choose: SessionOf = session if callable(session) else lambda _body: session
 
@@ -82,7 +87,11 @@ class CompactionMiddleware(anthropic.Middleware):
             return None
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
             return None  # a thread held by hand: only its owner has the whole conversation
-        session = self._choose(body)
+        try:
+            session = self._choose(body)
+        except StoreError as error:
+            logger.warning("no session could be opened, the request goes out as it came: %s", error)
+            return None
         return None if session is None else _Exchange(session, request, _whole(request, body))
 
 
@@ -118,17 +127,21 @@ class _Exchange:
     sent: Mapping[str, Any] = field(default_factory=dict)
 
     def first(self) -> APIRequest:
-        """The request with the messages the session prepared."""
+        """The request with the messages the session prepared; as it came if no API would take it."""
         body, listed = self.body, str(self.request.headers.get("anthropic-beta") or "").split(",")
-        self.session.set_request(
-            model=str(body.get("model") or ""),
-            system=body.get("system"),
-            tools=body.get("tools") or (),
-            tool_choice=body.get("tool_choice"),
-            thinking=body.get("thinking"),
-            betas=[name.strip() for name in listed if name.strip()],
-            max_output_tokens=body.get("max_tokens"),
-        )
+        try:
+            self.session.set_request(
+                model=str(body.get("model") or ""),
+                system=body.get("system"),
+                tools=body.get("tools") or (),
+                tool_choice=body.get("tool_choice"),
+                thinking=body.get("thinking"),
+                betas=[name.strip() for name in listed if name.strip()],
+                max_output_tokens=body.get("max_tokens"),
+            )
+        except SettingsError as error:  # the provider's answer says it better
+            logger.warning("the request goes out as it came: %s", error)
+            return self._with(body["messages"])
         return self._with(self.session.prepare(body["messages"]))
 
     def second(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> APIRequest | None:

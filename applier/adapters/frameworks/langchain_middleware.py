@@ -14,6 +14,7 @@ several threads passes a function that names the session of each::
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,12 +32,15 @@ from langchain_core.messages import (
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
+from planner.errors import StoreError
 from planner.reading.messages import Message, message_digest
 
 if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["LangChainCompaction", "pre_model_hook"]
+
+logger = logging.getLogger("applier.session")
 
 Call = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -55,6 +59,8 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """One model call."""
         session = self._choose(request)
+        if session is None:
+            return handler(request)
         try:
             return _observed(session, handler(request.override(messages=_prepared(session, request))))
         except ContextOverflowError as error:
@@ -66,6 +72,8 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
         """One model call of an asynchronous agent; the session works in a thread meanwhile."""
         session = self._choose(request)
+        if session is None:
+            return await handler(request)
         prepared = await anyio.to_thread.run_sync(_prepared, session, request)
         try:
             return _observed(session, await handler(request.override(messages=prepared)))
@@ -84,13 +92,23 @@ def pre_model_hook(session: Session | SessionOf) -> Callable[[Any], dict[str, li
     choose = _chooser(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
-        return {"llm_input_messages": _through(choose(state).prepare, state["messages"]) or state["messages"]}
+        chosen, messages = choose(state), state["messages"]
+        return {"llm_input_messages": messages if chosen is None else _through(chosen.prepare, messages) or messages}
 
     return prepared
 
 
-def _chooser(session: Session | SessionOf) -> SessionOf:
-    return session if callable(session) else lambda _request: session
+def _chooser(session: Session | SessionOf) -> Callable[[Any], Session | None]:
+    """The session of a request; None where it cannot be opened, because the store fails."""
+
+    def chosen(request: Any) -> Session | None:
+        try:
+            return session(request) if callable(session) else session
+        except StoreError as error:
+            logger.warning("no session could be opened, the messages go out as they came: %s", error)
+            return None
+
+    return chosen
 
 
 def _prepared(session: Session, request: ModelRequest[Any]) -> list[AnyMessage]:
@@ -135,15 +153,21 @@ def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
-    """`messages` after `act` on their plain form, None if that says None; system messages stay in front, untouched."""
-    system = [message for message in messages if isinstance(message, SystemMessage)]
-    groups = _grouped([message for message in messages if not isinstance(message, SystemMessage)])
-    plain = [(_plain(group), group) for group in groups]
+    """`messages` after `act` on their plain form, None if that says None or they have none.
+
+    System messages in front stay there, untouched; others are part of the conversation.
+    """
+    lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
+    try:
+        plain = [(_plain(group), group) for group in _grouped(messages[lead:])]
+    except Exception as error:  # noqa: BLE001 - what only its own provider understands must reach it all the same
+        logger.warning("the messages go out as they came: %s: %s", type(error).__name__, error)
+        return None
     view = act([message for message, _ in plain])
     if view is None:
         return None
     known = {message_digest(message): group for message, group in plain}
-    return [*system, *(m for message in view for m in known.get(message_digest(message)) or _built(message))]
+    return [*messages[:lead], *(m for message in view for m in known.get(message_digest(message)) or _built(message))]
 
 
 def _grouped(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
@@ -158,6 +182,8 @@ def _grouped(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
 
 
 def _plain(group: list[AnyMessage]) -> Message:
+    if isinstance(group[0], SystemMessage):
+        return {"role": "system", "content": group[0].text}
     plain = strip_openai(from_openai(convert_to_openai_messages(group)))[0]
     for message, block in zip(group, plain["content"], strict=False):
         if isinstance(message, ToolMessage) and message.status == "error":

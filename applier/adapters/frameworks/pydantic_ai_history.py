@@ -10,6 +10,7 @@ several conversations passes a function that names the session of a run: ``lambd
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -29,12 +30,15 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
+from planner.errors import StoreError
 from planner.reading.messages import Block, Message, blocks, message_digest, result_text, to_json
 
 if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["compacted_history"]
+
+logger = logging.getLogger("applier.session")
 
 SessionOf = Callable[[RunContext[Any]], "Session"]
 """Names the session of an agent's run."""
@@ -45,14 +49,24 @@ def compacted_history(session: Session | SessionOf) -> Processor:
     """The processor for `session`, which is one conversation, or for the session that a function names for a run."""
 
     def compacted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
-        chosen = session(ctx) if callable(session) else session
+        try:
+            chosen = session(ctx) if callable(session) else session
+        except StoreError as error:
+            logger.warning("no session could be opened, the messages go out as they came: %s", error)
+            return messages
+        try:
+            rows = [(message, list(_pairs_of(message))) for message in messages]
+            plain = [(message, _plain_of(message, pairs)) for message, pairs in rows if pairs]
+            parts = {to_json(block): part for _, pairs in rows for block, part in pairs}
+        except Exception as error:  # noqa: BLE001 - what only its own provider understands must reach it all the same
+            logger.warning("the messages go out as they came: %s: %s", type(error).__name__, error)
+            return messages
         _tell(chosen, ctx, messages)
-        rows = [(message, list(_pairs_of(message))) for message in messages]
-        plain = [(message, _plain_of(message, pairs)) for message, pairs in rows if pairs]
+        view = [(message_digest(message), message) for message in chosen.prepare([made for _, made in plain])]
         whole = {message_digest(made): message for message, made in plain}
-        parts = {to_json(block): part for _, pairs in rows for block, part in pairs}
-        view = chosen.prepare([made for _, made in plain])
-        return _with_system([whole.get(message_digest(m)) or _rebuilt(m, parts) for m in view], messages)
+        if [digest for digest, _ in view] == [message_digest(made) for _, made in plain]:
+            return messages  # those that say nothing, such as instructions alone, among them
+        return _with_system([whole.get(digest) or _rebuilt(made, parts) for digest, made in view], messages)
 
     compacted.__annotations__["ctx"] = RunContext[Any]  # pydantic-ai tells by the type whether to pass the context
     return compacted

@@ -12,12 +12,10 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from applier.session import Session
-from planner.errors import CompactorError
 
 __all__ = ["NAME_HEADER", "Conversations", "client_name", "client_scope"]
 
@@ -135,8 +133,7 @@ class Conversations:
     def _close(self, key: str) -> None:
         conversation = self._known.pop(key)
         self._unlink(conversation)
-        with suppress(CompactorError):  # a store that fails now has failed before, and the session's log says so
-            conversation.session.close()
+        conversation.session.close()
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[_Answer]:

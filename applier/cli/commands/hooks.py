@@ -95,7 +95,7 @@ def _change(
     as_json: bool,
 ) -> None:
     path = path or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
-    before = path.read_text("utf-8") if path.exists() else ""
+    before = _read(path)
     after = _changed(before, change, path)
     diff = "".join(unified_diff(_lines(before), _lines(after), str(path), str(path)))
     write = bool(diff) and not dry_run
@@ -110,6 +110,18 @@ def _change(
     if yes or click.confirm("Make this change?", abort=True, err=as_json):
         make_folder(path.parent)
         write_whole(path, after)
+
+
+def _read(path: Path) -> str:
+    """The settings that are there; empty if none are."""
+    if not path.exists():
+        return ""
+    if not path.is_file():  # a device may have no end, a pipe no writer
+        raise SettingsError(f"{path}: cannot be changed: expected a file")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: cannot be changed: expected UTF-8: {error.reason}") from None
 
 
 def _changed(before: str, change: Callable[[Mapping[str, Any]], dict[str, Any]], path: Path) -> str:
