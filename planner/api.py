@@ -159,11 +159,11 @@ def plan_analysis(
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
-        return guard_plan(_all_kept(request, Proposal({}, Provenance(planner="none"))), analysis)
+        proposal = Proposal({}, Provenance(planner="none"))
+        return guard_plan(_all_kept(_undecided(request, proposal), request, proposal), analysis)
     proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
     proposal, invented = strike_invented(analysis.evidence, proposal)
-    kept = _all_kept(request, proposal, (*findings, *invented))
-    return _explained(_selected(request, proposal, kept), request)
+    return _explained(_selected(request, proposal, _undecided(request, proposal, (*findings, *invented))), request)
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
@@ -188,10 +188,27 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     return guard_plan(plan, analysis)
 
 
-def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
-    """The plan that changes nothing; it has no brief, and so carries none on."""
+def _undecided(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
+    """The plan before anything is said of a turn; it has no brief, and so carries none on."""
     read = request.read_tokens + proposal.provenance.usage.read_tokens
     spent = {"read_tokens": min(MOST_TOKENS, read), "read_turns": 0, "unread_turns": (), "named": ()}
+    return CompactionPlan(
+        task=request.task,
+        history=HistoryStamp.of(request.history, request.analysis.tokens),
+        target_tokens=request.target_tokens,
+        target_model=request.settings.target_model,
+        window_tokens=request.settings.window_tokens,
+        restore_tool=request.settings.restore_tool,
+        turns=(),
+        extracted_facts=proposal.facts,
+        estimated_tokens=0,
+        findings=findings,
+        provenance=proposal.provenance.model_copy(update=spent),
+    )
+
+
+def _all_kept(plan: CompactionPlan, request: PlanRequest, proposal: Proposal) -> CompactionPlan:
+    """`plan`, in which every turn is kept: it changes nothing."""
     turns = (
         TurnDecision(
             turn_id=turn_id,
@@ -202,22 +219,10 @@ def _all_kept(request: PlanRequest, proposal: Proposal, findings: tuple[Finding,
         )
         for turn_id, turn in request.evidence.turns.items()
     )
-    return CompactionPlan(
-        task=request.task,
-        history=HistoryStamp.of(request.history, request.analysis.tokens),
-        target_tokens=request.target_tokens,
-        target_model=request.settings.target_model,
-        window_tokens=request.settings.window_tokens,
-        restore_tool=request.settings.restore_tool,
-        turns=tuple(turns),
-        extracted_facts=proposal.facts,
-        estimated_tokens=0,
-        findings=findings,
-        provenance=proposal.provenance.model_copy(update=spent),
-    )
+    return plan.model_copy(update={"turns": tuple(turns)})
 
 
-def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) -> CompactionPlan:
+def _selected(request: PlanRequest, proposal: Proposal, undecided: CompactionPlan) -> CompactionPlan:
     beside = min(_lead_tokens(request), request.target_tokens // 2)
     selection = select(replace(request, target_tokens=request.target_tokens - beside), proposal)
     asked, filled = proposal.provenance, selection.filled_tokens
@@ -227,22 +232,21 @@ def _selected(request: PlanRequest, proposal: Proposal, kept: CompactionPlan) ->
         "unread_turns": asked.unread_turns,
         "named": asked.named,
     }
-    provenance = kept.provenance.model_copy(update=carried)
+    provenance = undecided.provenance.model_copy(update=carried)
     update = {
         "turns": tuple(selection.decisions.values()),
         "brief": selection.brief,
-        "findings": (*kept.findings, *selection.findings),
+        "findings": (*undecided.findings, *selection.findings),
         "provenance": provenance,
     }
-    plan = guard_plan(kept.model_copy(update=update), request.analysis)
+    plan = guard_plan(undecided.model_copy(update=update), request.analysis)
     least = request.settings.min_savings_tokens
     saved = request.analysis.tokens - plan.estimated_tokens
     if saved >= least:
         return plan
     problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
-    return guard_plan(
-        _with(kept, Finding(code="saves_too_little", problem=problem, repair="all kept")), request.analysis
-    )
+    finding = Finding(code="saves_too_little", problem=problem, repair="all kept")
+    return guard_plan(_with(_all_kept(undecided, request, proposal), finding), request.analysis)
 
 
 def _lead_tokens(request: PlanRequest) -> int:
