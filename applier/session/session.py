@@ -49,6 +49,8 @@ PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
 one at most so many characters for each token of the limit."""
 CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
+FORK_SECONDS = 2.0
+"""So long a fork waits for calls that other threads are in, all sessions together; by rules they take less."""
 
 
 class Session:
@@ -373,15 +375,34 @@ class Session:
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+_held: list[Session] = []
+"""Sessions whose locks are held while the process forks."""
 
 
-def _forked() -> None:
-    for session in list(_SESSIONS):
-        session._after_fork()
+def _before_fork() -> None:
+    """Wait, for a while, until no other thread is in a call.
+
+    What a call holds besides its session's lock (of a module that it imports, of a cached property in Python 3.11)
+    would be held in the child for ever.
+    """
+    deadline = time.monotonic() + FORK_SECONDS
+    _held.extend(s for s in list(_SESSIONS) if s._lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
+
+
+def _forked(*, in_child: bool) -> None:
+    while _held:
+        _held.pop()._lock.release()
+    if in_child:
+        for session in list(_SESSIONS):
+            session._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _forked(in_child=False),
+        after_in_child=lambda: _forked(in_child=True),
+    )
 
 
 def _check_task(task: object) -> None:
