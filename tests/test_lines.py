@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.reading.history import read_history
-from planner.reading.lines import WRAP_CHARACTERS, call_text, dense, join_lines, statements, turn_lines
+from planner.reading.lines import READ_LINES, WRAP_CHARACTERS, call_text, dense, join_lines, statements, turn_lines
 from planner.reading.messages import result_text
 from tests.strategies import histories, text, texts
 
@@ -135,3 +135,32 @@ def test_pieces_of_a_line_are_read_together_only_if_they_are_short_together():
     assert [number for said in parts for number in said.numbers] == list(
         range(1, len(lines_of("second " + "word " * 200)) + 1)
     )
+
+
+@given(histories(max_turns=6))
+def test_a_line_is_the_same_however_it_is_asked_for(messages):
+    history = read_history(messages)
+    for turn in history.turns:
+        lines = turn_lines(history, turn)
+        every = list(lines)
+        assert [lines[at] for at in range(len(lines))] == every == list(lines[:])
+        assert list(lines.words()) == [line.text for line in every]
+        assert list(lines.to_read()) == every
+        for block in {line.block for line in every}:
+            own = [line for line in every if line.block == block]
+            assert list(lines.of_block(block)) == own
+            assert [lines.of_block(block)[at] for at in range(len(own))] == own
+            assert list(lines.outside({block})) == [line for line in every if line.block != block]
+            some = {line.number for line in own[:: len(own) // 3 + 1]} | {0, len(every) + 1}
+            assert lines.chosen(some, block) == [line for line in own if line.number in some]
+        for said in ("user", "host", "agent", "tool"):
+            assert list(lines.of_sources(said)) == [line for line in every if line.source == said]
+
+
+def test_of_a_block_that_is_too_long_both_ends_are_read():
+    lines = lines_of("\n".join(f"row {number}" for number in range(READ_LINES + 7)))
+    half = READ_LINES // 2
+    read = [line.number for line in lines.to_read()]
+    assert read == list(lines.numbers_to_read()) == [*range(1, half + 1), *range(half + 8, 2 * half + 8)]
+    texts = [text[starts[0] : end] for _, text, _, starts, end in lines.spans_to_read()]
+    assert "".join(texts).split("\n") == [lines[number - 1].text for number in read]

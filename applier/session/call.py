@@ -203,11 +203,11 @@ def _rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> 
 
 
 def _end_long_rests(state: State) -> None:
-    """What rests while the window forces it never waits for more than was left by the step that ran last.
+    """What the window forces never rests above the limit for more than was left by the step that ran last.
 
     A step tried while a huge result was still whole would else rest until the prompt is as large again.
     """
-    most = state.tokens + int(state.limit_tokens * FORCED_REARM_SHARE)
+    most = max(state.limit_tokens, state.tokens + int(state.limit_tokens * FORCED_REARM_SHARE))
     state.rearm.update({key: min(at, most) for key, at in state.rearm.items() if key[1] == FORCED})
 
 

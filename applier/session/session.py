@@ -386,9 +386,7 @@ def _before_fork() -> None:
     would be held in the child for ever.
     """
     deadline = time.monotonic() + FORK_SECONDS
-    for session in list(_SESSIONS):
-        if session._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            _held.append(session)
+    _held.extend(s for s in list(_SESSIONS) if s._lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
 
 
 def _forked(*, in_child: bool) -> None:

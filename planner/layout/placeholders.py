@@ -206,7 +206,7 @@ class _Entry:
                 yield self.quoted(named[whole is not None :], sides)
                 outcome = self.turn.outcome_of(call)
                 rest = [line for line in result if line.source != "user" and not is_outcome(line, outcome)]
-                yield self.quoted(rest, {})
+                yield self.quoted(rest, {}, viewed=not call.command)
                 yield self.user_words([line for line in result if line.source == "user"])
 
     def stands_alone(self, chosen: set[int]) -> bool:
@@ -225,13 +225,13 @@ class _Entry:
         """What the agent said; ``…`` stands where something is left out."""
         return "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in _runs(lines))
 
-    def quoted(self, lines: Sequence[Line], sides: Mapping[int, str]) -> str:
+    def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
         """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side, and
-        a jump behind ``…``."""
+        a jump behind ``…``. Not `viewed`: a command printed them, and a number at the start of a line is data."""
         parts: list[str] = []
         last = 0
         for run in _runs(lines, sides):
-            texts = dense(self.shown(join_lines(run)).split("\n"))
+            texts = dense(self.shown(join_lines(run)).split("\n"), viewed=viewed)
             texts[-1] = self.ended(run, texts[-1])
             side = sides.get(run[0].number, "")
             jump = bool(sides) and last > 0 and any(number in sides for number in range(last + 1, run[0].number))

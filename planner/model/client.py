@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model.meter import HeldBack, metering
 from planner.model.prompts import one_line
@@ -325,8 +327,15 @@ def _what(cause: BaseException) -> str:
     if "Incomplete" in name:
         return "the answer was cut off: raise settings.max_output_tokens or lower settings.piece_tokens"
     if name in ("ValidationError", "ResponseParsingError", "JSONDecodeError"):
-        return "its answers could not be used: try another model"
+        return f"its answers could not be used ({_problem(cause)}): try another model"
     return f"failed ({name}): check the client and the model's name"
+
+
+def _problem(error: BaseException) -> str:
+    """What was wrong with the last answer: of a list of problems the first."""
+    listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
+    text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
+    return one_line(text.split("\n")[0], 160)
 
 
 def _message(error: BaseException) -> str:
@@ -334,5 +343,4 @@ def _message(error: BaseException) -> str:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
-    text = " ".join(str(message or error).split())
-    return text if len(text) <= 160 else text[:159] + "…"
+    return one_line(str(message or error), 160)

@@ -235,6 +235,8 @@ def ask_behind_prefix(
     answer = None if called or is_refusal(response) else answer_in(response_text(response))
     reading = read_answer(answer, scope, request.now) if answer is not None else None
     if reading is None or not reading.is_usable:
-        what = "called a tool instead" if called else "its answer could not be used"
+        problem = "it declined" if is_refusal(response) else "there is no brief, and no entry"
+        problem = one_line(reading.problems[0], 160) if reading is not None and reading.problems else problem
+        what = "called a tool instead" if called else f"its answer could not be used ({problem})"
         return failed(PlannerUnavailable(f"planner model {model}: {what}", usage), usage)
     return Outcome(reading, usage, model, reading_notes(reading, scope, cut_off=False))

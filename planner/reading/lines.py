@@ -346,10 +346,10 @@ def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
     return tuple(sorted({number for statement in said for number in statement.numbers}))
 
 
-def dense(texts: Sequence[str]) -> list[str]:
-    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and of the
-    numbers that a file viewer counted them with, only the first number stays."""
-    numbers = [_GUTTER.match(text) for text in texts]
+def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
+    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and, where a
+    file is `viewed`, of the numbers that the viewer counted them with, only the first number stays."""
+    numbers = [_GUTTER.match(text) for text in texts] if viewed else []
     first = numbers[0] if numbers else None
     counted = first is not None and all(
         number is not None and int(number[1]) == int(first[1]) + at for at, number in enumerate(numbers)

@@ -242,3 +242,17 @@ def test_a_cache_mark_inside_a_result_of_the_live_tail_stays_on_it():
     (result,) = preview(plan).messages[-1]["content"]
     assert len(str(result)) < len(text) / 2
     assert result["cache_control"] == mark
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "shown"),
+    [
+        ("bash", {"command": "psql -c 'select id, name from users'"}, "| 1→alice\n  2→bob\n  3→carol"),
+        ("Read", {"file_path": "/srv/app/users.txt"}, "| 1→alice\n  bob\n  carol"),
+    ],
+)
+def test_numbers_that_a_command_prints_are_data_and_those_of_a_file_viewer_are_not(name, arguments, shown):
+    rows = "1→alice\n2→bob\n3→carol\n" + "some other row of the table\n" * 200
+    session = [SESSION[0], *call(1, name, rows, **arguments), *SESSION[-2:]]
+    plan = plan_of(read_history(session), {"t2": {"strategy": "summarize", "excerpts": ((2, 4),)}})
+    assert shown in said(preview(plan, session).messages)

@@ -158,8 +158,8 @@ def test_another_model_plans_by_cards():
     ("behind", "why"),
     [
         (use("Bash", {"command": "ls"}, "toolu_1", GOOD), "called a tool instead"),
-        ("I would rather go on with the task.", "its answer could not be used"),
-        (refusal(), "its answer could not be used"),
+        ("I would rather go on with the task.", "its answer could not be used (there is no brief, and no entry)"),
+        (refusal(), "its answer could not be used (it declined)"),
         (error(400, "invalid_request_error", "prompt is too long"), "prompt is too long"),
         (error(401, "authentication_error"), "refused (401)"),
     ],
