@@ -94,7 +94,7 @@ class _Sightings:
         """Note the next turn."""
         number, flat, ends = turn.turn.number, names.flat, names.ends
         offsets = list(accumulate(map(len, turn.lines.words()), initial=self.characters))
-        self.characters = offsets.pop(0) if len(offsets) == 1 else offsets[-1]
+        self.characters = offsets[-1]
         widths = map(sub, ends[1:], ends)
         last = dict(zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=False))
         lines, turns, last_turn, last_offset = self.lines, self.turns, self.last_turn, self.last_offset

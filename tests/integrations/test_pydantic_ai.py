@@ -127,7 +127,8 @@ def test_each_run_may_have_its_own_session(new_session):
 )
 def test_a_run_that_begins_without_words_runs(new_session, wishes, prompt):
     agent = Agent(TestModel(), capabilities=[ProcessHistory(compacted_history(new_session()))], **wishes)
-    assert agent.run_sync(prompt).output == Agent(TestModel(), **wishes).run_sync(prompt).output
+    plain = Agent(TestModel(), **wishes)
+    assert asyncio.run(agent.run(prompt)).output == asyncio.run(plain.run(prompt)).output
 
 
 def test_what_cannot_be_read_and_what_has_no_session_goes_out_as_it_came(new_session, tmp_path):
