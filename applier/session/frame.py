@@ -17,7 +17,7 @@ from planner.api import RESTORE_TOOL
 from planner.layout.layout import inner_mark
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
-from planner.reading.messages import Block, Message, blocks, plain_message
+from planner.reading.messages import Block, blocks, plain_message
 
 __all__ = [
     "Addition",
@@ -227,17 +227,20 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
     """What is sent for message `index` of the history, from ``frame.start`` on: the original if unedited."""
     if index not in frame.edited:
         return tracker.originals[index]
+    plain = tracker.plain[index]
+    before = blocks(plain)
     content = [
         _with_text(block, frame.placeholders[index, at])
         if (index, at) in frame.placeholders and block["type"] == "tool_result"
         else block
-        for at, block in enumerate(blocks(tracker.plain[index]))
+        for at, block in enumerate(before)
     ]
     if index in frame.additions:
         content.append({"type": "text", "text": frame.additions[index]})
-    message: Message | None = {**tracker.plain[index], "content": content}
-    if message is not None and index in frame.unthinking:
-        message = without_thinking(message)
+    elif without_thinking(plain) is plain and all(new is old for new, old in zip(content, before, strict=True)):
+        return tracker.originals[index]  # it was thought behind another list, and without thinking
+    edited = {**plain, "content": content}
+    message = without_thinking(edited) if index in frame.unthinking else edited
     return message or {"role": "assistant", "content": [{"type": "text", "text": _ONLY_THINKING}]}
 
 

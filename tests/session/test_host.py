@@ -293,6 +293,14 @@ def test_what_was_thought_behind_a_compaction_goes_when_that_is_undone(session_o
     assert "Let me see" not in str(sent)
 
 
+def test_an_answer_without_thinking_behind_an_undone_compaction_goes_out_as_it_came(session_of):
+    session, history = session_of(window_tokens=60_000, model="claude-opus-5-5"), make_session(60)
+    session.compact(history)
+    assert session.undo()
+    longer = [*history, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
+    assert all(a is b for a, b in zip(session.prepare(longer), longer, strict=True))
+
+
 def test_the_view_names_only_tools_that_the_agent_has(session_of):
     for tools, named in ((None, True), ([{"name": "Read", "input_schema": {}}], False)):
         session, history = session_of(window_tokens=60_000, tools=tools), make_session(60)
