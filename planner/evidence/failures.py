@@ -9,7 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 
 from planner.evidence.boilerplate import is_wrapping
 from planner.evidence.calls import Call
@@ -24,7 +25,7 @@ from planner.evidence.outcomes import (
     verdict_of_run,
 )
 from planner.reading.lines import Part, Statement, numbers_of
-from planner.reading.patterns import lazy_pattern
+from planner.reading.patterns import holds_any, lazy_pattern
 
 __all__ = ["Failures", "failures_of", "has_failed", "is_refusal", "read_calls"]
 
@@ -165,6 +166,9 @@ _HEADING = lazy_pattern(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
 
 
+_BLOCK = attrgetter("block")
+
+
 @dataclass(frozen=True, slots=True)
 class Failures:
     """Line numbers of one turn that tell of failures, ascending; empty when there were none."""
@@ -182,22 +186,21 @@ def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failu
 
 def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:
     """The failures of one turn, by reports in results and the agent's own admissions, and how each call ended."""
-    by_block: defaultdict[int, list[Statement]] = defaultdict(list)
+    by_block = {block: list(group) for block, group in groupby(statements, key=_BLOCK)}
     by_part: defaultdict[Part, list[Statement]] = defaultdict(list)
-    for statement in statements:
-        by_block[statement.block].append(statement)
-        by_part[statement.part].append(statement)
+    for group in by_block.values():
+        by_part[group[0].part] += group
     spoken = by_part["assistant"]
     admitted = [one for one in spoken if _says(_ADMITTED, one)] + list(_listed_before(by_part["user"]))
     reports: list[list[Statement]] = []
     outcomes: list[Outcome] = []
     for call in calls:
-        result = by_block[call.result_block] if call.result_block is not None else []
+        result = by_block.get(call.result_block, []) if call.result_block is not None else []
         report, outcome = _judged(call, result)
         outcomes.append(outcome)
         if report:
             reports.append(_refusal(result) if _REJECTED.match(report[0].text) else report)
-            admitted += _refused_change(by_block[call.block]) if _REJECTED.match(report[0].text) else []
+            admitted += _refused_change(by_block.get(call.block, [])) if _REJECTED.match(report[0].text) else []
     failures = Failures(
         lines=numbers_of(chain(admitted, *reports)),
         decisive=numbers_of(chain(admitted, *map(_decisive, reports))),
@@ -258,9 +261,11 @@ def _report(result: Sequence[Statement]) -> list[Statement]:
 
     What was raised or complained of comes first, then which test failed, then more of both.
     """
+    whole = "\n".join([statement.text for statement in result]).casefold()
+    words = [word for word in _FAILURE_WORDS if word in whole]
     ranks: dict[str, tuple[int, Statement]] = {}
     for statement in result:
-        if (rank := _rank(statement.text)) is not None:
+        if (rank := _rank(statement.text, words)) is not None:
             ranks.setdefault(statement.text.strip(), (rank, statement))
     of_rank = [[statement for rank, statement in ranks.values() if rank == wanted] for wanted in range(len(_RANKS))]
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
@@ -286,24 +291,21 @@ def _refused_change(own: Sequence[Statement]) -> list[Statement]:
     return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
 
 
-def _rank(text: str) -> int | None:
-    """How much a line says of a failure, 0 the most; None if it says nothing of one."""
+def _rank(text: str, words: Sequence[str]) -> int | None:
+    """How much a line says of a failure, 0 the most; None if it says nothing of one, as every line without a place that
+    holds none of `words`: those of `_FAILURE_WORDS` that stand near it."""
     folded = text.casefold()
     located = _LOCATED.match(text) is not None
-    if not (located or _FAILURE_WORDS.search(folded)):
+    if not (located or holds_any(folded, words)):
         return None
     if _NO_FAILURE.search(text) or _PASSING.match(text) or _BARE.fullmatch(text):
         return None
     if located:
         return 0
     for rank, patterns in enumerate(_RANKS):
-        if any(_holds_any(folded, words) and pattern.search(text) for pattern, words in patterns):
+        if any(holds_any(folded, words) and pattern.search(text) for pattern, words in patterns):
             return rank
     return None
-
-
-def _holds_any(folded: str, words: tuple[str, ...]) -> bool:
-    return not words or any(word in folded for word in words)
 
 
 _RANKS: tuple[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...], ...] = (
@@ -321,8 +323,8 @@ _RANKS: tuple[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...], ...] = (
     ((_EXIT, ("exit", "return")),),
 )
 """Patterns by rank, each with words of which every match holds one, in lower case."""
-_FAILURE_WORDS = lazy_pattern("|".join(sorted({re.escape(w) for rank in _RANKS for _, words in rank for w in words})))
-"""Without one of these, and without a place, a line says nothing of a failure: asking this first is quick."""
+_FAILURE_WORDS = tuple(sorted({word for rank in _RANKS for _, words in rank for word in words}))
+"""Without one of these, and without a place, a line says nothing of a failure."""
 
 
 def _telling(text: str) -> bool:

@@ -94,9 +94,9 @@ def line_names(lines: Lines) -> LineNames:
                 while place >= stop:
                     index += 1
                     stop = next(behind)
-            identity = _identity(name, kind)
+            identity = _identity(name, _FORM_OF[kind])
             row[identity] = None
-            if identity not in joined and not name.isidentifier():
+            if kind != "number" and identity not in joined and not name.isidentifier():
                 joined[identity] = _parts(name)
         flat += row
         widths[index] = len(row)
@@ -114,18 +114,17 @@ def form_of(identity: int) -> NameForm:
     return _FORMS[identity & _FORM_BITS]
 
 
-def _identity(name: str, kind: SpecificKind) -> int:
-    form = _FORM_OF[kind] if name[0] != "/" else _ROOTED
-    return hash(name) & ~_FORM_BITS | form
+def _identity(name: str, form: int) -> int:
+    return hash(name) & ~_FORM_BITS | (form if name[0] != "/" else _ROOTED)
 
 
 def _parts(name: str) -> list[int]:
     """The identities of its parts but those that are words which a dictionary may hold: they are no names."""
-    parts = [part for part in parts_of(name)[1:] if not (part.islower() and part.isalpha() and part.isascii())]
-    return [_identity(part, _kind(part)) for part in parts]
+    parts = [part for part in parts_of(name)[1:] if not (part.isalpha() and part.isascii() and part.islower())]
+    return [_identity(part, _form(part)) for part in parts]
 
 
-def _kind(part: str) -> SpecificKind:
+def _form(part: str) -> int:
     if part.isdigit():
-        return "number"
-    return "url" if part.startswith(("https://", "http://")) else "identifier"
+        return _FORM_OF["number"]
+    return _FORM_OF["url"] if part.startswith(("https://", "http://")) else _FORM_OF["identifier"]

@@ -6,6 +6,7 @@ Paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal
 
 from planner.reading.patterns import lazy_pattern
@@ -24,9 +25,9 @@ URL_CHARACTERS = 2_048
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]++[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
 """``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. A part ends at its slash: nothing is tried twice."""
-_FILE = r"\b\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
+_FILE = r"\b\w[\w-]*+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """``package.json``, ``a.test.ts``; not ``3.14``."""
-_WORD = r"[A-Za-z_$@#][\w$]*(?:(?:[.:-]|::)\w+)*|\d[\w]*(?:[.:-]\w+)*"
+_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
 _NAME_CHARACTER = r"[\w.@+%$#/\\:~*-]"
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++)[.:]?+|[0-9]{{1,2}}+|[.:@+%#*-]++)(?!{_NAME_CHARACTER})"
@@ -37,12 +38,14 @@ _RUN = lazy_pattern(
 """Characters that names are made of, as far as they go, behind what is none; at the end of the text nothing."""
 _TOKEN = lazy_pattern(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
-_TELLING = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\d{3}")
-"""Humps or a longer number: ``toJson``, ``HTTPError``, ``E1234``."""
+_JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\d{3}")
+"""Joined words, humps or a longer number: ``run-time``, ``toJson``, ``HTTPError``, ``E1234``."""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
 """A name with more components is no name; what is behind them is read as one."""
+PART_CHARACTERS = 4
+"""A shorter part of a name is none by itself."""
 _TRAILING = ".,:;!?-"
 
 
@@ -63,9 +66,9 @@ def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, S
         name: str = run[group]
         if group == "url":
             yield run.start(group), name.rstrip(_TRAILING), "url"
-        elif name.isidentifier() and name.isascii():  # one word whatever else it may be
-            if is_identifier(name):
-                yield run.start(group), name, "identifier"
+        elif name.isascii() and (name.isdigit() or name.isidentifier()):  # one word whatever else it may be
+            if (kind := _kind("word", name)) is not None:
+                yield run.start(group), name, kind
         else:
             for match in _TOKEN.finditer(text, run.start(group), run.end()):
                 name = match.group().rstrip(_TRAILING)
@@ -75,13 +78,15 @@ def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, S
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """`name`, and what stands as a whole word wherever it stands: runs of its components, four characters or more."""
-    if not _SEPARATORS.search(name):
+    """`name`, and what stands as a whole word wherever it stands: runs of its components."""
+    breaks = [match.span() for match in islice(_SEPARATORS.finditer(name), MOST_COMPONENTS)]
+    if not breaks:
         return (name,)
-    breaks = [match.span() for match in _SEPARATORS.finditer(name)][:MOST_COMPONENTS]
     starts, stops = [0, *(stop for _, stop in breaks)], [*(start for start, _ in breaks), len(name)]
-    runs = (name[start:stop] for at, start in enumerate(starts) for stop in stops[at:])
-    return tuple(dict.fromkeys((name, *(run for run in runs if len(run) >= 4))))
+    runs = [
+        name[start:stop] for at, start in enumerate(starts) for stop in stops[at:] if stop - start >= PART_CHARACTERS
+    ]
+    return tuple(dict.fromkeys((name, *runs)))
 
 
 def _kind(group: str, text: str) -> SpecificKind | None:
@@ -97,6 +102,6 @@ def is_identifier(text: str) -> bool:
     if len(text) < 4:
         return False
     inner = text.strip("_$@#")
-    if "_" in inner or "." in inner or "-" in inner or ":" in inner or _TELLING.search(inner):
+    if "_" in inner or _JOINED_OR_TELLING.search(inner):
         return True
     return inner.isupper() and any(c.isdigit() for c in inner)

@@ -15,7 +15,7 @@ from typing import Literal
 from planner.evidence.boilerplate import is_wrapping
 from planner.evidence.calls import COMMAND_CHARACTERS, Call, chained
 from planner.reading.lines import Statement
-from planner.reading.patterns import lazy_pattern
+from planner.reading.patterns import holds_any, lazy_pattern
 
 __all__ = [
     "Outcome",
@@ -77,8 +77,9 @@ _PASSED_RUN = lazy_pattern(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
-_VERDICT_WORDS = lazy_pattern(r"fail|pass|ok\b|error|issue|problem|succe|\*\*\*|exited|no fixes|elifecycle")
-"""Every match of `_FAILED_RUN` and `_PASSED_RUN` holds one of these, in lower case."""
+_FAILED_WORDS = ("fail", "err", "issue", "problem", "***", "exited", "elifecycle")
+_VERDICT_WORDS = (*_FAILED_WORDS, "pass", "ok", "succe", "no fixes")
+"""Every match of `_FAILED_RUN` holds one of the first, every match of either one of the second, in lower case."""
 _PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = lazy_pattern(
@@ -108,7 +109,7 @@ def exit_code(result: Sequence[Statement]) -> int | None:
     """The exit code that the host prints at the start or end of a result; None without one."""
     tail = result[max(HEAD_LINES, len(result) - TAIL_LINES) :]
     for statement in (*result[:HEAD_LINES], *tail):
-        if match := _EXIT.search(statement.text):
+        if ("xit" in statement.text or "return" in statement.text) and (match := _EXIT.search(statement.text)):
             return int(next(group for group in match.groups() if group is not None))
     return None
 
@@ -124,11 +125,12 @@ def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
 
 def verdict(text: str) -> Verdict | None:
     """What one line says of how a run ended."""
-    if not _VERDICT_WORDS.search(text.casefold()):
+    folded = text.casefold()
+    if not holds_any(folded, _VERDICT_WORDS):
         return None
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
-    if _FAILED_RUN.match(bare):
+    if holds_any(folded, _FAILED_WORDS) and _FAILED_RUN.match(bare):
         return "failed"
     return "passed" if _PASSED_RUN.match(bare) else None
 

@@ -12,7 +12,7 @@ import textwrap
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, cast, get_args, overload
 
@@ -247,12 +247,22 @@ class Lines(Sequence[Line]):
     def _of_text(self, text: _Text) -> Iterator[Line]:
         """The lines of one text."""
         part, block, words, first, stop = text
-        if words.count("\n") + 1 < stop - first:  # long lines stand in several pieces
-            return (self._line(index, text) for index in range(first, stop))
+        if words.count("\n") + 1 < stop - first:
+            return self._of_wrapped(text)
         sources = map(_SOURCES.__getitem__, self._sources[first:stop])
         numbers, pieces = range(first + 1, stop + 1), words.split("\n")
         fields = zip(numbers, repeat(part), pieces, repeat(block), repeat(False), sources, strict=False)
         return map(_LINE, repeat(Line), fields)
+
+    def _of_wrapped(self, text: _Text) -> Iterator[Line]:
+        """The lines of a text in which long ones stand in several pieces."""
+        part, block, words, first, stop = text
+        continues = False
+        for number, (start, end) in enumerate(pairwise((*self._starts[first:stop], len(words) + 1)), first + 1):
+            whole = end > len(words) or words[end - 1] == "\n"
+            source = _SOURCES[self._sources[number - 1]]
+            yield Line(number, part, words[start : end - whole], block, continues, source)
+            continues = not whole
 
     def _pieces(self, text: _Text) -> Iterable[str]:
         """The text of each line of one text."""
