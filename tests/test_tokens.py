@@ -254,3 +254,16 @@ def test_megabytes_of_anything_count(unit):
     counted = TokenCounter(1.0).raw(words)
     assert 0 < counted <= len(words)
     assert TokenCounter(1.0, vocabulary=None).raw(words) >= 0.8 * counted
+
+
+def test_what_no_window_takes_is_counted_by_a_quarter_of_it():
+    counter = TokenCounter(1.0)
+    lines = [
+        f"{at} {hashlib.sha1(bytes([at % 251])).hexdigest() if at % 3 else 'a row of words'}\n" for at in range(90_000)
+    ]
+    whole = sum(counter.each(lines))
+    assert counter.raw("".join(lines)) == pytest.approx(whole, rel=0.02)
+    assert counter.raw("".join(lines).replace("\n", " ")) == pytest.approx(whole, rel=0.1)
+    tokenized = Letters()
+    assert TokenCounter(1.0, vocabulary=tokenized).raw("".join(lines)) == len("".join(lines))
+    assert sum(map(len, tokenized.asked)) < 0.3 * len("".join(lines))

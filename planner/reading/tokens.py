@@ -38,6 +38,8 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
+SAMPLED_CHARACTERS, _SAMPLED_SHARE = 2_000_000, 4
+"""A longer text does not fit into a window, whatever its count is: one of so many of its slices is encoded."""
 
 _REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
 """Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. With
@@ -80,7 +82,12 @@ class TokenCounter:
 
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
-        line that stands in several places is tokenized once."""
+        line that stands in several places is tokenized once. Of more than two million characters, which no window
+        takes, a quarter is counted."""
+        if len(text) > SAMPLED_CHARACTERS:
+            starts = range(0, len(text), _SAMPLED_SHARE * _SLICE_CHARACTERS)
+            sample = [text[start : start + _SLICE_CHARACTERS] for start in starts]
+            return math.ceil(sum(map(self._encode, sample)) * len(text) / sum(map(len, sample)))
         return sum(self.each(text.splitlines(keepends=True) if "\n" in text else (text,)))
 
     def each(self, lines: Iterable[str]) -> Iterator[int]:
