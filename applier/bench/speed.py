@@ -71,7 +71,7 @@ def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
     yield Timing(f"one tiktoken pass over {message_tokens(messages):,} tokens", one_pass, "seconds")
     yield from _planning(messages, one_pass)
     yield _small()
-    yield from _large(tokens)
+    yield from _large()
     yield _memory(messages)
     yield from _imports()
     yield from _steady(messages)
@@ -121,12 +121,12 @@ def _session(folder: Path, window_tokens: int = ROOMY_TOKENS) -> Session:
     return Session(TASK, store=folder / "store.db", window_tokens=window_tokens, planner="rules")
 
 
-def _large(tokens: int) -> Iterator[Timing]:
-    """Long histories and results: what a token costs there, in passes as above."""
-    for name, messages in {
-        "2M tokens in 20,000 messages: plan": made_session(2_000_000, most_lines=18),
-        f"{tokens // 10:,} tokens: plan": made_session(tokens // 10),
-    }.items():
+def _large() -> Iterator[Timing]:
+    """Long histories and results: what a token costs there, in passes as above, beside a tenth and a hundredth of them
+    in results as short."""
+    for size in (2_000_000, 200_000, 20_000):
+        messages = made_session(size, most_lines=18)
+        name = f"{size:,} tokens in short results: plan"
         one_pass = _seconds(_encode, plain_text(messages))
         taken = _seconds(_plan, messages)
         yield Timing(f"{name} ({len(messages):,} messages)", taken / one_pass, "passes")
