@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice
+from operator import attrgetter
 
 from planner.reading.lines import Line, join_lines
-from planner.reading.patterns import lazy_pattern
+from planner.reading.patterns import holds_any, lazy_pattern
 
 __all__ = ["boilerplate_of", "is_wrapping", "without_boilerplate"]
 
@@ -78,7 +79,7 @@ def without_boilerplate(text: str) -> str:
     bare = text.strip()
     if len(text) > _LONGEST or not bare:
         return text
-    return _SENTENCES.sub("", text).strip() if any(words in bare for words in _SENTENCE_WORDS) else bare
+    return _SENTENCES.sub("", text).strip() if holds_any(bare, _SENTENCE_WORDS) else bare
 
 
 def is_wrapping(text: str) -> bool:
@@ -88,10 +89,16 @@ def is_wrapping(text: str) -> bool:
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
-    results = [line for line in lines if line.part == "result"]
-    blocks = [list(group) for _, group in groupby(results, key=lambda line: line.block)]
-    of_results = (number for block in blocks for number in (*_sentences(block), *_reminders(block)))
-    return frozenset(chain(_templates(lines), of_results))
+    blocks = [list(group) for _, group in groupby(lines, key=attrgetter("block"))]
+    return frozenset(chain.from_iterable(map(_of_block, blocks)))
+
+
+def _of_block(block: Sequence[Line]) -> Iterator[int]:
+    if block[0].part == "result":
+        yield from _sentences(block)
+        yield from _reminders(block)
+    elif block[0].part == "user":
+        yield from _template(block)
 
 
 def _reminders(result: Sequence[Line]) -> Iterator[int]:
@@ -103,22 +110,19 @@ def _reminders(result: Sequence[Line]) -> Iterator[int]:
         yield from (line.number for line in end[opens[-1] if opens else len(end) :])
 
 
-def _templates(lines: Sequence[Line]) -> Iterator[int]:
-    """What a host wrote into the user's message, block by block: notes, expanded commands, skills, empty reminders."""
-    user = (line for line in lines if line.part == "user")
-    for _, group in groupby(user, key=lambda line: line.block):
-        block = list(group)
-        opening = join_lines(block[:4])
-        reminder = _REMINDER.match(opening)
-        content = not _NAGGING.match(reminder["words"]) if reminder else bool(_CONTENT.match(opening))
-        if not content:
-            yield from (line.number for line in block if line.source == "host")
+def _template(block: Sequence[Line]) -> Iterator[int]:
+    """What a host wrote into the user's message: notes, expanded commands, skills, empty reminders."""
+    opening = join_lines(block[:4])
+    reminder = _REMINDER.match(opening)
+    content = not _NAGGING.match(reminder["words"]) if reminder else bool(_CONTENT.match(opening))
+    if not content:
+        yield from (line.number for line in block if line.source == "host")
 
 
 def _sentences(result: Sequence[Line]) -> Iterator[int]:
     """Lines of a result that hold nothing but what the host always says, pieces of one line together."""
     text = join_lines(result)
-    if any(words in text for words in (*_SILENT_WORDS, *_SENTENCE_WORDS)):
+    if holds_any(text, (*_SILENT_WORDS, *_SENTENCE_WORDS)):
         for line in result:
             if not line.continues and line.text.strip() and not without_boilerplate(line.text):
                 yield line.number

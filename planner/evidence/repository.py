@@ -11,7 +11,7 @@ from planner.evidence.changes import written_texts
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.said import Said, ended_calls, shortened
 from planner.evidence.state import check_kinds
-from planner.reading.patterns import lazy_pattern
+from planner.reading.patterns import holds_any, lazy_pattern
 
 __all__ = ["branches", "commits", "conflicts", "pending_changes"]
 
@@ -63,7 +63,17 @@ _COMMIT = lazy_pattern(
     r"^\[(?P<branch>[\w./-]{1,120}) (?:\(root-commit\) )?(?P<hash>[0-9a-f]{7,40})\] (?P<subject>.*)$", re.M
 )
 """What git says of a commit: ``[main a1b2c3d] Fix the race``."""
-
+_GIT_WORDS = (
+    "CONFLICT (",
+    "both ",
+    "UU ",
+    "AA ",
+    "Successfully rebased ",
+    "Merge made by ",
+    "All conflicts fixed ",
+    "] ",
+)
+"""Every match of `_CONFLICT`, `_SETTLED` and `_COMMIT` holds one of these."""
 
 GIT_CHARACTERS = 200_000
 """What git says is looked for in so much of a result at either end."""
@@ -92,6 +102,8 @@ def _git_output(call: Call) -> _GitOutput:
     text = call.text
     if len(text) > 2 * GIT_CHARACTERS:
         text = f"{text[:GIT_CHARACTERS]}\n{text[-GIT_CHARACTERS:]}"
+    if not holds_any(text, _GIT_WORDS):
+        return _GitOutput(settles=bool(_GIVEN_UP.search(call.command)))
     commits = tuple((match["hash"], match["subject"]) for match in _COMMIT.finditer(text)) if call.kind == "run" else ()
     conflicts = tuple(next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(text))
     return _GitOutput(commits, conflicts, bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command)))
