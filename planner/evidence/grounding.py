@@ -33,7 +33,7 @@ _TOKEN = lazy_pattern(rf"[\w./\\:@+%$#~*=&?-]{{1,{TOKEN_CHARACTERS}}}")
 _COMPONENT = lazy_pattern(r"\w+")
 _ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
-_THOUSANDS = lazy_pattern(r"(?<=\d),(?=\d{3}(?!\d))")
+_THOUSANDS = lazy_pattern(r",(?<=\d,)(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
 _JOINED = lazy_pattern(r"\d{4}")
 """What digits come to once the comma between them is gone: they may stand in the source with it."""

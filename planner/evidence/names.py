@@ -36,7 +36,10 @@ _RUN = lazy_pattern(
     rf"(?:[^\w.@+%$#/\\:~*-]++|{_PLAIN})*+(?:(?P<url>{_URL})|(?P<run>{_NAME_CHARACTER}{{1,{NAME_CHARACTERS}}})|\Z)"
 )
 """Characters that names are made of, as far as they go, behind what is none; at the end of the text nothing."""
-_TOKEN = lazy_pattern(f"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
+_FLAT = lazy_pattern(f"(?P<file>{_FILE})|(?P<word>{_WORD})")
+_TOKEN = lazy_pattern(f"(?P<path>{_PATH})|{_FLAT.pattern}")
+_PATH_MARK = lazy_pattern(r"[/\\~]")
+"""Every path holds one."""
 
 _JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\d{3}")
 """Joined words, humps or a longer number: ``run-time``, ``toJson``, ``HTTPError``, ``E1234``."""
@@ -70,7 +73,8 @@ def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, S
             if (kind := _kind("word", name)) is not None:
                 yield run.start(group), name, kind
         else:
-            for match in _TOKEN.finditer(text, run.start(group), run.end()):
+            token = _TOKEN if _PATH_MARK.search(name) else _FLAT
+            for match in token.finditer(text, run.start(group), run.end()):
                 name = match.group().rstrip(_TRAILING)
                 kind = _kind(match.lastgroup or "", name)
                 if kind is not None:

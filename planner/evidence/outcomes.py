@@ -83,13 +83,15 @@ _VERDICT_WORDS = (*_FAILED_WORDS, "pass", "ok", "succe", "no fixes")
 _PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = lazy_pattern(
-    r"https?://\S|^\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |^\s*\d+ files? changed|^\s*(?:[✓✔√] )?(?:To "
+    r"\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s*\d+ files? changed|\s*(?:[✓✔√] )?(?:To "
     r"|Switched to|Already |"
     r"Created|Merged|Updated|Deleted|HEAD is now|Successfully|Success\b|Saved|Wrote|Done\b|Committed|Pushed"
     r"|Fast-forward|"
-    r"No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up-to-date)|->|\bup to date\b",
+    r"No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up-to-date)",
 )
-"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``."""
+_DONE_WITHIN = lazy_pattern(r"https?://\S|->|up to date\b")
+"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``; how its
+line begins, and what may stand anywhere in it."""
 
 _TAG = lazy_pattern(r"</?[\w-]{1,40}>")
 """A tag alone, which says nothing of how a call ended: ``</output>``."""
@@ -159,7 +161,7 @@ def telling_lines(call: Call, result: Sequence[Statement]) -> tuple[Statement, .
         return tuple(printed)
     if call.kind == "read":
         return ()
-    telling = [one for one in printed if _DONE.search(one.text)]
+    telling = [one for one in printed if _DONE.match(one.text) or _DONE_WITHIN.search(one.text)]
     if call.kind in ("write", "search", "ask"):
         return tuple(telling[:1] or printed[:1])
     return tuple(telling[-OUTCOME_LINES:] or printed[-1:])

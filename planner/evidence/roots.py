@@ -19,9 +19,9 @@ PARENT_SHARE = 1.25
 DEEPEST_FOLDER = 16
 """Folders further down than this are not looked at: a path of a thousand components is no path."""
 
-_ABSOLUTE = lazy_pattern(r"(?<![\w.:/~-])(?:/[\w.@+-]+){2,}")
+_ABSOLUTE = lazy_pattern(r"/(?<![\w.:/~-]/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
-slash, so nothing is tried twice."""
+slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast as that letter."""
 _FILE = lazy_pattern(r"\.\w{1,12}$")
 """The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
 
