@@ -90,8 +90,8 @@ _DONE = lazy_pattern(
     r"No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up-to-date)",
 )
 _DONE_WITHIN = lazy_pattern(r"https?://\S|->|up to date\b")
-"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``; how its
-line begins, and what may stand anywhere in it."""
+"""What a command says of what it did: a URL, ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``; how
+its line begins, and what may stand anywhere in it."""
 
 _TAG = lazy_pattern(r"</?[\w-]{1,40}>")
 """A tag alone, which says nothing of how a call ended: ``</output>``."""
