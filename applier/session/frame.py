@@ -99,10 +99,12 @@ class Frame:
     @property
     def is_empty(self) -> bool:
         """True if nothing stands in place of anything."""
-        return not (self.plan or self.placeholders or self.additions)
+        return not (self.plan or self.placeholders or self.additions or self.unthinking)
 
     def before(self, message: int) -> Frame:
-        """This frame without what it does to `message` of the history and those behind it."""
+        """This frame without what it does to `message` of the history and those behind it; a head goes whole."""
+        if message < self.start or message == 0:
+            return Frame()
         return replace(
             self,
             placeholders=MappingProxyType({at: text for at, text in self.placeholders.items() if at[0] < message}),

@@ -237,7 +237,8 @@ class Session:
             return call.recover(self._state, messages, refused)
 
     def undo(self) -> bool:
-        """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view.
+        """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view,
+        unless that leaves out something (thinking bound to the newer one) which the store does not take.
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """

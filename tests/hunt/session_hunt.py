@@ -1,4 +1,5 @@
-"""Hunts for a broken promise of a session: clocks that jump, restarts, lists that fork, planners that lie, undo."""
+"""Hunts for a broken promise of a session: clocks that jump, restarts, lists that fork or are edited, planners
+that lie, undo."""
 
 import tempfile
 from collections import Counter
@@ -80,6 +81,16 @@ class _Run:
             self.session.compact(messages)
         elif roll < 0.13:
             self.counts["undone"] += self.session.undo()
+        elif roll < 0.16:
+            self.edit(self.chance.choice(messages))
+
+    def edit(self, message):
+        """What hosts do that make room themselves: other words in an old message, which stays where it is."""
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            name = {"text": "text", "tool_result": "content"}.get(block["type"])
+            if name is not None:
+                block[name] = f"edited at call {self.counts['calls']}"
+                self.counts["edits"] += 1
 
     def call(self, messages):
         was = repr(messages)

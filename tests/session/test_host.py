@@ -301,6 +301,14 @@ def test_an_answer_without_thinking_behind_an_undone_compaction_goes_out_as_it_c
     assert all(a is b for a, b in zip(session.prepare(longer), longer, strict=True))
 
 
+def test_an_answer_to_the_list_that_was_sent_after_an_undo_keeps_its_thinking(session_of):
+    session, history = session_of(window_tokens=60_000, model="claude-opus-5-5"), thinking_history(60)
+    assert session.compact(history[:-2]).applied
+    assert session.undo()
+    session.prepare(history[:-2])
+    assert session.prepare(history)[-2] is history[-2]
+
+
 def test_the_view_names_only_tools_that_the_agent_has(session_of):
     for tools, named in ((None, True), ([{"name": "Read", "input_schema": {}}], False)):
         session, history = session_of(window_tokens=60_000, tools=tools), make_session(60)

@@ -82,6 +82,19 @@ def test_turns_behind_the_last_compaction_are_known_from_the_first_call_on(tmp_p
     assert list(again.restore(newest).messages) == history[-4:-2]
 
 
+def test_a_compaction_that_was_undone_is_no_plan_in_force_after_a_restart(tmp_path):
+    path, history = tmp_path / "store.db", make_session(40)
+    with opened(path) as session:
+        first = session.compact(history[:60]).plan
+        assert session.compact(history).plan != first
+        assert session.undo()
+    with opened(path) as again:
+        assert again._state.committed.frame.plan == first
+        assert again.undo()
+    with opened(path) as again:
+        assert again._state.committed.frame.plan is None
+
+
 def test_what_stood_when_the_list_went_another_way_stands_after_a_restart(tmp_path):
     path, history = tmp_path / "store.db", make_session(40)
     forked = [*history[:-6], {"role": "assistant", "content": "Another way."}, {"role": "user", "content": "Yes."}]
