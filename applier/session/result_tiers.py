@@ -23,10 +23,8 @@ from planner.reading.messages import blocks
 
 __all__ = ["BudgetResults", "ClearResults", "DemoteLarge", "FitNewest", "StubRereads"]
 
-RESTORE_LINE_CHARACTERS = 70
-"""About as long is the line on how to restore a result; what is not longer with it gains nothing."""
 RESTORE_LINE_TOKENS = 40
-"""What that line takes at most."""
+"""What the line on how to restore a result takes at most."""
 PREVIEW_SHARE = 0.08
 """A preview has at most so many characters for each token of the limit: in a small window less is shown."""
 TAIL_SHARE = 0.25
@@ -163,7 +161,7 @@ class ClearResults:
             else:
                 shown = f"[Previous: used {result.tool or 'a tool'}]\n{_pinned_part(tracker, result)}"
                 made = Placeholder(*result.place, shown.rstrip())
-            if len(made.text) + RESTORE_LINE_CHARACTERS < len(result.text):
+            if _is_shorter(tracker, made, result):
                 yield made
 
 
@@ -198,12 +196,14 @@ def _previews(situation: Situation, results: Sequence[Result], characters: int, 
 
 
 def _previewed(situation: Situation, result: Result, characters: int) -> Placeholder | None:
-    """The preview of a result, at most so many characters, fewer in a small window; None if that gains nothing.
-
-    What it gains is told by tokens: of a screenshot no character is shown.
-    """
+    """The preview of a result, at most so many characters, fewer in a small window; None if that gains nothing."""
     made = _preview(situation.tracker, result, min(characters, int(situation.limit_tokens * PREVIEW_SHARE)))
-    return made if situation.tracker.counter.text(made.text) + RESTORE_LINE_TOKENS < result.tokens else None
+    return made if _is_shorter(situation.tracker, made, result) else None
+
+
+def _is_shorter(tracker: HistoryTracker, made: Placeholder, result: Result) -> bool:
+    """True if something is gained, which is told by tokens: of a screenshot no character is shown."""
+    return tracker.counter.text(made.text) + RESTORE_LINE_TOKENS < result.tokens
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> Placeholder:

@@ -514,6 +514,15 @@ def test_a_clock_that_goes_back_ends_every_wait(store, clock):
     worker.wait()
 
 
+def busy_session(session_of, hold, inside):
+    """A session, its history, and the thread that is in a call with it, held by `hold`, which sets `inside`."""
+    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
+    busy = threading.Thread(target=session.prepare, args=(history,))
+    busy.start()
+    assert inside.wait(30)
+    return session, history, busy
+
+
 def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of):
     inside, go = threading.Event(), threading.Event()
 
@@ -521,10 +530,7 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
         inside.set()
         go.wait(30)
 
-    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
-    busy = threading.Thread(target=session.prepare, args=(history,))
-    busy.start()
-    assert inside.wait(30)
+    session, history, busy = busy_session(session_of, hold, inside)
     child = os.fork()
     if child == 0:
         go.set()
@@ -543,10 +549,7 @@ def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_
             inside.set()
             sum(number * number for number in range(300_000))
 
-    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
-    busy = threading.Thread(target=session.prepare, args=(history,))
-    busy.start()
-    assert inside.wait(30)
+    session, history, busy = busy_session(session_of, hold, inside)
     child = os.fork()
     if child == 0:
         os._exit(1 if within.locked() or len(session.prepare(history)) >= len(history) else 0)
@@ -562,10 +565,7 @@ def test_close_does_not_wait_for_a_planner_that_hangs(session_of, monkeypatch):
         inside.set()
         go.wait(30)
 
-    session = session_of(hooks={"pre_compact": hold})
-    busy = threading.Thread(target=session.prepare, args=(make_session(60),))
-    busy.start()
-    assert inside.wait(30)
+    session, _, busy = busy_session(session_of, hold, inside)
     session.close()
     go.set()
     busy.join()
