@@ -119,12 +119,12 @@ def draft(
     tracker: HistoryTracker,
     key: str,
     thinking: ThinkingPolicy,
-    restore_tool: str | None = RESTORE_TOOL,
+    restore_tool: str = RESTORE_TOOL,
 ) -> Frame:
     """`frame` with `edits` made: what would be sent if they are committed.
 
     `key` names the history under which the originals will be stored, `restore_tool` the agent's tool that brings
-    them back, if it has one.
+    them back; empty if it has none.
     """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
@@ -203,13 +203,13 @@ def _joined_additions(frame: Frame, additions: Iterable[Addition]) -> dict[int, 
     return joined
 
 
-def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_tool: str | None) -> str:
+def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_tool: str) -> str:
     """Where the original is; and how the agent gets it, if it has a tool for that."""
     reference = f"{key}:{tracker.turn_id(made.message)}"
     content = blocks(tracker.plain[made.message])[made.block].get("content")
     media = sum(_is_media(item) for item in content) if isinstance(content, list) else 0
     images = f", with {media} image{'s' if media > 1 else ''}" if media else ""
-    if restore_tool is None:
+    if not restore_tool:
         return f"[stored as {reference}{images}]"
     return f'[stored: {restore_tool}("{reference}") returns it whole{images}]'
 

@@ -135,6 +135,11 @@ class State:
         return max(1, self.limit_tokens - self.gauge.prompt(0))
 
     @property
+    def restore_tool(self) -> str:
+        """The agent's tool that brings back what was removed; empty if it has none."""
+        return self.call.restore_tool(self.settings.plan.restore_tool)
+
+    @property
     def prices(self) -> CachePrices:
         """What the agent's model charges for cached tokens."""
         return cache_prices(self.model)

@@ -650,7 +650,29 @@ def test_look_up_tools_are_known_behind_a_server_name(session_of):
         {"role": "user", "content": [back]},
     ]
     assert session.prepare(history) == history, "what was just brought back is not demoted again"
-    assert session._state.call.restore_tool == tools[0]["name"]
+    assert session._state.restore_tool == tools[0]["name"]
+
+
+def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_another(session_of):
+    settings = SessionSettings(plan=PlanSettings(restore_tool="ask_back"))
+
+    def tools(*names):
+        return [{"name": name, "input_schema": {"type": "object"}} for name in names]
+
+    for had, named in (
+        (None, "ask_back"),
+        (tools("mcp__memory__ask_back"), "mcp__memory__ask_back"),
+        (tools("restore_context"), "restore_context"),
+        (tools("Read"), ""),
+    ):
+        session, history = session_of(settings=settings, window_tokens=60_000, tools=had), grown(40, 4_000)
+        whole = session.compact(history)
+        assert whole.applied
+        assert whole.plan.restore_tool == named
+        assert (f"{named or 'ask_back'}(" in str(whole.messages)) is bool(named)
+    session, history = session_of(settings=settings, window_tokens=60_000, preset="adk"), grown(1, 40_000)
+    history[1]["content"][0]["name"] = "ask_back"
+    assert session.prepare(history) == history, "what was just brought back is not demoted again"
 
 
 @pytest.mark.parametrize(
