@@ -12,13 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
-from planner.errors import SettingsError, StoreDamaged, StoreError
+from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
 from planner.layout.placeholders import history_key
 from planner.reading.messages import plain_message
 
@@ -124,13 +124,23 @@ class _SavedFrame(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     key: str
-    messages: int
+    messages: int = Field(ge=0)
     plan_id: str
     head: list[dict[str, Any]]
-    start: int
+    start: int = Field(ge=0)
     placeholders: list[tuple[int, int, str]]
     additions: list[tuple[int, str]]
     unthinking: list[int]
+
+    @field_validator("head")
+    @classmethod
+    def _of_messages(cls, head: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            for at, message in enumerate(head):
+                plain_message(message, f"head[{at}]")
+        except TranscriptError as error:
+            raise ValueError(str(error)) from None
+        return head
 
     @classmethod
     def of(cls, committed: Committed) -> _SavedFrame:

@@ -33,7 +33,7 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_system, check_tools
-from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.errors import ReferenceNotFound, SettingsError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -495,5 +495,7 @@ def _resume(state: State) -> None:
     key = saved.committed.key
     if key:
         state.tracker.load(state.store.use(lambda store: store.load_history(key)))
+    if max(known.frame.start for known in (saved.committed, saved.before or saved.committed)) > len(state.tracker):
+        raise StoreDamaged(f"session {state.session_id}: its state goes beyond the history that is stored with it")
     state.resume(saved)
     state.log("resumed", f"{len(state.tracker)} messages, {state.compactions} compactions")

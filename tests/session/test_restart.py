@@ -127,6 +127,37 @@ def test_a_state_that_cannot_be_read_is_said_at_once(tmp_path):
         opened(tmp_path)
 
 
+DAMAGES = (
+    {"head": [{"content": "no role"}]},
+    {"head": [{"role": "user", "content": 3}]},
+    {"head": [{"role": "user", "content": [{"text": "no type"}]}]},
+    {"start": -1},
+    {"start": 1_000},
+    {"messages": -1},
+    {"plan_id": "p0123456789"},
+    {"placeholders": [[7, "a", "b"]]},
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "damage"),
+    [
+        *((of, damage) for of in ("frame", "before") for damage in DAMAGES),
+        *(("frame", {"key": key}) for key in ("", "h0123456789")),
+    ],
+)
+def test_a_state_whose_frame_is_damaged_is_an_error_of_the_store(tmp_path, of, damage):
+    path, history = tmp_path / "store.db", make_session(60)
+    with opened(path) as session:
+        session.compact(history[:60])
+        assert session.compact(history).applied
+    with open_store(path) as store:
+        state = store.get_state("session:s")
+        store.set_state("session:s", {**state, of: {**state[of], **damage}})
+    with pytest.raises(StoreError):
+        opened(path)
+
+
 SINCE = {"": {"read_tokens"}, "provenance": {"read_tokens", "read_turns", "unread_turns", "named"}}
 """What states and plans have said since session planners' reading is bounded, by where it stands."""
 
