@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 
 from applier.session.history_tracker import HistoryTracker
@@ -17,6 +16,7 @@ from planner.api import RESTORE_TOOL
 from planner.layout.layout import inner_mark
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
 
 __all__ = [
@@ -91,7 +91,7 @@ class Frame:
         """What to add to an index of the history, from `start` on, to have it in the list."""
         return len(self.head) - self.start
 
-    @cached_property
+    @lazy_property
     def edited(self) -> frozenset[int]:
         """Messages of the history, from `start` on, that are not sent as they are."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking

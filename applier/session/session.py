@@ -383,8 +383,7 @@ _held: list[Session] = []
 def _before_fork() -> None:
     """Wait, for a while, until no other thread is in a call.
 
-    What a call holds besides its session's lock (of a module that it imports, of a cached property in Python 3.11)
-    would be held in the child for ever.
+    What a call holds besides its session's lock (of a module that it imports) would be held in the child for ever.
     """
     deadline = time.monotonic() + FORK_SECONDS
     _held.extend(s for s in list(_SESSIONS) if s._lock.acquire(timeout=max(0.0, deadline - time.monotonic())))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
@@ -65,12 +66,12 @@ class Call:
     result_block: int | None
     result: Block | None
 
-    @cached_property
+    @lazy_property
     def kind(self) -> CallKind:
         """What the call does, as far as its name and command tell."""
         return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
 
-    @cached_property
+    @lazy_property
     def identity(self) -> bytes:
         """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
         asked = f"{self.name} {to_json(self.input)}"
@@ -81,12 +82,12 @@ class Call:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
 
-    @cached_property
+    @lazy_property
     def path(self) -> str:
         """The file it names, or empty."""
         return self._first(_PATH_KEYS)
 
-    @cached_property
+    @lazy_property
     def command(self) -> str:
         """The command it runs, or empty. A list of arguments is joined by spaces."""
         return self._first(_COMMAND_KEYS)

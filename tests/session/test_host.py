@@ -541,7 +541,7 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
 
 
 def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_for_ever(session_of):
-    """Locks that nobody can reset: of a module that is imported, of a cached property in Python 3.11."""
+    """Locks that nobody can reset: of a module that is imported."""
     inside, within = threading.Event(), threading.Lock()
 
     def hold(event):
