@@ -244,9 +244,26 @@ def test_no_usage_breaks_the_gauge(usages, fixed):
         before = gauge.prompt(counted)
         gauge = gauge.calibrated(counted, actual, 200_000)
         assert 0.4 <= gauge.ratio <= 2.5
-        assert 0 <= gauge.prompt(0) <= max(100_000, 2.5 * fixed + 2_000) + 1
+        assert 0 <= gauge.prompt(0) <= (2.5 * fixed + 2_000 if fixed else 200_000) + 1
         if actual >= 0.4 * counted:
             assert abs(gauge.prompt(counted) - actual) <= abs(before - actual) + 1, "usage is never ignored"
+
+
+@given(
+    st.sampled_from([0, 20_000, 90_000, 120_000, 150_000]),
+    st.floats(0.5, 1.0),
+    st.lists(st.integers(3_000, 6_000), min_size=2, max_size=6),
+)
+def test_two_prompts_tell_how_large_an_untold_system_prompt_is(system, ratio, sizes):
+    gauge, counted = Gauge(), 0
+    for number, size in enumerate(sizes):
+        counted += size
+        gauge = gauge.calibrated(counted, system + round(counted * ratio), 200_000)
+        if number:
+            assert gauge.ratio == pytest.approx(ratio, abs=0.01)
+            assert gauge.prompt(counted) == pytest.approx(system + counted * ratio, abs=5)
+    gauge = gauge.calibrated(counted + 100, system + round((counted + 100) * ratio), 200_000)
+    assert gauge.ratio == pytest.approx(ratio, abs=0.01), "and so it stays while little is added"
 
 
 def test_an_untold_system_prompt_cuts_nothing(session_of):
