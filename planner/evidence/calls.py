@@ -17,7 +17,7 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "chained"]
+__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -52,6 +52,11 @@ _READ_COMMAND = lazy_pattern(
 
 
 _CHAINING = lazy_pattern(r"&&|\|\||[;|\n]")
+_CHAINED = lazy_pattern(r"(&&|\|\||\|&?|[;\n])")
+_OPENS = lazy_pattern(r"(?:[({] *|(?:then|do|else) )*")
+"""What a shell puts before a command that it holds together with others: ``( cd a``, ``then grep b``."""
+_CLOSES = lazy_pattern(r"(?:[)}]|done|fi|esac)(?: *\d?[<>].*)?")
+_STOPS = lazy_pattern(r"\bset -[a-z]*e")
 _QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
@@ -147,6 +152,11 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
 )
 
 
+def is_looking(command: str) -> bool:
+    """True for a command that only looks."""
+    return bool(_READ_COMMAND.match(command))
+
+
 @lru_cache(maxsize=4_096)
 def _kind(name: str, command: str) -> CallKind:
     if _ASK_NAME.search(name):
@@ -154,7 +164,7 @@ def _kind(name: str, command: str) -> CallKind:
     if _PROCESS_NAME.search(name):
         return "run"
     if command and _RUN_NAME.search(name):
-        return "read" if _READ_COMMAND.match(command) else "run"
+        return "read" if is_looking(command) else "run"
     return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
 
 
@@ -162,6 +172,32 @@ def chained(command: str) -> list[str]:
     """The commands that `command` chains, in order: ``a "b && c" | d`` chains ``a _`` and ``d``, for what stands in
     quotes chains nothing."""
     return _CHAINING.split(_QUOTED.sub("_", command))
+
+
+def last_run(command: str) -> list[str]:
+    """The commands of which `command` may have its exit code, if that is not 0: those that may have run last.
+
+    Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
+    ``b`` alone. With ``pipefail`` each command of a pipe is one, with ``set -e`` each of them all.
+    """
+    bare = _QUOTED.sub("_", command.replace("\\\n", " "))
+    whole_pipe, whole_list = "pipefail" in bare, _STOPS.search(bare) is not None
+    pieces = iter(_CHAINED.split(bare))
+    last: list[str] = []
+    before = ";"
+    for piece in pieces:
+        one, behind = _OPENS.sub("", piece.strip(), count=1), next(pieces, "")
+        if not one:  # the line ends behind an operator
+            continue
+        if not _CLOSES.fullmatch(one):
+            if before in ("|", "|&") and not whole_pipe:
+                last[-1:] = [one]
+            elif before in ("&&", "|", "|&") or (whole_list and before != "||"):
+                last.append(one)
+            else:
+                last = [one]
+        before = behind
+    return last
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
