@@ -151,15 +151,21 @@ class _ToolTable(TomlConfigSettingsSource):
     """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
 
     def _read_file(self, file_path: Any) -> dict[str, Any]:
-        table = super()._read_file(file_path).get("tool", {}).get("compactor")
-        return table if isinstance(table, dict) else {}
+        tools = super()._read_file(file_path).get("tool", {})
+        table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
+        if not isinstance(table, dict):
+            cure = "write [tool.compactor] on a line of its own, and each setting on a line below"
+            raise SettingsError(
+                f"{file_path}: tool.compactor: expected a table of settings, found {table!r:.80}: {cure}"
+            )
+        return table
 
 
 def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBaseSettingsSource:
     """What the nearest project file at or above `folder` says; nothing if there is none.
 
     Raises:
-        SettingsError: the file is not TOML.
+        SettingsError: the file is not TOML, or what it says is no table of settings.
     """
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from planner.evidence import Evidence, gather_evidence
 from planner.reading.history import History, read_history
+from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, focused, line_relevance
@@ -36,7 +36,7 @@ class Analysis:
         """Of the whole history."""
         return self.evidence.tokens
 
-    @cached_property
+    @lazy_property
     def relevance(self) -> Relevance:
         """What each line is likely worth to what comes next."""
         return line_relevance(self.evidence)
@@ -45,7 +45,7 @@ class Analysis:
         """`relevance`, with the turns that name something in `focus` before others."""
         return focused(self.relevance, self.evidence, focus) if focus else self.relevance
 
-    @cached_property
+    @lazy_property
     def broken(self) -> Mapping[str, str]:
         """What the API would refuse of the calls in a turn as it is, by turn id; the live tail may wait for results.
 

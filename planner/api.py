@@ -331,10 +331,10 @@ def bare_tool_name(name: str) -> str:
     return name.rpartition("__")[2]
 
 
-def restore_tool_of(tools: Sequence[Mapping[str, Any]]) -> str:
-    """The name of the tool among `tools` that brings back what was removed; empty if there is none."""
+def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
+    """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none."""
     names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
-    return next((name for name in names if bare_tool_name(name) == RESTORE_TOOL), "")
+    return next((name for name in names if called in (name, bare_tool_name(name))), "")
 
 
 def check_planner(choice: object) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from planner.analysis import Analysis
@@ -17,6 +16,7 @@ from planner.decision import Strategy
 from planner.evidence import Evidence
 from planner.plan import CompactionPlan, ExtractedFact, Provenance
 from planner.reading.history import History
+from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 from planner.settings import PlanSettings
@@ -82,7 +82,7 @@ class PlanRequest:
             return math.inf
         return max(0.0, ratio * self.analysis.tokens - self.read_tokens)
 
-    @cached_property
+    @lazy_property
     def relevance(self) -> Relevance:
         """What each line is likely worth, seen with the caller's focus."""
         return self.analysis.relevance_for(self.focus)

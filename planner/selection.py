@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain, takewhile
 
@@ -20,6 +19,7 @@ from planner.evidence import TurnEvidence
 from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_text, ranges_of
 from planner.plan import Finding, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.reading.lazy_property import lazy_property
 from planner.relevance.pinned import pinned_lines
 from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines
 
@@ -97,22 +97,22 @@ class _Selecting:
     """Raw tokens of what is chosen, by turn id."""
     findings: list[Finding] = field(default_factory=list)
 
-    @cached_property
+    @lazy_property
     def demoted(self) -> bool:
         live = sum(turn.tokens for turn in self.request.evidence.turns.values() if turn.turn.live)
         return demotes_live(live, self.request.settings.window_tokens)
 
-    @cached_property
+    @lazy_property
     def pinned(self) -> dict[str, frozenset[int]]:
         turns = self.request.evidence.turns.items()
         return {turn_id: pinned_lines(turn, self.demoted and turn.turn.live) for turn_id, turn in turns}
 
-    @cached_property
+    @lazy_property
     def media(self) -> dict[str, tuple[str, ...]]:
         history, turns = self.request.history, self.request.evidence.turns.items()
         return {turn_id: marks for turn_id, turn in turns if (marks := media_marks(history, turn))}
 
-    @cached_property
+    @lazy_property
     def whole(self) -> frozenset[str]:
         """Turns that stand whole whatever the target: what is not answered, and what must not be touched."""
         return frozenset(

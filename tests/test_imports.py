@@ -98,6 +98,18 @@ def is_below(name, root):
     return name == root or name.startswith(f"{root}.")
 
 
+def test_no_property_is_computed_under_a_lock_of_its_class():
+    """The test server, which shares nothing with the others, does not live where processes fork."""
+    guilty = {
+        name
+        for name in MODULES
+        for node in ast.walk(tree(name))
+        if "cached_property" in (getattr(node, "name", ""), getattr(node, "attr", ""))
+        and not is_below(name, "applier.testing")
+    }
+    assert guilty == set()
+
+
 def test_planner_never_imports_applier():
     guilty = {
         name: found
@@ -212,6 +224,7 @@ def test_validity_lives_apart_from_what_builds_lists():
     allowed = {
         "planner.errors",
         "planner.reading.families",
+        "planner.reading.lazy_property",
         "planner.reading.media",
         "planner.reading.messages",
         "planner.reading.patterns",

@@ -64,7 +64,7 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
         _log_once(state, "prepare_failed", f"{type(error).__name__}: {error}")
     state.is_recovering = False
     if received:
-        return state.hand_out(state.clock())
+        return _hand_out(state)
     return list(messages) if isinstance(messages, Iterable) else []
 
 
@@ -89,7 +89,29 @@ def _work(state: State, arrival: Arrival) -> None:
     _warn_if_too_large(state)
     _bring_back(state, [item for item in named if item.turn_id in state.wanted])
     plan_ahead(state)
+
+
+def _hand_out(state: State) -> list[Any]:
+    """The list to send, once the store has what it leaves out."""
+    _store_left_out(state)
     save(state)
+    return state.hand_out(state.clock())
+
+
+def _store_left_out(state: State) -> None:
+    """Store what the view leaves out, or leave out less: a message came that goes without its thinking, or one that the
+    caller has edited where something else stands for it."""
+    if state.is_left_out_stored:
+        return
+    before = state.committed
+    try:
+        stored = commit(before.frame, before.key, state.tracker, state.store, before)
+    except StoreError as error:
+        state.store_failed_at = state.clock()
+        state.fall_back()
+        state.log("store_failed", f"only what is stored is left out: {error}")
+    else:
+        state.take_into_force(stored, state.view)
 
 
 def _note_new(state: State, start: int) -> None:
@@ -270,6 +292,8 @@ def name_of(tier: Tier) -> str:
 def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bool) -> Compaction:
     """The manual command."""
     state.receive(messages)
+    if not dry_run:
+        _store_left_out(state)
     done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.preset.manual:
         done = _attempt(state, tier, "manual", Bounds(), focus=focus, dry_run=dry_run)
@@ -296,8 +320,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
         return None
     state.requested = state.focus = ""
     state.log("recovered", "a shorter list goes out", tokens_before=before, tokens_after=state.tokens)
-    save(state)
-    return state.hand_out(state.clock())
+    return _hand_out(state)
 
 
 def _believe(state: State, refused: TooLong) -> None:
@@ -313,13 +336,14 @@ def undo(state: State) -> bool:
     """Back to the frame before the last compaction."""
     if not state.undoable:
         return False
-    before = state.tokens
-    frame = state.undoable.pop().frame
+    before, undone = state.tokens, state.before_undo or (state.committed, [*state.undoable])
+    older = state.undoable.pop()
+    frame = older.frame
     if state.call.thinking_policy == "strip":  # what was thought since, the answer that is still to come included,
         late = late_thinking(state.tracker, frame.start - 1) | {len(state.tracker)}  # is bound to the list that goes
         frame = replace(frame, unthinking=frame.unthinking | late)
-    state.take_into_force(replace(state.committed, frame=frame), View.of(frame, state.tracker))
-    state.sent = 0
+    state.take_into_force(replace(state.committed, frame=frame, plan_id=older.plan_id), View.of(frame, state.tracker))
+    state.before_undo, state.sent = undone, 0
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     save(state)

@@ -161,7 +161,7 @@ class Draft:
 def draft_of(state: State, edits: Edits, now: float) -> Draft:
     """`edits` made on paper."""
     call, tracker, key = state.call, state.tracker, key_for(edits, state.tracker, state.committed)
-    frame = draft(state.committed.frame, edits, tracker, key, call.thinking_policy, call.restore_tool)
+    frame = draft(state.committed.frame, edits, tracker, key, call.thinking_policy, state.restore_tool)
     after = View.of(frame, tracker)
     first = first_difference(state.view.messages, after.messages)
     unchanged = sum(state.view.counted[:first])
@@ -232,7 +232,7 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
     of_agent = {
         "target_model": state.model,
         "window_tokens": ANY_WINDOW_TOKENS,
-        "restore_tool": state.call.restore_tool or "",
+        "restore_tool": state.restore_tool,
     }
     state.planning.settings = state.settings.plan.model_copy(update=of_agent)
     return Situation(

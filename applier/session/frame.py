@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 
 from applier.session.history_tracker import HistoryTracker
@@ -17,6 +16,7 @@ from planner.api import RESTORE_TOOL
 from planner.layout.layout import inner_mark
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
 
 __all__ = [
@@ -91,7 +91,7 @@ class Frame:
         """What to add to an index of the history, from `start` on, to have it in the list."""
         return len(self.head) - self.start
 
-    @cached_property
+    @lazy_property
     def edited(self) -> frozenset[int]:
         """Messages of the history, from `start` on, that are not sent as they are."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
@@ -99,10 +99,12 @@ class Frame:
     @property
     def is_empty(self) -> bool:
         """True if nothing stands in place of anything."""
-        return not (self.plan or self.placeholders or self.additions)
+        return not (self.plan or self.placeholders or self.additions or self.unthinking)
 
     def before(self, message: int) -> Frame:
-        """This frame without what it does to `message` of the history and those behind it."""
+        """This frame without what it does to `message` of the history and those behind it; a head goes whole."""
+        if message < self.start or message == 0:
+            return Frame()
         return replace(
             self,
             placeholders=MappingProxyType({at: text for at, text in self.placeholders.items() if at[0] < message}),
@@ -117,12 +119,12 @@ def draft(
     tracker: HistoryTracker,
     key: str,
     thinking: ThinkingPolicy,
-    restore_tool: str | None = RESTORE_TOOL,
+    restore_tool: str = RESTORE_TOOL,
 ) -> Frame:
     """`frame` with `edits` made: what would be sent if they are committed.
 
     `key` names the history under which the originals will be stored, `restore_tool` the agent's tool that brings
-    them back, if it has one.
+    them back; empty if it has none.
     """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
@@ -201,13 +203,13 @@ def _joined_additions(frame: Frame, additions: Iterable[Addition]) -> dict[int, 
     return joined
 
 
-def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_tool: str | None) -> str:
+def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_tool: str) -> str:
     """Where the original is; and how the agent gets it, if it has a tool for that."""
     reference = f"{key}:{tracker.turn_id(made.message)}"
     content = blocks(tracker.plain[made.message])[made.block].get("content")
     media = sum(_is_media(item) for item in content) if isinstance(content, list) else 0
     images = f", with {media} image{'s' if media > 1 else ''}" if media else ""
-    if restore_tool is None:
+    if not restore_tool:
         return f"[stored as {reference}{images}]"
     return f'[stored: {restore_tool}("{reference}") returns it whole{images}]'
 

@@ -34,7 +34,7 @@ LARGEST_EXTRA = 2.5
 LARGEST_EXTRA_TOKENS = 2_000
 """And on top what a provider adds by itself: its prompt on how to call tools has 300 to 700 tokens."""
 UNTOLD_SHARE = 0.5
-"""System and tools that were not told are believed to have at most this share of the limit."""
+"""System and tools that were not told are believed to have at most this share of the limit, until two prompts agree."""
 CLEAR_GROWTH_SHARE = 0.1
 CLEAR_GROWTH_TOKENS = 500
 """Two prompts say something of the ratio when they differ by so much; otherwise the difference is noise."""
@@ -97,9 +97,9 @@ class Gauge:
         """
         if counted_tokens <= 0 or actual_tokens < LOWEST_RATIO * counted_tokens:
             return self
-        ratio = self._ratio_from(counted_tokens, actual_tokens)
-        most = LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS if self.fixed_tokens else 0.0
-        most = most or limit_tokens * UNTOLD_SHARE
+        measured = self._measured_ratio(counted_tokens, actual_tokens)
+        ratio = self._assumed_ratio(counted_tokens, actual_tokens) if measured is None else _bounded(measured)
+        most = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)
         beside = actual_tokens - ratio * counted_tokens
         if not 0 <= beside <= most:
             beside = min(max(beside, 0.0), most)
@@ -109,14 +109,23 @@ class Gauge:
             least = counted_tokens, min(actual_tokens, 10**9)
         return Gauge(self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, *least)
 
-    def _ratio_from(self, counted: int, actual: int) -> float:
-        """By what this prompt has beyond the smallest; of a first one, no more than the counter's own worst case."""
+    def _measured_ratio(self, counted: int, actual: int) -> float | None:
+        """By what this prompt has beyond the smallest; None while they hardly differ."""
         grown = counted - self.least_counted
-        if self.least_actual and abs(grown) >= max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted):
-            return _bounded((actual - self.least_actual) / grown)
-        if self.least_actual:
-            return self.ratio
-        return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
+        clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
+        return (actual - self.least_actual) / grown if clear else None
+
+    def _assumed_ratio(self, counted: int, actual: int) -> float:
+        """As before; of a first prompt, no more than the counter's own worst case."""
+        return self.ratio if self.least_actual else min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
+
+    def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
+        """What may stand beside the messages. Untold, one prompt does not prove more than a share of the limit, for it
+        may be the usage of another; two that `agreed` on the tokenizer do, and what they proved stands."""
+        if self.fixed_tokens:
+            return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
+        proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
+        return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def corrected(self, counted_tokens: int, actual_tokens: int) -> Gauge:
         """This gauge after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
@@ -131,6 +140,11 @@ class Gauge:
         counted = max(1, self.fixed_tokens + counted_tokens)
         needed = (limit_tokens + 1 - self.extra_tokens) / counted
         return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, needed)), least_actual=0)
+
+
+def _noise_tokens(counted: int) -> float:
+    """Prompts of so many tokens that differ by less say nothing of the ratio."""
+    return max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted)
 
 
 def _bounded(ratio: float) -> float:

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
-from planner.errors import SettingsError, StoreDamaged, StoreError
+from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
 from planner.layout.placeholders import history_key
 from planner.reading.messages import plain_message
 
@@ -85,10 +85,14 @@ class Committed:
 
     frame: Frame = field(default_factory=Frame)
     key: str = ""
-    """The history that was stored last; empty if none was."""
+    """The history that was stored last; empty if none was, or the list went another way since."""
     messages: int = 0
-    """How many messages of the present history that one holds."""
+    """How many messages of the present history the store holds."""
     plan_id: str = ""
+
+    def holds(self, frame: Frame, length: int) -> bool:
+        """True if of a history of `length` messages the store has all that `frame` does not send as it came."""
+        return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
 
 
 def key_for(edits: Edits, tracker: HistoryTracker, before: Committed) -> str:
@@ -105,7 +109,7 @@ def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore,
     Raises:
         StoreError: nothing may be sent that was not before.
     """
-    if key != before.key or any(message >= before.messages for message in frame.edited):
+    if key != before.key or not before.holds(frame, len(tracker)):
         key = store.use(lambda opened: opened.save_history(tracker.history))
         before = replace(before, key=key, messages=len(tracker))
     plan = frame.plan
@@ -120,13 +124,23 @@ class _SavedFrame(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     key: str
-    messages: int
+    messages: int = Field(ge=0)
     plan_id: str
     head: list[dict[str, Any]]
-    start: int
+    start: int = Field(ge=0)
     placeholders: list[tuple[int, int, str]]
     additions: list[tuple[int, str]]
     unthinking: list[int]
+
+    @field_validator("head")
+    @classmethod
+    def _of_messages(cls, head: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            for at, message in enumerate(head):
+                plain_message(message, f"head[{at}]")
+        except TranscriptError as error:
+            raise ValueError(str(error)) from None
+        return head
 
     @classmethod
     def of(cls, committed: Committed) -> _SavedFrame:
@@ -134,7 +148,7 @@ class _SavedFrame(BaseModel):
         return cls(
             key=committed.key,
             messages=committed.messages,
-            plan_id=committed.plan_id,
+            plan_id=committed.plan_id if frame.plan is not None else "",
             head=[plain_message(message) for message in frame.head],
             start=frame.start,
             placeholders=[(*place, text) for place, text in frame.placeholders.items()],

@@ -142,6 +142,13 @@ RELEVANCE = Preset(
     expected_growth_tokens=1_000,
 )
 
+SUMMARY_AND_LAST_FIVE = (
+    PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True),
+    RetreatHead(0.4),
+    FitNewest(),
+)
+"""The one reactive retry of three-layer and s08."""
+
 THREE_LAYER = Preset(
     "three-layer",
     arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
@@ -155,11 +162,7 @@ THREE_LAYER = Preset(
         *SAFETY,
     ),
     manual=(PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),),
-    recovery=(
-        PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True),
-        RetreatHead(0.4),
-        FitNewest(),
-    ),
+    recovery=SUMMARY_AND_LAST_FIVE,
     carries=FILES,
 )
 
@@ -184,11 +187,7 @@ S08 = Preset(
         *SAFETY,
     ),
     manual=(PlanTurns(0.5, target_tokens=8_000),),
-    recovery=(
-        PlanTurns(0.4, target_tokens=8_000, keep_last_messages=5, rules_only=True),
-        RetreatHead(0.4),
-        FitNewest(),
-    ),
+    recovery=SUMMARY_AND_LAST_FIVE,
 )
 
 CLAUDE_CODE = Preset(

@@ -57,10 +57,11 @@ class AgentCall:
             return "leave"
         return thinking_policy(self.model)
 
-    @property
-    def restore_tool(self) -> str | None:
-        """The agent's tool that brings back what was removed; None if it has none. Taken for granted while untold."""
-        return RESTORE_TOOL if self.tools is None else restore_tool_of(self.tools) or None
+    def restore_tool(self, called: str) -> str:
+        """The agent's tool that brings back what was removed, `called` so (empty: by its usual name); empty if it has
+        none. Taken for granted while untold."""
+        called = called or RESTORE_TOOL
+        return called if self.tools is None else restore_tool_of(self.tools, called) or restore_tool_of(self.tools)
 
     @property
     def cache_marks(self) -> int:

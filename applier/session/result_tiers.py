@@ -1,7 +1,7 @@
 """Tiers that work on single tool results: demote large ones, clear old ones, answer unchanged re-reads.
 
 Every removed result leaves its call in place and a placeholder behind it, so pairs are never split. Lines that show a
-failure and words of the user stay verbatim in each, and what `restore_context` brought back is demoted only where
+failure and words of the user stay verbatim in each, and what the agent's own tool brought back is demoted only where
 several of its pages at once would not fit the window.
 """
 
@@ -23,10 +23,8 @@ from planner.reading.messages import blocks
 
 __all__ = ["BudgetResults", "ClearResults", "DemoteLarge", "FitNewest", "StubRereads"]
 
-RESTORE_LINE_CHARACTERS = 70
-"""About as long is the line on how to restore a result; what is not longer with it gains nothing."""
 RESTORE_LINE_TOKENS = 40
-"""What that line takes at most."""
+"""What the line on how to restore a result takes at most."""
 PREVIEW_SHARE = 0.08
 """A preview has at most so many characters for each token of the limit: in a small window less is shown."""
 TAIL_SHARE = 0.25
@@ -37,8 +35,8 @@ LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
 """Answers of these are what was removed before; they come in pages of which each one fits."""
 
 
-def _is_look_up(result: Result) -> bool:
-    return bare_tool_name(result.tool) in LOOK_UPS
+def _is_look_up(situation: Situation, result: Result) -> bool:
+    return bare_tool_name(result.tool) in LOOK_UPS or result.tool == (situation.settings.restore_tool or RESTORE_TOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class DemoteLarge:
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote what has just arrived."""
         most = min(self.over_tokens, situation.room_tokens * SMALL_WINDOW_SHARE)
-        new = (result for result in situation.new_results() if not _is_look_up(result))
+        new = (result for result in situation.new_results() if not _is_look_up(situation, result))
         large = [result for result in new if situation.gauge.of_messages(result.tokens) > most]
         return _previews(situation, large, self.preview_characters, "large output")
 
@@ -69,7 +67,7 @@ class BudgetResults:
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote the largest results of the last message."""
         last = len(situation.tracker) - 1
-        results = [r for r in situation.new_results() if r.message == last and not _is_look_up(r)]
+        results = [r for r in situation.new_results() if r.message == last and not _is_look_up(situation, r)]
         chosen: list[Result] = []
         for result in sorted(results, key=lambda result: -result.tokens):
             if self._fits(situation, [r for r in results if r not in chosen]):
@@ -96,7 +94,7 @@ class FitNewest:
         over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
         results = [r for r in situation.standing() if r.message >= tracker.live_start]
         made: list[Placeholder] = []
-        for result in sorted(results, key=lambda result: (_is_look_up(result), -result.tokens)):
+        for result in sorted(results, key=lambda result: (_is_look_up(situation, result), -result.tokens)):
             if over <= 0:
                 break
             preview = _previewed(situation, result, self.preview_characters)
@@ -163,7 +161,7 @@ class ClearResults:
             else:
                 shown = f"[Previous: used {result.tool or 'a tool'}]\n{_pinned_part(tracker, result)}"
                 made = Placeholder(*result.place, shown.rstrip())
-            if len(made.text) + RESTORE_LINE_CHARACTERS < len(result.text):
+            if _is_shorter(tracker, made, result):
                 yield made
 
 
@@ -178,7 +176,7 @@ class StubRereads:
         """Stub what has just arrived."""
         stubbed: dict[Place, Placeholder] = {}
         for result in situation.new_results():
-            if len(result.text) <= self.over_characters or _is_look_up(result):
+            if len(result.text) <= self.over_characters or _is_look_up(situation, result):
                 continue
             earlier = situation.tracker.repeated_by(result)
             first = next((r for r in earlier if situation.stands(r) and r.place not in stubbed), None)
@@ -198,12 +196,14 @@ def _previews(situation: Situation, results: Sequence[Result], characters: int, 
 
 
 def _previewed(situation: Situation, result: Result, characters: int) -> Placeholder | None:
-    """The preview of a result, at most so many characters, fewer in a small window; None if that gains nothing.
-
-    What it gains is told by tokens: of a screenshot no character is shown.
-    """
+    """The preview of a result, at most so many characters, fewer in a small window; None if that gains nothing."""
     made = _preview(situation.tracker, result, min(characters, int(situation.limit_tokens * PREVIEW_SHARE)))
-    return made if situation.tracker.counter.text(made.text) + RESTORE_LINE_TOKENS < result.tokens else None
+    return made if _is_shorter(situation.tracker, made, result) else None
+
+
+def _is_shorter(tracker: HistoryTracker, made: Placeholder, result: Result) -> bool:
+    """True if something is gained, which is told by tokens: of a screenshot no character is shown."""
+    return tracker.counter.text(made.text) + RESTORE_LINE_TOKENS < result.tokens
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> Placeholder:

@@ -33,7 +33,7 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_system, check_tools
-from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.errors import ReferenceNotFound, SettingsError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -237,7 +237,8 @@ class Session:
             return call.recover(self._state, messages, refused)
 
     def undo(self) -> bool:
-        """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view.
+        """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view,
+        unless that leaves out something (thinking bound to the newer one) which the store does not take.
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
@@ -382,8 +383,7 @@ _held: list[Session] = []
 def _before_fork() -> None:
     """Wait, for a while, until no other thread is in a call.
 
-    What a call holds besides its session's lock (of a module that it imports, of a cached property in Python 3.11)
-    would be held in the child for ever.
+    What a call holds besides its session's lock (of a module that it imports) would be held in the child for ever.
     """
     deadline = time.monotonic() + FORK_SECONDS
     _held.extend(s for s in list(_SESSIONS) if s._lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
@@ -494,5 +494,7 @@ def _resume(state: State) -> None:
     key = saved.committed.key
     if key:
         state.tracker.load(state.store.use(lambda store: store.load_history(key)))
+    if max(known.frame.start for known in (saved.committed, saved.before or saved.committed)) > len(state.tracker):
+        raise StoreDamaged(f"session {state.session_id}: its state goes beyond the history that is stored with it")
     state.resume(saved)
     state.log("resumed", f"{len(state.tracker)} messages, {state.compactions} compactions")

@@ -90,6 +90,8 @@ class State:
     """Below so many tokens no step is tried again: a compaction was taken back."""
     store_failed_at: float | None = None
     undoable: list[Committed] = field(default_factory=list)
+    before_undo: tuple[Committed, list[Committed]] | None = None
+    """What was sent, and could be taken back, before an `undo` of which nothing was handed out yet."""
     saved: Committed | None = None
     """What a restart would go on with."""
     saved_read_tokens: int = 0
@@ -133,6 +135,11 @@ class State:
         return max(1, self.limit_tokens - self.gauge.prompt(0))
 
     @property
+    def restore_tool(self) -> str:
+        """The agent's tool that brings back what was removed; empty if it has none."""
+        return self.call.restore_tool(self.settings.plan.restore_tool)
+
+    @property
     def prices(self) -> CachePrices:
         """What the agent's model charges for cached tokens."""
         return cache_prices(self.model)
@@ -166,9 +173,7 @@ class State:
         """Take the caller's list: afterwards `view` is a valid list for it."""
         arrival = self.tracker.take(messages)
         if arrival.edited_from is not None:
-            stored = min(self.committed.messages, arrival.edited_from)
-            self.committed = replace(self.committed, messages=stored)
-            self.undoable = [replace(old, messages=min(old.messages, stored)) for old in self.undoable]
+            self._holds_at_most(arrival.edited_from)
         if arrival.changed:
             self._step_back(arrival.start)
             return arrival
@@ -180,18 +185,49 @@ class State:
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
-        frame = self.committed.frame
-        if start < frame.start or start == 0:
-            self.committed = Committed()
-        else:
-            self.committed = replace(self.committed, frame=frame.before(start), key="", messages=0)
+        frame = self.committed.frame.before(start)
+        stored = min(self.committed.messages, start)
+        self.committed = (
+            Committed() if frame.is_empty else replace(self.committed, frame=frame, key="", messages=stored)
+        )
         self.undoable.clear()
         self.told = None
         self.take_into_force(self.committed, View.of(self.committed.frame, self.tracker))
         self._hear_anew()
 
+    def _holds_at_most(self, messages: int) -> None:
+        """Behind so many messages the history no longer says what was stored."""
+
+        def cut(committed: Committed) -> Committed:
+            return replace(committed, messages=min(committed.messages, messages))
+
+        self.committed, self.undoable = cut(self.committed), [cut(old) for old in self.undoable]
+        if self.before_undo is not None:
+            undone, undoable = self.before_undo
+            self.before_undo = cut(undone), [cut(old) for old in undoable]
+
+    @property
+    def is_left_out_stored(self) -> bool:
+        """True if the store has every message that `view` does not hold as it came."""
+        return self.committed.holds(self.committed.frame, len(self.tracker))
+
+    def fall_back(self) -> None:
+        """The store would not have what `view` leaves out: back to what leaves out only what is stored.
+
+        That is the list from before an `undo`, for what was thought behind it is valid there; else what the store does
+        not hold goes out as it came.
+        """
+        committed, undoable = self.before_undo or (self.committed, self.undoable)
+        if self.before_undo is not None:
+            self.held_below = 0
+        if not committed.holds(committed.frame, len(self.tracker)):
+            committed = replace(committed, frame=committed.frame.before(committed.messages))
+        self.take_into_force(committed, View.of(committed.frame, self.tracker))
+        self.undoable, self.sent = undoable, 0
+
     def take_into_force(self, committed: Committed, view: View) -> None:
         """From now on `committed` is what is sent."""
+        self.before_undo = None
         replanned = committed.frame.plan is not self.committed.frame.plan
         self.sent = min(self.sent, len(view.messages))
         self.committed, self.view = committed, view
@@ -275,7 +311,15 @@ class State:
         return with_breakpoint(view.messages, len(frame.head), self.call)
 
     def hand_out(self, now: float) -> list[object]:
-        """The list to send, noted as sent."""
+        """The list to send, noted as sent.
+
+        An answer still to come is thought behind it, so nothing that went before is wrong for that one any more.
+        """
+        frame, length = self.committed.frame, len(self.tracker)
+        if any(at >= length for at in frame.unthinking):
+            known = frozenset(at for at in frame.unthinking if at < length)
+            self.committed = replace(self.committed, frame=replace(frame, unthinking=known))
+        self.before_undo = None
         sent = self.to_send()
         new = len(self.tracker) - self.called_with
         if self.called_with and new > 0:

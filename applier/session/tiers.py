@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 from applier.session.frame import Edits, Frame
@@ -19,6 +19,7 @@ from planner.api import check_plan
 from planner.decision import Strategy, TurnDecision
 from planner.plan import CompactionPlan, HistoryStamp, Provenance
 from planner.reading.history import History, Turn
+from planner.reading.lazy_property import lazy_property
 from planner.settings import PlanSettings
 
 __all__ = ["MakePlan", "PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier", "changed_decisions"]
@@ -78,12 +79,12 @@ class Situation:
         """What the messages have."""
         return max(0, self.tokens - self.gauge.prompt(0))
 
-    @cached_property
+    @lazy_property
     def live_tokens(self) -> int:
         """What the model waits for; no plan touches it."""
         return self.gauge.of_messages(sum(self.tracker.counted[self.tracker.live_start :]))
 
-    @cached_property
+    @lazy_property
     def unplanned_tokens(self) -> int:
         """What came since the last plan, without what the model waits for."""
         return self.gauge.of_messages(sum(self.tracker.counted[self.frame.start : self.tracker.live_start]))

@@ -31,6 +31,7 @@ _CURES = {
     "SQLITE_NOTADB": "not a store of this program; give another file",
     "SQLITE_IOERR": "the disk failed or is full",
 }
+_NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _RETRY_SECONDS = 0.01
 _UNREADABLE = "Could not decode to UTF-8"
 """What the driver says, with no code, of a damaged text."""
@@ -45,8 +46,9 @@ class SqliteDialect:
     begin_read = "BEGIN"
     begin_write = "BEGIN IMMEDIATE"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-    errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
-    """The second: the text of an error can quote a damaged file."""
+    errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+    """The second: the text of an error can quote a damaged file. The third: a damaged row can say that it has any
+    length."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
         """Use the file at `path`, waiting up to `busy_timeout_seconds` for other processes."""
@@ -90,6 +92,8 @@ class SqliteDialect:
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
         if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
+        if isinstance(error, MemoryError):
+            return StoreError(f"{self.place}: {_NO_MEMORY}")
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
     def is_foreign(self, transaction: Transaction) -> bool:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "chained"]
+__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -51,6 +52,11 @@ _READ_COMMAND = lazy_pattern(
 
 
 _CHAINING = lazy_pattern(r"&&|\|\||[;|\n]")
+_CHAINED = lazy_pattern(r"(&&|\|\||\|&?|[;\n])")
+_OPENS = lazy_pattern(r"(?:[({] *|(?:then|do|else) )*")
+"""What a shell puts before a command that it holds together with others: ``( cd a``, ``then grep b``."""
+_CLOSES = lazy_pattern(r"(?:[)}]|done|fi|esac)(?: *\d?[<>].*)?")
+_STOPS = lazy_pattern(r"\bset -[a-z]*e")
 _QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
@@ -65,12 +71,12 @@ class Call:
     result_block: int | None
     result: Block | None
 
-    @cached_property
+    @lazy_property
     def kind(self) -> CallKind:
         """What the call does, as far as its name and command tell."""
         return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
 
-    @cached_property
+    @lazy_property
     def identity(self) -> bytes:
         """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
         asked = f"{self.name} {to_json(self.input)}"
@@ -81,12 +87,12 @@ class Call:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
 
-    @cached_property
+    @lazy_property
     def path(self) -> str:
         """The file it names, or empty."""
         return self._first(_PATH_KEYS)
 
-    @cached_property
+    @lazy_property
     def command(self) -> str:
         """The command it runs, or empty. A list of arguments is joined by spaces."""
         return self._first(_COMMAND_KEYS)
@@ -146,6 +152,11 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
 )
 
 
+def is_looking(command: str) -> bool:
+    """True for a command that only looks."""
+    return bool(_READ_COMMAND.match(command))
+
+
 @lru_cache(maxsize=4_096)
 def _kind(name: str, command: str) -> CallKind:
     if _ASK_NAME.search(name):
@@ -153,7 +164,7 @@ def _kind(name: str, command: str) -> CallKind:
     if _PROCESS_NAME.search(name):
         return "run"
     if command and _RUN_NAME.search(name):
-        return "read" if _READ_COMMAND.match(command) else "run"
+        return "read" if is_looking(command) else "run"
     return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
 
 
@@ -161,6 +172,32 @@ def chained(command: str) -> list[str]:
     """The commands that `command` chains, in order: ``a "b && c" | d`` chains ``a _`` and ``d``, for what stands in
     quotes chains nothing."""
     return _CHAINING.split(_QUOTED.sub("_", command))
+
+
+def last_run(command: str) -> list[str]:
+    """The commands of which `command` may have its exit code, if that is not 0: those that may have run last.
+
+    Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
+    ``b`` alone. With ``pipefail`` each command of a pipe is one, with ``set -e`` each of them all.
+    """
+    bare = _QUOTED.sub("_", command.replace("\\\n", " "))
+    whole_pipe, whole_list = "pipefail" in bare, _STOPS.search(bare) is not None
+    pieces = iter(_CHAINED.split(bare))
+    last: list[str] = []
+    before = ";"
+    for piece in pieces:
+        one, behind = _OPENS.sub("", piece.strip(), count=1), next(pieces, "")
+        if not one:  # the line ends behind an operator
+            continue
+        if not _CLOSES.fullmatch(one):
+            if before in ("|", "|&") and not whole_pipe:
+                last[-1:] = [one]
+            elif before in ("&&", "|", "|&") or (whole_list and before != "||"):
+                last.append(one)
+            else:
+                last = [one]
+        before = behind
+    return last
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:

@@ -19,7 +19,9 @@ from planner.evidence.outcomes import (
     Outcome,
     Verdict,
     exit_code,
+    exits_by_answer,
     found_nothing,
+    printed_lines,
     telling_lines,
     verdict,
     verdict_of_run,
@@ -336,7 +338,10 @@ def has_failed(call: Call, result: Sequence[Statement], word: Verdict | None) ->
     if found_nothing(call, result):
         return False
     result = [one for one in result if not one.lines[0].continues]
-    if call.is_error or exit_code(result) not in (0, None):
+    if exits_by_answer(call, result):
+        result = printed_lines(result)
+        word, _ = verdict_of_run(result)
+    elif call.is_error or exit_code(result) not in (0, None):
         return True
     if call.kind == "ask" or word == "passed":
         return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -25,6 +24,7 @@ from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
@@ -177,7 +177,7 @@ class Evidence:
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
     """What each turn holds by itself, by the turn's digest: what a longer history need not read again."""
 
-    @cached_property
+    @lazy_property
     def names(self) -> NameIndex:
         """What the whole history names, parts of its identifiers included."""
         return NameIndex([text for turn in self.turns.values() for text in turn.lines.texts], parts=True)

@@ -10,8 +10,8 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
+from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["NameIndex", "invented"]
@@ -109,7 +109,7 @@ class NameIndex:
         self.parts = parts
         self._remembered: dict[str, tuple[str, ...]] = {}
 
-    @cached_property
+    @lazy_property
     def _tokens(self) -> dict[str, list[str]]:
         """The distinct tokens of the source by each component, in lower case."""
         tokens: dict[str, None] = {}
@@ -127,7 +127,7 @@ class NameIndex:
                     by_component[measure[1]].append(measure[1])
         return by_component
 
-    @cached_property
+    @lazy_property
     def _hashes(self) -> frozenset[str]:
         """The beginnings of all hashes that are long enough to name one."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
@@ -196,7 +196,7 @@ class NameIndex:
         after = re.compile(rf"(?:^|_{hump}){re.escape(name)}(?=$|_|[A-Z])", re.M)
         return after.search(self._words) is not None
 
-    @cached_property
+    @lazy_property
     def _words(self) -> str:
         """All components of the source, a line each."""
         return "\n".join(sorted({word for text in self._texts for word in _COMPONENT.findall(text)}))
@@ -211,7 +211,7 @@ class NameIndex:
         at = bisect_left(self._sorted, stem)
         return len(stem) >= STEM_CHARACTERS and at < len(self._sorted) and self._sorted[at].startswith(stem)
 
-    @cached_property
+    @lazy_property
     def _sorted(self) -> list[str]:
         return sorted(self._tokens)
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Literal
 
 from planner.evidence.boilerplate import is_wrapping
-from planner.evidence.calls import COMMAND_CHARACTERS, Call, chained
+from planner.evidence.calls import COMMAND_CHARACTERS, Call, is_looking, last_run
 from planner.reading.lines import Statement
 from planner.reading.patterns import holds_any, lazy_pattern
 
@@ -22,7 +22,9 @@ __all__ = [
     "Status",
     "Verdict",
     "exit_code",
+    "exits_by_answer",
     "found_nothing",
+    "printed_lines",
     "telling_lines",
     "verdict",
     "verdict_of_run",
@@ -49,12 +51,19 @@ _EXIT = lazy_pattern(
     r"|\[[Ee]xited with code (-?\d{1,10})\]$",
 )
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``; not ``# exit code 2 means usage``."""
-_QUIET = lazy_pattern(
-    r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?(?:grep|diff)|[ef]grep|rg|ag|ack|cmp|test|\[|pgrep|which|type"
-    r"|command -v)(?: |$)"
+_SEARCHES = lazy_pattern(
+    r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?grep|[ef]grep|rg|ag|ack|pgrep|which|type|command -v)(?: |$)"
 )
-"""Commands whose exit code 1 says "no" and nothing else: ``rg x``, ``git diff --quiet``, ``test -f a``; not ``grip``.
-"""
+"""Commands whose exit code 1 says that they found nothing: ``rg x``, ``git grep x``; not ``grip``, ``! grep x``."""
+_COMPARES = lazy_pattern(r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?diff|cmp|test|\[)(?: |$)")
+"""Commands whose exit code 1 says "no" and nothing else: ``git diff --quiet``, ``test -f a``; not ``difft``."""
+_SPEAKS_UP = lazy_pattern(r"(?:cd|pushd|popd|echo|printf|export|set|source|sleep|true|:|\w+=\S*)(?: |$)")
+"""Commands that mostly succeed, and say so if they do not: ``cd src``, ``x=1``; as those that only look do."""
+_SHELL_SAYS = lazy_pattern(r"-?(?:/\S{1,80}/)?(?:ba|z|da|k|fi)?sh(?::(?: line)? ?\d+)?: ")
+"""How a shell complains of what it was to run: ``zsh:1: unmatched "``, ``bash: line 3: x: command not found``."""
+_NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b", re.I)
+"""How a command that looks says that there is none: ``no pull requests found for branch "x"``, ``no checks reported``;
+not ``no such file``."""
 
 _FAILED_RUN = lazy_pattern(
     r"^\s*(?:=+ )?.{0,80}?\b[1-9]\d{0,9} (?:tests? |specs? |examples? |suites? )?fail(?:ed|ing|ures?"
@@ -118,11 +127,37 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
     """True if a search or comparison exits 1, which is its answer and no failure."""
-    last = chained(call.command[-COMMAND_CHARACTERS:].strip())[-1].strip()
-    if exit_code(result) != 1 or not _QUIET.match(last):
+    if exit_code(result) != 1:
         return False
-    printed = [one for one in result if one.text.strip() and not is_wrapping(one.text)]
-    return not printed or "diff" in last.split(" ", 3)[:3]
+    last, lines = last_run(call.command[-COMMAND_CHARACTERS:]), printed_lines(result)
+    if not lines:
+        return any(_SEARCHES.match(one) or _COMPARES.match(one) for one in last)
+    if last and _COMPARES.match(last[-1]) and "diff" in last[-1].split(" ", 3)[:3]:
+        return True
+    return call.kind in ("read", "search") and all(map(_would_say, last)) and bool(_NONE.match(lines[-1].text))
+
+
+def exits_by_answer(call: Call, result: Sequence[Statement]) -> bool:
+    """True if exit code 1 is the answer of a search that ran behind other commands: what is printed is theirs, and
+    says whether one of them failed."""
+    if exit_code(result) != 1:
+        return False
+    last = last_run(call.command[-COMMAND_CHARACTERS:])
+    searches = [_SEARCHES.match(one) is not None for one in last]
+    others = (one for one, searched in zip(last, searches, strict=True) if not searched)
+    complained = any(_SHELL_SAYS.match(one.text) for one in printed_lines(result))
+    return any(searches) and all(map(_would_say, others)) and not complained
+
+
+def _would_say(command: str) -> bool:
+    """True for a command that does not fail without a word."""
+    return bool(_SPEAKS_UP.match(command)) or is_looking(command)
+
+
+def printed_lines(result: Sequence[Statement]) -> list[Statement]:
+    """What the command itself printed, without what the host says around it."""
+    filled = (one for one in result if one.text.strip())
+    return [one for one in filled if not (is_wrapping(one.text) or _EXIT.fullmatch(one.text.strip()))]
 
 
 def verdict(text: str) -> Verdict | None:

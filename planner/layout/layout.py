@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -25,6 +24,7 @@ from planner.layout.placeholders import (
 )
 from planner.layout.thinking import ThinkingPolicy, leading_turn, leads_with_thinking, without_thinking
 from planner.reading.history import History, Turn
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
@@ -70,12 +70,12 @@ class Layout:
     originals: tuple[object, ...]
     """The messages of the history, as the caller holds them."""
 
-    @cached_property
+    @lazy_property
     def messages(self) -> tuple[Any, ...]:
         """The view as a list for the Messages API; what did not change are the caller's own objects."""
         return tuple(joined_messages((), self._parts()))
 
-    @cached_property
+    @lazy_property
     def untouched(self) -> int:
         """How many messages at the end of the view are the history's last ones, the very objects."""
         pairs = zip(reversed(self.messages), reversed(self.originals), strict=False)

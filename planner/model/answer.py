@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -33,6 +32,7 @@ from planner.model.entries import (
 )
 from planner.plan import ExtractedFact
 from planner.proposal import TurnProposal
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines
 
 __all__ = ["Answer", "Reading", "Scope", "answer_in", "read_answer", "spans"]
@@ -89,12 +89,12 @@ class Scope:
     earlier: Sequence[TurnEvidence] = ()
     """Those that an earlier plan decided: it may name them, too."""
 
-    @cached_property
+    @lazy_property
     def by_number(self) -> dict[int, TurnEvidence]:
         """All turns that may be named, by number."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
-    @cached_property
+    @lazy_property
     def to_plan(self) -> frozenset[int]:
         """Numbers of the turns an answer may decide: all but the live tail, which stays whatever it says."""
         return frozenset(turn.turn.number for turn in self.turns if not turn.turn.live)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 from planner.errors import TranscriptError
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks, call_ids, given_message, message_digest, result_ids
 
 __all__ = ["History", "Turn", "TurnKind", "assemble_history", "read_history"]
@@ -58,7 +58,7 @@ class History:
     """One per message."""
     turns: tuple[Turn, ...]
 
-    @cached_property
+    @lazy_property
     def digest(self) -> str:
         """``sha256:…`` over all messages, in order."""
         return self.digest_at(len(self.messages))
@@ -67,7 +67,7 @@ class History:
         """The digest of the first `count` messages: a longer history keeps the digests of its prefixes."""
         return _joined_digest(self.digests[:count])
 
-    @cached_property
+    @lazy_property
     def by_id(self) -> dict[str, Turn]:
         """Turns by id."""
         return {turn.id: turn for turn in self.turns}

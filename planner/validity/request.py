@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from planner.reading.families import ModelFamily
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks
 
 __all__ = ["THINKING", "Request", "place_of"]
@@ -39,12 +39,12 @@ class Request:
             if not roles or self.messages[at]["role"] in roles:
                 yield at, index, block
 
-    @cached_property
+    @lazy_property
     def _blocks(self) -> list[tuple[int, int, Block]]:
         contents = enumerate(map(blocks, self.messages))
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
-    @cached_property
+    @lazy_property
     def results(self) -> list[tuple[str, ...]]:
         """The ids that each message answers, in order."""
         return [
@@ -52,13 +52,13 @@ class Request:
             for message in self.messages
         ]
 
-    @cached_property
+    @lazy_property
     def first_answer(self) -> dict[str, int]:
         """The first message that answers each id."""
         answers = [(call, at) for at, calls in enumerate(self.results) for call in calls]
         return dict(reversed(answers))
 
-    @cached_property
+    @lazy_property
     def places(self) -> list[tuple[str, Block]]:
         """Every block of the messages with its place, those inside results included."""
         return [place for at, index, block in self._blocks for place in _with_inner(at, index, block)]

@@ -107,6 +107,47 @@ def test_a_failed_calls_outcome_is_its_report():
     assert lines[-1] == "KeyError: 'token'"
 
 
+NOTHING = "Exit code 1"
+FOUND_NOTHING = {
+    "behind a pipe, before a chain": ("ls -a src | grep -i race && echo there", ""),
+    "before what did not run": ("rg -l 'a && b' src && make && make install", ""),
+    "either of two": ("grep -q a f || \\\n  grep -q b f", ""),
+    "in a loop": ("for f in a b; do\n  grep -n x $f\ndone", ""),
+    "in parentheses": ("(cd src && grep -rn x .) 2>/dev/null", ""),
+    "before the end of a pipe that fails as a whole": ("set -o pipefail; grep x f |\n  sort | uniq -c", ""),
+    "where the first that fails ends it all": ("set -eu\ncd src\ngrep -rn x .\nmake", ""),
+    "behind what printed": ("echo '== log'; git log -1 --oneline; grep -rn x src", "== log\na1b2c3d Fix the race"),
+    "behind what would have complained": ("cd a && git status --short && rg x", " M src/auth.ts"),
+    "of a count": ("grep -c x f", "0"),
+    "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
+    "in words": ("gh pr view --json url", 'no pull requests found for branch "race"'),
+    "in other words": ("cd a && gh pr checks", "no checks reported on the 'race' branch"),
+}
+FAILED = {
+    "what ran last": ("grep -q x f || make", ""),
+    "what ran next": ("grep -q x f; make", ""),
+    "the end of a pipe": ("grep x f | sort -k", ""),
+    "what is not to be there": ("! grep -q x f", ""),
+    "perhaps what printed": ("make && grep x f", "cc -o a a.c"),
+    "what complained before": ("cd nowhere && grep x f", "bash: cd: nowhere: No such file or directory"),
+    "what the shell does not read": ('rg -n "a|b" src | rg "c', 'zsh:1: unmatched "'),
+    "what was raised before": ("python a.py; grep x f", "KeyError: 'token'"),
+    "a search that says why": ("gh pr view 7", "GraphQL: Could not resolve to a PullRequest (HTTP 404)"),
+    "a change": ("gh pr merge", 'no pull requests found for branch "race"'),
+}
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize(
+    ("command", "printed", "failed"),
+    [*((*one, False) for one in FOUND_NOTHING.values()), *((*one, True) for one in FAILED.values())],
+    ids=[*FOUND_NOTHING, *FAILED],
+)
+def test_a_search_that_ran_last_and_found_nothing_did_not_fail(command, printed, failed, flag):
+    status, _ = outcome_of("Bash", f"{NOTHING}\n{printed}", is_error=flag, command=command)
+    assert (status == "failed") is failed
+
+
 def test_a_call_without_a_result_is_unanswered():
     messages = [
         {"role": "user", "content": "Fix it."},

@@ -1,5 +1,7 @@
-"""Hunts for a broken promise of a session: clocks that jump, restarts, lists that fork, planners that lie, undo."""
+"""Hunts for a broken promise of a session: clocks that jump, restarts, lists that fork or are edited, stores
+that break, planners that lie, undo."""
 
+import logging
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -11,7 +13,7 @@ from tests.api_rules import refusals
 from tests.hunt.planning_checks import check_note, content_of
 from tests.hunt.planning_hunt import memory
 from tests.hunt.tiny_histories import long_history
-from tests.session.agent import Clock, LyingPlanner
+from tests.session.agent import Clock, FailingStore, LyingPlanner
 
 JUMPS = (0, 1, 6, 400, 5_000, 10**6, -10, -(10**5))
 """Seconds between two calls."""
@@ -25,6 +27,7 @@ def rounds(seed):
     Raises AssertionError, with the seed of the one session, at the first broken promise.
     """
     number = 0
+    logging.getLogger("applier").addHandler(logging.NullHandler())  # what a broken store has it say is no find
     while True:
         with tempfile.TemporaryDirectory(dir=memory()) as folder, open_store(Path(folder, "store.db")) as store:
             for _ in range(SESSIONS_A_STORE):
@@ -44,7 +47,7 @@ class _Run:
     """An agent that plays a list against a session which is disturbed between calls."""
 
     def __init__(self, chance, seed, store):
-        self.chance, self.seed, self.store, self.clock = chance, seed, store, Clock()
+        self.chance, self.seed, self.store, self.clock = chance, seed, FailingStore(store), Clock()
         self.wishes = {
             "preset": chance.choice(sorted(PRESETS)),
             "planner": chance.choice(("rules", "rules", LyingPlanner(seed))),
@@ -80,6 +83,19 @@ class _Run:
             self.session.compact(messages)
         elif roll < 0.13:
             self.counts["undone"] += self.session.undo()
+        elif roll < 0.16:
+            self.edit(self.chance.choice(messages))
+        elif roll < 0.19:
+            self.store.broken = not self.store.broken
+            self.counts["broken stores"] += self.store.broken
+
+    def edit(self, message):
+        """What hosts do that make room themselves: other words in an old message, which stays where it is."""
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            name = {"text": "text", "tool_result": "content"}.get(block["type"])
+            if name is not None:
+                block[name] = f"edited at call {self.counts['calls']}"
+                self.counts["edits"] += 1
 
     def call(self, messages):
         was = repr(messages)

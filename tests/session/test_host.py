@@ -244,9 +244,26 @@ def test_no_usage_breaks_the_gauge(usages, fixed):
         before = gauge.prompt(counted)
         gauge = gauge.calibrated(counted, actual, 200_000)
         assert 0.4 <= gauge.ratio <= 2.5
-        assert 0 <= gauge.prompt(0) <= max(100_000, 2.5 * fixed + 2_000) + 1
+        assert 0 <= gauge.prompt(0) <= (2.5 * fixed + 2_000 if fixed else 200_000) + 1
         if actual >= 0.4 * counted:
             assert abs(gauge.prompt(counted) - actual) <= abs(before - actual) + 1, "usage is never ignored"
+
+
+@given(
+    st.sampled_from([0, 20_000, 90_000, 120_000, 150_000]),
+    st.floats(0.5, 1.0),
+    st.lists(st.integers(3_000, 6_000), min_size=2, max_size=6),
+)
+def test_two_prompts_tell_how_large_an_untold_system_prompt_is(system, ratio, sizes):
+    gauge, counted = Gauge(), 0
+    for number, size in enumerate(sizes):
+        counted += size
+        gauge = gauge.calibrated(counted, system + round(counted * ratio), 200_000)
+        if number:
+            assert gauge.ratio == pytest.approx(ratio, abs=0.01)
+            assert gauge.prompt(counted) == pytest.approx(system + counted * ratio, abs=5)
+    gauge = gauge.calibrated(counted + 100, system + round((counted + 100) * ratio), 200_000)
+    assert gauge.ratio == pytest.approx(ratio, abs=0.01), "and so it stays while little is added"
 
 
 def test_an_untold_system_prompt_cuts_nothing(session_of):
@@ -299,6 +316,14 @@ def test_an_answer_without_thinking_behind_an_undone_compaction_goes_out_as_it_c
     assert session.undo()
     longer = [*history, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
     assert all(a is b for a, b in zip(session.prepare(longer), longer, strict=True))
+
+
+def test_an_answer_to_the_list_that_was_sent_after_an_undo_keeps_its_thinking(session_of):
+    session, history = session_of(window_tokens=60_000, model="claude-opus-5-5"), thinking_history(60)
+    assert session.compact(history[:-2]).applied
+    assert session.undo()
+    session.prepare(history[:-2])
+    assert session.prepare(history)[-2] is history[-2]
 
 
 def test_the_view_names_only_tools_that_the_agent_has(session_of):
@@ -506,6 +531,15 @@ def test_a_clock_that_goes_back_ends_every_wait(store, clock):
     worker.wait()
 
 
+def busy_session(session_of, hold, inside):
+    """A session, its history, and the thread that is in a call with it, held by `hold`, which sets `inside`."""
+    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
+    busy = threading.Thread(target=session.prepare, args=(history,))
+    busy.start()
+    assert inside.wait(30)
+    return session, history, busy
+
+
 def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of):
     inside, go = threading.Event(), threading.Event()
 
@@ -513,10 +547,7 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
         inside.set()
         go.wait(30)
 
-    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
-    busy = threading.Thread(target=session.prepare, args=(history,))
-    busy.start()
-    assert inside.wait(30)
+    session, history, busy = busy_session(session_of, hold, inside)
     child = os.fork()
     if child == 0:
         go.set()
@@ -527,7 +558,7 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
 
 
 def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_for_ever(session_of):
-    """Locks that nobody can reset: of a module that is imported, of a cached property in Python 3.11."""
+    """Locks that nobody can reset: of a module that is imported."""
     inside, within = threading.Event(), threading.Lock()
 
     def hold(event):
@@ -535,10 +566,7 @@ def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_
             inside.set()
             sum(number * number for number in range(300_000))
 
-    session, history = session_of(hooks={"pre_compact": hold}), make_session(60)
-    busy = threading.Thread(target=session.prepare, args=(history,))
-    busy.start()
-    assert inside.wait(30)
+    session, history, busy = busy_session(session_of, hold, inside)
     child = os.fork()
     if child == 0:
         os._exit(1 if within.locked() or len(session.prepare(history)) >= len(history) else 0)
@@ -554,10 +582,7 @@ def test_close_does_not_wait_for_a_planner_that_hangs(session_of, monkeypatch):
         inside.set()
         go.wait(30)
 
-    session = session_of(hooks={"pre_compact": hold})
-    busy = threading.Thread(target=session.prepare, args=(make_session(60),))
-    busy.start()
-    assert inside.wait(30)
+    session, _, busy = busy_session(session_of, hold, inside)
     session.close()
     go.set()
     busy.join()
@@ -642,7 +667,29 @@ def test_look_up_tools_are_known_behind_a_server_name(session_of):
         {"role": "user", "content": [back]},
     ]
     assert session.prepare(history) == history, "what was just brought back is not demoted again"
-    assert session._state.call.restore_tool == tools[0]["name"]
+    assert session._state.restore_tool == tools[0]["name"]
+
+
+def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_another(session_of):
+    settings = SessionSettings(plan=PlanSettings(restore_tool="ask_back"))
+
+    def tools(*names):
+        return [{"name": name, "input_schema": {"type": "object"}} for name in names]
+
+    for had, named in (
+        (None, "ask_back"),
+        (tools("mcp__memory__ask_back"), "mcp__memory__ask_back"),
+        (tools("restore_context"), "restore_context"),
+        (tools("Read"), ""),
+    ):
+        session, history = session_of(settings=settings, window_tokens=60_000, tools=had), grown(40, 4_000)
+        whole = session.compact(history)
+        assert whole.applied
+        assert whole.plan.restore_tool == named
+        assert (f"{named or 'ask_back'}(" in str(whole.messages)) is bool(named)
+    session, history = session_of(settings=settings, window_tokens=60_000, preset="adk"), grown(1, 40_000)
+    history[1]["content"][0]["name"] = "ask_back"
+    assert session.prepare(history) == history, "what was just brought back is not demoted again"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What holds for every history, every preset and either style of caller."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -71,6 +72,79 @@ def test_thinking_that_goes_with_an_older_result_is_stored_first(session_of, sto
             assert everything_is_somewhere(agent.messages, agent.call(), store)
         agent.messages.append(message)
     assert str(agent.sent[-1]).count("Let me see.") < len(agent.sent[-1]) // 2
+
+
+def thoughtful(turns):
+    history = make_session(turns)
+    for number, message in enumerate(history[1::2]):
+        message["content"].insert(0, {"type": "thinking", "thinking": f"Let me see {number}.", "signature": "c2ln"})
+    return history
+
+
+def undone(session, history):
+    """`history` was sent compacted but for its last two answers; the last of these is still to come."""
+    session.prepare(history[:-4])
+    assert session.compact(history[:-4]).applied
+    sent = session.prepare(history[:-2])
+    assert session.undo()
+    return sent
+
+
+def test_thinking_that_goes_because_a_compaction_was_undone_is_stored_first(session_of, store):
+    session, history = session_of(window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
+    undone(session, history)
+    sent = session.prepare(history)
+    assert "Let me see 59." not in str(sent)
+    assert everything_is_somewhere(history, sent, store)
+    written = [stored.key for stored in store.histories()]
+    more = [*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    assert everything_is_somewhere(history, session.prepare(more), store)
+    assert [stored.key for stored in store.histories()] == written, "nothing new is left out"
+
+
+def test_thinking_left_out_of_what_a_manual_compaction_hands_out_is_stored_first(session_of, store):
+    session, history = session_of(preset="off", window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
+    undone(session, history)
+    session._state.preset = replace(session._state.preset, manual=())
+    done = session.compact(history)
+    assert not done.applied
+    assert "Let me see 59." not in str(done.messages)
+    assert everything_is_somewhere(history, done.messages, store)
+
+
+def test_a_compaction_stays_undone_only_if_the_store_takes_what_that_leaves_out(session_of, store, clock):
+    failing = FailingStore(store)
+    session, history = session_of(store=failing, window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
+    compacted = undone(session, history)
+    failing.broken = True
+    sent = session.prepare(history)
+    assert first_difference(compacted, sent) is None, "the answer is bound to the list that it was thought behind"
+    assert all(message is known for message, known in zip(sent[-2:], history[-2:], strict=True))
+    assert "store_failed" in [event.kind for event in session.log()]
+    failing.broken = False
+    assert session.undo()
+    sent = session.prepare(history)
+    assert len(sent) == len(history)
+    assert everything_is_somewhere(history, sent, store)
+
+
+def test_an_edit_where_something_else_stands_for_the_message_is_stored(session_of, store):
+    session, history = session_of(window_tokens=60_000), make_session(60)
+    assert session.compact(history[:-2]).applied
+    history[4]["content"][0]["content"] = "what the host has put in its place"
+    sent = session.prepare(history)
+    assert len(sent) < len(history)
+    assert everything_is_somewhere(history, sent, store)
+
+
+def test_an_edit_that_the_store_does_not_take_is_sent(session_of, store):
+    failing = FailingStore(store)
+    session, history = session_of(store=failing, window_tokens=60_000), make_session(60)
+    assert session.compact(history[:-2]).applied
+    history[4]["content"][0]["content"] = "what the host has put in its place"
+    failing.broken = True
+    assert all(message is known for message, known in zip(session.prepare(history), history, strict=True))
+    assert session.log()[-1].kind == "store_failed"
 
 
 @pytest.mark.parametrize("replaces", [False, True])

@@ -82,6 +82,19 @@ def test_turns_behind_the_last_compaction_are_known_from_the_first_call_on(tmp_p
     assert list(again.restore(newest).messages) == history[-4:-2]
 
 
+def test_a_compaction_that_was_undone_is_no_plan_in_force_after_a_restart(tmp_path):
+    path, history = tmp_path / "store.db", make_session(40)
+    with opened(path) as session:
+        first = session.compact(history[:60]).plan
+        assert session.compact(history).plan != first
+        assert session.undo()
+    with opened(path) as again:
+        assert again._state.committed.frame.plan == first
+        assert again.undo()
+    with opened(path) as again:
+        assert again._state.committed.frame.plan is None
+
+
 def test_what_stood_when_the_list_went_another_way_stands_after_a_restart(tmp_path):
     path, history = tmp_path / "store.db", make_session(40)
     forked = [*history[:-6], {"role": "assistant", "content": "Another way."}, {"role": "user", "content": "Yes."}]
@@ -112,6 +125,37 @@ def test_a_state_that_cannot_be_read_is_said_at_once(tmp_path):
         opened(path)
     with pytest.raises(StoreError):
         opened(tmp_path)
+
+
+DAMAGES = (
+    {"head": [{"content": "no role"}]},
+    {"head": [{"role": "user", "content": 3}]},
+    {"head": [{"role": "user", "content": [{"text": "no type"}]}]},
+    {"start": -1},
+    {"start": 1_000},
+    {"messages": -1},
+    {"plan_id": "p0123456789"},
+    {"placeholders": [[7, "a", "b"]]},
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "damage"),
+    [
+        *((of, damage) for of in ("frame", "before") for damage in DAMAGES),
+        *(("frame", {"key": key}) for key in ("", "h0123456789")),
+    ],
+)
+def test_a_state_whose_frame_is_damaged_is_an_error_of_the_store(tmp_path, of, damage):
+    path, history = tmp_path / "store.db", make_session(60)
+    with opened(path) as session:
+        session.compact(history[:60])
+        assert session.compact(history).applied
+    with open_store(path) as store:
+        state = store.get_state("session:s")
+        store.set_state("session:s", {**state, of: {**state[of], **damage}})
+    with pytest.raises(StoreError):
+        opened(path)
 
 
 SINCE = {"": {"read_tokens"}, "provenance": {"read_tokens", "read_turns", "unread_turns", "named"}}

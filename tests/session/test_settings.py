@@ -55,6 +55,18 @@ def test_a_wrong_setting_says_its_name(tmp_path, text, names):
         load_settings()
 
 
+@pytest.mark.parametrize("said", ['compactor = "x"', "compactor = 3", 'compactor = ["preset"]', "compactor = false"])
+def test_what_is_no_table_in_pyproject_is_named_with_its_file_and_cure(tmp_path, said):
+    (tmp_path / "pyproject.toml").write_text(f"[tool]\n{said}\n")
+    with pytest.raises(SettingsError, match=r"pyproject\.toml: tool\.compactor: expected a table .*line of its own"):
+        load_settings()
+
+
+def test_a_pyproject_without_any_tool_says_nothing(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('tool = "x"\n')
+    assert load_settings() == SessionSettings()
+
+
 def test_a_wrong_variable_says_its_name(monkeypatch):
     monkeypatch.setenv("COMPACTOR_MAX_FAILURES", "many")
     with pytest.raises(SettingsError, match="max_failures"):

@@ -78,6 +78,7 @@ def sound(tmp_path_factory):
 @given(damages)
 @example(Damage("cut", 0.9712, b"x"))  # an index has lost a row: it was not deleted, and said to be forgotten
 @example(Damage("taken out", 0.978, b"\xff" * 8))
+@example(Damage("over", 0.4045942313116535, b"\xff" * 8))  # a row says that it is larger than any memory
 def test_any_damage_to_the_file_is_an_error_or_changes_nothing(sound, tmp_path, damage):
     check_damage(sound, damage, tmp_path / "store.db")
 

@@ -1,4 +1,4 @@
 """Thin bridges from agents to a `Session`: SDK middleware, tools for the model, other frameworks.
 
-Each file stands alone and needs only the package it is for; none holds compaction logic.
+Each bridge stands alone and needs only the package it is for; none holds compaction logic.
 """

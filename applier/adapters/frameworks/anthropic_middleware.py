@@ -17,8 +17,9 @@ import anthropic
 import anyio.to_thread
 import httpx2
 
+from applier.adapters.frameworks.session_choice import session_or_none
 from applier.session.gauge import WINDOW_EXCEEDED, stop_reason_of
-from planner.errors import SettingsError, StoreError
+from planner.errors import SettingsError
 
 if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
@@ -58,7 +59,7 @@ class CompactionMiddleware(anthropic.Middleware):
         A client that several conversations share (subagents, threads) needs the function. Where it cannot open a
         session, because the store fails, the request goes out as it came.
         """
-        self._choose: SessionOf = session if callable(session) else lambda _body: session
+        self._session = session
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
         """One attempt of a synchronous client."""
@@ -87,11 +88,7 @@ class CompactionMiddleware(anthropic.Middleware):
             return None
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
             return None  # a thread held by hand: only its owner has the whole conversation
-        try:
-            session = self._choose(body)
-        except StoreError as error:
-            logger.warning("no session could be opened, the request goes out as it came: %s", error)
-            return None
+        session = session_or_none(self._session, body)
         return None if session is None else _Exchange(session, request, _whole(request, body))
 
 

@@ -31,8 +31,8 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from applier.adapters.frameworks.session_choice import session_or_none
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
-from planner.errors import StoreError
 from planner.reading.messages import Message, message_digest
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     def __init__(self, session: Session | SessionOf) -> None:
         """`session` is one conversation; for several threads, a function that names the session of each request."""
         super().__init__()
-        self._choose = _chooser(session)
+        self._session = session
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """One model call."""
-        session = self._choose(request)
+        session = session_or_none(self._session, request)
         if session is None:
             return handler(request)
         try:
@@ -71,7 +71,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
         """One model call of an asynchronous agent; the session works in a thread meanwhile."""
-        session = self._choose(request)
+        session = session_or_none(self._session, request)
         if session is None:
             return await handler(request)
         prepared = await anyio.to_thread.run_sync(_prepared, session, request)
@@ -89,26 +89,12 @@ def pre_model_hook(session: Session | SessionOf) -> Callable[[Any], dict[str, li
 
     `session` is one conversation, or a function that names the session of a graph's state.
     """
-    choose = _chooser(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
-        chosen, messages = choose(state), state["messages"]
+        chosen, messages = session_or_none(session, state), state["messages"]
         return {"llm_input_messages": messages if chosen is None else _through(chosen.prepare, messages) or messages}
 
     return prepared
-
-
-def _chooser(session: Session | SessionOf) -> Callable[[Any], Session | None]:
-    """The session of a request; None where it cannot be opened, because the store fails."""
-
-    def chosen(request: Any) -> Session | None:
-        try:
-            return session(request) if callable(session) else session
-        except StoreError as error:
-            logger.warning("no session could be opened, the messages go out as they came: %s", error)
-            return None
-
-    return chosen
 
 
 def _prepared(session: Session, request: ModelRequest[Any]) -> list[AnyMessage]:

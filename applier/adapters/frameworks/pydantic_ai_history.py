@@ -30,7 +30,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from planner.errors import StoreError
+from applier.adapters.frameworks.session_choice import session_or_none
 from planner.reading.messages import Block, Message, blocks, message_digest, result_text, to_json
 
 if TYPE_CHECKING:
@@ -49,10 +49,8 @@ def compacted_history(session: Session | SessionOf) -> Processor:
     """The processor for `session`, which is one conversation, or for the session that a function names for a run."""
 
     def compacted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
-        try:
-            chosen = session(ctx) if callable(session) else session
-        except StoreError as error:
-            logger.warning("no session could be opened, the messages go out as they came: %s", error)
+        chosen = session_or_none(session, ctx)
+        if chosen is None:
             return messages
         try:
             rows = [(message, list(_pairs_of(message))) for message in messages]
