@@ -11,6 +11,8 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from planner.reading.estimate import estimate_tokens
@@ -39,6 +41,9 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 
+_COUNTED_CHARACTERS = 8_192
+"""So much of a text is cut into lines at a time, and up to the end of a line."""
+
 _REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
 """Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. With
 every so many lines the room doubles, and what was remembered is forgotten once."""
@@ -58,6 +63,18 @@ def family_scale(model: str) -> float:
     if not family.is_claude:
         return 1.0
     return 1.27 if family.version < (4, 7) else 1.6
+
+
+_LINES = partial(str.splitlines, keepends=True)
+
+
+def _slices(text: str) -> Iterator[str]:
+    """`text` in slices that end behind a line break: the lines of all of it together take more than the text."""
+    start = 0
+    while start < len(text):
+        stop = text.find("\n", start + _COUNTED_CHARACTERS) + 1 or len(text)
+        yield text[start:stop]
+        start = stop
 
 
 @dataclass
@@ -81,7 +98,7 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once."""
-        return sum(self.each(text.splitlines(keepends=True) if "\n" in text else (text,)))
+        return sum(self.each(chain.from_iterable(map(_LINES, _slices(text))) if "\n" in text else (text,)))
 
     def each(self, lines: Iterable[str]) -> Iterator[int]:
         """o200k tokens of each of `lines`, unscaled."""
