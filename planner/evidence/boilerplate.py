@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice
 
-from planner.reading.lines import Line, join_lines
+from planner.reading.lines import Line, join_lines, number_set
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["boilerplate_of", "is_wrapping", "without_boilerplate"]
@@ -91,7 +91,7 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     results = [line for line in lines if line.part == "result"]
     blocks = [list(group) for _, group in groupby(results, key=lambda line: line.block)]
     of_results = (number for block in blocks for number in (*_sentences(block), *_reminders(block)))
-    return frozenset(chain(_templates(lines), of_results))
+    return number_set(chain(_templates(lines), of_results))
 
 
 def _reminders(result: Sequence[Line]) -> Iterator[int]:

@@ -25,7 +25,7 @@ from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
-from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
+from planner.reading.lines import Line, Lines, Statement, join_lines, number_set, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -137,7 +137,7 @@ class TurnEvidence:
     @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
-        return frozenset((*self.decisive_lines, *self.pinned_lines))
+        return number_set((*self.decisive_lines, *self.pinned_lines))
 
 
 def _name_index(turn: TurnEvidence) -> NameIndex:

@@ -11,6 +11,7 @@ from planner.evidence.changes import written_texts
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.said import Said, ended_calls, shortened
 from planner.evidence.state import check_kinds
+from planner.reading.lines import number_set
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["branches", "commits", "conflicts", "pending_changes"]
@@ -44,11 +45,11 @@ def _changed_since(evidence: Evidence, closing: Callable[[TurnEvidence], frozens
 
 
 def _tests(turn: TurnEvidence) -> frozenset[int]:
-    return frozenset(call.block for call in turn.calls if "test" in check_kinds(call))
+    return number_set(call.block for call in turn.calls if "test" in check_kinds(call))
 
 
 def _commits(turn: TurnEvidence) -> frozenset[int]:
-    return frozenset(block for block, git in turn.once(_git_outputs).items() if git.commits)
+    return number_set(block for block, git in turn.once(_git_outputs).items() if git.commits)
 
 
 _CONFLICT = lazy_pattern(

@@ -81,6 +81,8 @@ class _Turn:
 class _Needed(dict[int, tuple[int, ...]]):
     """By number of a line the lines that must stand too for it to be understood, as far as was asked."""
 
+    __slots__ = ("around",)
+
     def __init__(self, turn: TurnEvidence) -> None:
         super().__init__()
         self.around = Surroundings(turn.lines)
