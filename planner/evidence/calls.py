@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -54,9 +54,9 @@ _CHAINING = lazy_pattern(r"&&|\|\||[;|\n]")
 _QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a turn and its result, if it has one."""
+    """One call of a turn and its result, if it has one. The fields from `path` on follow from the others."""
 
     name: str
     input: dict[str, Any]
@@ -64,32 +64,28 @@ class Call:
     """Index of the call among the turn's blocks."""
     result_block: int | None
     result: Block | None
+    path: str = field(init=False)
+    """The file it names, or empty."""
+    command: str = field(init=False)
+    """The command it runs, or empty. A list of arguments is joined by spaces."""
+    kind: CallKind = field(init=False)
+    """What the call does, as far as its name and command tell."""
+    identity: bytes = field(init=False)
+    """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
 
-    @cached_property
-    def kind(self) -> CallKind:
-        """What the call does, as far as its name and command tell."""
-        return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
-
-    @cached_property
-    def identity(self) -> bytes:
-        """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
-        asked = f"{self.name} {to_json(self.input)}"
-        return blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    def __post_init__(self) -> None:
+        """Fill what follows from the rest."""
+        asked = f"{self.name} {to_json(self.input)}".encode("utf-8", "surrogatepass")
+        command = self._first(_COMMAND_KEYS)
+        object.__setattr__(self, "path", self._first(_PATH_KEYS))
+        object.__setattr__(self, "command", command)
+        object.__setattr__(self, "kind", _kind(self.name, command[:COMMAND_CHARACTERS].strip()))
+        object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
 
     @property
     def is_report(self) -> bool:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
-
-    @cached_property
-    def path(self) -> str:
-        """The file it names, or empty."""
-        return self._first(_PATH_KEYS)
-
-    @cached_property
-    def command(self) -> str:
-        """The command it runs, or empty. A list of arguments is joined by spaces."""
-        return self._first(_COMMAND_KEYS)
 
     @property
     def subject(self) -> str:
