@@ -64,6 +64,8 @@ class Call:
     """Index of the call among the turn's blocks."""
     result_block: int | None
     result: Block | None
+    number: int = 0
+    """Which call of its turn it is, from 0."""
     path: str = field(init=False)
     """The file it names, or empty."""
     command: str = field(init=False)
@@ -167,14 +169,9 @@ def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
 
 
 def _calls(blocks: list[Block], results: dict[str, tuple[int, Block]]) -> Iterator[Call]:
-    for index, block in enumerate(blocks):
-        if block["type"] == "tool_use":
-            arguments = block.get("input")
-            place, result = results.get(str(block.get("id")), (None, None))
-            yield Call(
-                str(block.get("name", "")),
-                arguments if isinstance(arguments, dict) else {},
-                index,
-                place,
-                result,
-            )
+    calls = ((index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use")
+    for number, (index, block) in enumerate(calls):
+        arguments = block.get("input")
+        place, result = results.get(str(block.get("id")), (None, None))
+        name = str(block.get("name", ""))
+        yield Call(name, arguments if isinstance(arguments, dict) else {}, index, place, result, number)

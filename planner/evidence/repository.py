@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.evidence.calls import Call
@@ -49,7 +49,9 @@ def _tests(turn: TurnEvidence) -> frozenset[int]:
 
 
 def _commits(turn: TurnEvidence) -> frozenset[int]:
-    return number_set(block for block, git in turn.once(_git_outputs).items() if git.commits)
+    return number_set(
+        call.block for call, git in zip(turn.calls, turn.once(_git_outputs), strict=True) if git.commits
+    )
 
 
 _CONFLICT = lazy_pattern(
@@ -82,20 +84,24 @@ class _GitOutput:
     """True if no file is in conflict any more, for a commit, the end of a merge, or because it was given up."""
 
 
-def _git_outputs(turn: TurnEvidence) -> Mapping[int, _GitOutput]:
-    """What git says in the results of `turn`, by the call's block."""
-    return {call.block: _git_output(call) for call in turn.calls}
+_SILENT = _GitOutput()
+
+
+def _git_outputs(turn: TurnEvidence) -> tuple[_GitOutput, ...]:
+    """What git says in the result of each call of `turn`."""
+    return tuple(map(_git_output, turn.calls))
 
 
 def _git_output(call: Call) -> _GitOutput:
     if not (call.kind == "run" or call.command):
-        return _GitOutput()
+        return _SILENT
     text = call.text
     if len(text) > 2 * GIT_CHARACTERS:
         text = f"{text[:GIT_CHARACTERS]}\n{text[-GIT_CHARACTERS:]}"
     commits = tuple((match["hash"], match["subject"]) for match in _COMMIT.finditer(text)) if call.kind == "run" else ()
     conflicts = tuple(next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(text))
-    return _GitOutput(commits, conflicts, bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command)))
+    settles = bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command))
+    return _GitOutput(commits, conflicts, settles) if commits or conflicts or settles else _SILENT
 
 
 def conflicts(evidence: Evidence) -> list[Said]:
@@ -103,7 +109,7 @@ def conflicts(evidence: Evidence) -> list[Said]:
     found: dict[str, str] = {}
     changed: dict[str, str] = {}
     for turn, call, outcome in ended_calls(evidence):
-        git = turn.once(_git_outputs)[call.block]
+        git = turn.once(_git_outputs)[call.number]
         if git.settles:
             found.clear()
         found |= dict.fromkeys(git.conflicts, turn.turn.id)
@@ -123,7 +129,7 @@ def commits(evidence: Evidence) -> list[Said]:
     return [
         Said(f"commit {made} {shortened(subject, 120)}", (turn.turn.id,))
         for turn, call, _ in ended_calls(evidence)
-        for made, subject in turn.once(_git_outputs)[call.block].commits
+        for made, subject in turn.once(_git_outputs)[call.number].commits
     ]
 
 
