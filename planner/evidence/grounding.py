@@ -153,7 +153,7 @@ class NameIndex:
         components = {component.casefold() for component in _COMPONENT.findall(name)}
         if not components:
             return True
-        if self._is_seen(name):
+        if self.is_seen(name):
             return True  # most names of a turn do, and its index need not be made
         if "_tokens" not in self.__dict__ and self._lacks(name):
             return False
@@ -163,8 +163,8 @@ class NameIndex:
             _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
         )
 
-    def _is_seen(self, name: str) -> bool:
-        """True if `name` stands, whole, in what is looked through of the source."""
+    def is_seen(self, name: str) -> bool:
+        """True if `name` stands, whole, in what is looked through of the source before its index is made."""
         left = SCANNED_CHARACTERS
         for text in self._texts:
             if _stands(name, text, left):
@@ -360,7 +360,7 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return False
     if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
-    if "/" in name and _is_choice(name, source):
+    if "/" in name and (source.is_seen(name.removeprefix("./")) or _is_choice(name, source)):
         return False
     if any(character.isdigit() for character in name):
         return not _is_count(name)
