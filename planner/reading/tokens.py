@@ -115,7 +115,7 @@ class TokenCounter:
             seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
             self._remembered += 1
         if self._remembered > len(seen) // 2 and len(seen) < _MOST_REMEMBERED:
-            self._seen, self._remembered = array("q", bytes(16 * len(seen))), 0
+            self._seen, self._remembered = array("q", [0]) * (2 * len(seen)), 0
         return tokens
 
     def _encode(self, text: str) -> int:
