@@ -49,9 +49,7 @@ def _tests(turn: TurnEvidence) -> frozenset[int]:
 
 
 def _commits(turn: TurnEvidence) -> frozenset[int]:
-    return number_set(
-        call.block for call, git in zip(turn.calls, turn.once(_git_outputs), strict=True) if git.commits
-    )
+    return number_set(call.block for call, git in zip(turn.calls, turn.once(_git_outputs), strict=True) if git.commits)
 
 
 _CONFLICT = lazy_pattern(
