@@ -34,6 +34,7 @@ __all__ = [
     "join_lines",
     "number_set",
     "numbers_of",
+    "small_type",
     "statements",
     "turn_lines",
     "without_numbers",
@@ -318,7 +319,13 @@ def turn_lines(history: History, turn: Turn) -> Lines:
             starts.extend(_starts(text))
             texts.append(_Text(part, index, text, first, len(starts)))
             sources.extend(bytes([source]) * (len(starts) - len(sources)))
-    return Lines(tuple(texts), starts, bytes(sources))
+    longest = max([len(text.text) for text in texts], default=0)
+    return Lines(tuple(texts), array(small_type(longest), starts), bytes(sources))
+
+
+def small_type(most: int) -> Literal["H", "I"]:
+    """The type of arrays whose numbers are none above `most`: two bytes where they fit, else four."""
+    return "H" if most < 2**16 else "I"
 
 
 def join_lines(lines: Sequence[Line]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
+from planner.reading.lines import small_type
 from planner.relevance.context import Surroundings
 from planner.relevance.relevance import WORTHS, Relevance
 
@@ -274,4 +275,4 @@ def _telling_lines(turn: TurnEvidence) -> array[int]:
     idle = turn.boilerplate_lines | unchanged_lines(turn)
     filled = turn.once(_Needed).around.filled
     telling = [n for n in turn.lines.numbers_to_read() if filled[n - 1] and n not in idle]
-    return array("H" if len(filled) < 2**16 else "I", telling)
+    return array(small_type(len(filled)), telling)

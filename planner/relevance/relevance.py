@@ -17,7 +17,7 @@ from operator import sub
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.line_names import NameForm, Rows, form_of
 from planner.evidence.names import specifics_of
-from planner.reading.lines import Part
+from planner.reading.lines import Part, small_type
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.numbering import Numbering
 
@@ -37,9 +37,6 @@ PART_RELEVANCE = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result":
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
 """What is said in a line counts up to this length."""
-
-SHORT_NUMBERS = 2**16
-"""So many names have numbers that fit into two bytes."""
 
 _SAID: Mapping[Part, int] = {"assistant": 1, "call": 2, "user": 4}
 """What stands for each of those who named a name, in a sum."""
@@ -189,8 +186,9 @@ def _numbered(evidence: Evidence) -> tuple[dict[str, Rows], array[int]]:
         identities = dict.fromkeys(turn.named.lines.flat)
         numbers = dict(zip(identities, numbering.add(identities), strict=True))
         numbered[turn_id] = turn.named.lines.mapped(numbers)
+    kind = small_type(len(numbering))
     for turn_id, rows in numbered.items():
-        fitting = Rows(array("H", rows.flat), rows.ends) if len(numbering) <= SHORT_NUMBERS else rows
+        fitting = Rows(array(kind, rows.flat), rows.ends)
         numbered[turn_id] = _with_parts(fitting, evidence.turns[turn_id], numbering)
     return numbered, numbering.identities
 
@@ -208,7 +206,7 @@ def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
         else:
             flat.extend(dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names])))
         ends.append(len(flat))
-    return Rows(flat, ends)
+    return Rows(flat, array(small_type(len(flat)), ends))
 
 
 def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> array[float]:
