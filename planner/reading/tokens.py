@@ -45,8 +45,9 @@ _COUNTED_CHARACTERS = 8_192
 """So much of a text is cut into lines at a time, and up to the end of a line."""
 
 _REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
-"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. With
-every so many lines the room doubles, and what was remembered is forgotten once."""
+"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. After
+twice as many lines as there are places the room doubles: on agent transcripts less is counted again than with four
+times the room that was empty after each doubling."""
 _COUNT_BITS = 20
 """The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 54 of its
 64 bits and more tell lines apart, and the lines themselves need not be kept."""
@@ -87,7 +88,7 @@ class TokenCounter:
     """The most one image costs."""
     _seen: array[int] = field(default_factory=lambda: array("q", bytes(8 * _REMEMBERED)), repr=False, compare=False)
     _remembered: int = field(default=0, repr=False, compare=False)
-    """How many lines have been remembered since there was more room."""
+    """How many lines have been remembered, those included whose place was taken."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -114,8 +115,8 @@ class TokenCounter:
         if tokens <= _MOST_COUNTED:
             seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
             self._remembered += 1
-        if self._remembered > len(seen) // 2 and len(seen) < _MOST_REMEMBERED:
-            self._seen, self._remembered = array("q", [0]) * (2 * len(seen)), 0
+        if self._remembered > 2 * len(seen) and len(seen) < _MOST_REMEMBERED:
+            self._seen = seen + seen  # each line stands in both of the places that it may now have
         return tokens
 
     def _encode(self, text: str) -> int:
