@@ -145,7 +145,7 @@ class _Selecting:
 
     def _frame_tokens(self, brief: str) -> float:
         evidence, counter = self.request.evidence, self.request.counter
-        every_mark = "✗\n> \n| \n+ …"
+        every_mark = ("✗\n> \n| \n+ …",)
         guide = guide_text(
             every_mark, "t10000", evidence.root, self.request.settings.restore_tool, "t10000-t10001, " * 6
         )

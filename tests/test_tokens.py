@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.reading.estimate import estimate_tokens
 from planner.reading.media import image_size, visible_pages
@@ -175,6 +176,14 @@ def test_each_text_is_counted_once():
     for _ in range(3):
         counter.messages([HELLO, {"role": "assistant", "content": [text("hello"), text("ok")]}])
     assert counter.vocabulary.asked == ["hello", "ok"]
+
+
+@given(st.lists(texts() | st.sampled_from(["\r\n", "\n", "\v", "\u2028", "word " * 1_000]), max_size=10))
+def test_a_text_of_any_length_is_counted_by_its_lines(parts):
+    counter, words = letters(), "".join(parts)
+    assert counter.raw(words) == len(words)
+    lines = words.splitlines(keepends=True) if "\n" in words else [words]
+    assert set(counter.vocabulary.asked) == {line for line in lines if line}
 
 
 def test_system_and_tools_count():

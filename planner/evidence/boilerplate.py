@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice
 from operator import attrgetter
 
-from planner.reading.lines import Line, join_lines
+from planner.reading.lines import Line, join_lines, number_set
 from planner.reading.patterns import holds_any, lazy_pattern
 
 __all__ = ["boilerplate_of", "is_wrapping", "without_boilerplate"]
@@ -90,7 +90,7 @@ def is_wrapping(text: str) -> bool:
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
     blocks = [list(group) for _, group in groupby(lines, key=attrgetter("block"))]
-    return frozenset(chain.from_iterable(map(_of_block, blocks)))
+    return number_set(chain.from_iterable(map(_of_block, blocks)))
 
 
 def _of_block(block: Sequence[Line]) -> Iterator[int]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
 from planner.reading.history import History, Turn
-from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
@@ -60,9 +59,9 @@ _STOPS = lazy_pattern(r"\bset -[a-z]*e")
 _QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a turn and its result, if it has one."""
+    """One call of a turn and its result, if it has one. The fields from `path` on follow from the others."""
 
     name: str
     input: dict[str, Any]
@@ -70,32 +69,30 @@ class Call:
     """Index of the call among the turn's blocks."""
     result_block: int | None
     result: Block | None
+    number: int = 0
+    """Which call of its turn it is, from 0."""
+    path: str = field(init=False)
+    """The file it names, or empty."""
+    command: str = field(init=False)
+    """The command it runs, or empty. A list of arguments is joined by spaces."""
+    kind: CallKind = field(init=False)
+    """What the call does, as far as its name and command tell."""
+    identity: bytes = field(init=False)
+    """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
 
-    @lazy_property
-    def kind(self) -> CallKind:
-        """What the call does, as far as its name and command tell."""
-        return _kind(self.name, self.command[:COMMAND_CHARACTERS].strip())
-
-    @lazy_property
-    def identity(self) -> bytes:
-        """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
-        asked = f"{self.name} {to_json(self.input)}"
-        return blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    def __post_init__(self) -> None:
+        """Fill what follows from the rest."""
+        asked = f"{self.name} {to_json(self.input)}".encode("utf-8", "surrogatepass")
+        command = self._first(_COMMAND_KEYS)
+        object.__setattr__(self, "path", self._first(_PATH_KEYS))
+        object.__setattr__(self, "command", command)
+        object.__setattr__(self, "kind", _kind(self.name, command[:COMMAND_CHARACTERS].strip()))
+        object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
 
     @property
     def is_report(self) -> bool:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
-
-    @lazy_property
-    def path(self) -> str:
-        """The file it names, or empty."""
-        return self._first(_PATH_KEYS)
-
-    @lazy_property
-    def command(self) -> str:
-        """The command it runs, or empty. A list of arguments is joined by spaces."""
-        return self._first(_COMMAND_KEYS)
 
     @property
     def subject(self) -> str:
@@ -208,14 +205,9 @@ def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
 
 
 def _calls(blocks: list[Block], results: dict[str, tuple[int, Block]]) -> Iterator[Call]:
-    for index, block in enumerate(blocks):
-        if block["type"] == "tool_use":
-            arguments = block.get("input")
-            place, result = results.get(str(block.get("id")), (None, None))
-            yield Call(
-                str(block.get("name", "")),
-                arguments if isinstance(arguments, dict) else {},
-                index,
-                place,
-                result,
-            )
+    calls = ((index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use")
+    for number, (index, block) in enumerate(calls):
+        arguments = block.get("input")
+        place, result = results.get(str(block.get("id")), (None, None))
+        name = str(block.get("name", ""))
+        yield Call(name, arguments if isinstance(arguments, dict) else {}, index, place, result, number)

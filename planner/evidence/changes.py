@@ -80,8 +80,8 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     return list(changes.values())
 
 
-def _written_paths(turn: TurnEvidence) -> frozenset[str]:
-    return frozenset(path for call in turn.calls for path, _, _ in written_texts(call))
+def _written_paths(turn: TurnEvidence) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for call in turn.calls for path, _, _ in written_texts(call)))
 
 
 def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:

@@ -7,9 +7,10 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.answers import Choice, answered_option
@@ -25,7 +26,7 @@ from planner.evidence.superseded import Overtaken, overtaken_turns
 from planner.evidence.user_words import constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
-from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
+from planner.reading.lines import Line, Lines, Statement, join_lines, number_set, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -43,6 +44,11 @@ _VALUE = lazy_pattern(
 )
 """Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
 ``issue 12``."""
+
+_PLACES: defaultdict[object, int] = defaultdict(count().__next__)
+"""Where each thing that is made once stands among those of its turn: a dict in each turn would take four times the
+room of a list."""
+_NOT_YET = object()
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -80,18 +86,20 @@ class TurnEvidence:
     """The last turn that changed a part of what this one read or wrote, or empty."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
-    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    _made: list[Any] = field(default_factory=list, repr=False, compare=False)
+    """What was made once, each in its place."""
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
         """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
         histories: never of its place, nor of what other turns do to it. `beside` helps to make it and changes nothing.
         """
-        made: T
-        if make in self._made:
-            made = self._made[make]
-        else:
-            made = self._made[make] = make(self, *beside, **named)
-        return made
+        place, made = _PLACES[make], self._made
+        if place >= len(made):
+            made.extend([_NOT_YET] * (len(_PLACES) - len(made)))
+        if made[place] is _NOT_YET:
+            made[place] = make(self, *beside, **named)
+        own: T = made[place]
+        return own
 
     @property
     def failed(self) -> bool:
@@ -128,7 +136,7 @@ class TurnEvidence:
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
-        return self.once(_ends)[call.block]
+        return self.once(_ends)[call.number]
 
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
@@ -137,7 +145,7 @@ class TurnEvidence:
     @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
-        return frozenset((*self.decisive_lines, *self.pinned_lines))
+        return number_set((*self.decisive_lines, *self.pinned_lines))
 
 
 def _name_index(turn: TurnEvidence) -> NameIndex:
@@ -157,9 +165,9 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(written), tuple(others)
 
 
-def _ends(turn: TurnEvidence) -> dict[int, str]:
-    """How each call ended, by the call's block: a turn may hold thousands."""
-    return {call.block: _end(turn, outcome) for call, outcome in zip(turn.calls, turn.outcomes, strict=True)}
+def _ends(turn: TurnEvidence) -> tuple[str, ...]:
+    """How each call ended, in their order."""
+    return tuple([_end(turn, outcome) for outcome in turn.outcomes])
 
 
 def _end(turn: TurnEvidence, outcome: Outcome) -> str:
@@ -256,8 +264,8 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
 def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
     counted = counter.each(line.text + "\n" for line in read)
     if len(read) == count:
-        return array("I", counted)
-    tokens = array("I", bytes(4 * count))
+        return array("H", counted)
+    tokens = array("H", bytes(2 * count))
     for line, own in zip(read, counted, strict=True):
         tokens[line.number - 1] = own
     return tokens

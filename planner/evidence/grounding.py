@@ -21,6 +21,8 @@ TOKEN_CHARACTERS = 1_024
 SCANNED_CHARACTERS = 100_000
 """So much of a source is looked through before its index, ten times its size, is made: all of most turns, and little
 for the worst."""
+FOLDED_CHARACTERS = 4_096
+"""So much of a source is folded at a time when it is looked through."""
 REMEMBERED_TEXTS = 32
 """Of so many texts a source remembers what of them it does not hold: more than the facts and statements on most turns.
 """
@@ -151,7 +153,7 @@ class NameIndex:
         components = {component.casefold() for component in _COMPONENT.findall(name)}
         if not components:
             return True
-        if self._is_seen(name):
+        if self.is_seen(name):
             return True  # most names of a turn do, and its index need not be made
         if "_tokens" not in self.__dict__ and self._lacks(name):
             return False
@@ -161,8 +163,8 @@ class NameIndex:
             _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
         )
 
-    def _is_seen(self, name: str) -> bool:
-        """True if `name` stands, whole, in what is looked through of the source."""
+    def is_seen(self, name: str) -> bool:
+        """True if `name` stands, whole, in what is looked through of the source before its index is made."""
         left = SCANNED_CHARACTERS
         for text in self._texts:
             if _stands(name, text, left):
@@ -177,7 +179,7 @@ class NameIndex:
         if self.parts or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
             return False
         folded = name.casefold()
-        return all(folded not in text.casefold() for text in self._texts)
+        return not any(folded in piece.casefold() for text in self._texts for piece in _pieces(text, len(folded)))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
@@ -219,6 +221,11 @@ class NameIndex:
 def _tokens_of(text: str) -> Iterator[str]:
     """One after the other: all of a large text together take several times its size."""
     return map(re.Match.group, _TOKEN.finditer(text))
+
+
+def _pieces(text: str, overlap: int) -> Iterator[str]:
+    """`text` in pieces that reach so far into the next one: folded, one character may take twelve bytes and more."""
+    return (text[at : at + FOLDED_CHARACTERS + overlap] for at in range(0, len(text), FOLDED_CHARACTERS))
 
 
 def _in_order(pieces: Sequence[str], token: str) -> bool:
@@ -353,7 +360,7 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return False
     if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
-    if "/" in name and _is_choice(name, source):
+    if "/" in name and (source.is_seen(name.removeprefix("./")) or _is_choice(name, source)):
         return False
     if any(character.isdigit() for character in name):
         return not _is_count(name)

@@ -12,7 +12,7 @@ from itertools import accumulate, chain, pairwise
 from typing import Literal, overload
 
 from planner.evidence.names import SpecificKind, parts_of, specifics_in
-from planner.reading.lines import Lines
+from planner.reading.lines import Lines, small_type
 
 __all__ = ["LineNames", "NameForm", "Rows", "form_of", "line_names"]
 
@@ -101,12 +101,19 @@ def line_names(lines: Lines) -> LineNames:
         flat += row
         widths[index] = len(row)
     parts = {name: row for name, row in joined.items() if row}
+    if not parts:
+        return LineNames(_rows(flat, widths), _NONE_JOINED, _NO_PARTS)
     of_parts = _rows(chain.from_iterable(parts.values()), map(len, parts.values()))
     return LineNames(_rows(flat, widths), array("q", parts), of_parts)
 
 
 def _rows(flat: Iterable[int], widths: Iterable[int]) -> Rows:
-    return Rows(array("q", flat), array("I", accumulate(widths, initial=0)))
+    numbers = array("q", flat)
+    return Rows(numbers, array(small_type(len(numbers)), accumulate(widths, initial=0)))
+
+
+_NONE_JOINED, _NO_PARTS = array("q"), _rows((), ())
+"""Those of most turns."""
 
 
 def form_of(identity: int) -> NameForm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.evidence.calls import Call
@@ -11,6 +11,7 @@ from planner.evidence.changes import written_texts
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.said import Said, ended_calls, shortened
 from planner.evidence.state import check_kinds
+from planner.reading.lines import number_set
 from planner.reading.patterns import holds_any, lazy_pattern
 
 __all__ = ["branches", "commits", "conflicts", "pending_changes"]
@@ -44,11 +45,11 @@ def _changed_since(evidence: Evidence, closing: Callable[[TurnEvidence], frozens
 
 
 def _tests(turn: TurnEvidence) -> frozenset[int]:
-    return frozenset(call.block for call in turn.calls if "test" in check_kinds(call))
+    return number_set(call.block for call in turn.calls if "test" in check_kinds(call))
 
 
 def _commits(turn: TurnEvidence) -> frozenset[int]:
-    return frozenset(block for block, git in turn.once(_git_outputs).items() if git.commits)
+    return number_set(call.block for call, git in zip(turn.calls, turn.once(_git_outputs), strict=True) if git.commits)
 
 
 _CONFLICT = lazy_pattern(
@@ -91,22 +92,26 @@ class _GitOutput:
     """True if no file is in conflict any more, for a commit, the end of a merge, or because it was given up."""
 
 
-def _git_outputs(turn: TurnEvidence) -> Mapping[int, _GitOutput]:
-    """What git says in the results of `turn`, by the call's block."""
-    return {call.block: _git_output(call) for call in turn.calls}
+_SILENT = _GitOutput()
+
+
+def _git_outputs(turn: TurnEvidence) -> tuple[_GitOutput, ...]:
+    """What git says in the result of each call of `turn`."""
+    return tuple(map(_git_output, turn.calls))
 
 
 def _git_output(call: Call) -> _GitOutput:
     if not (call.kind == "run" or call.command):
-        return _GitOutput()
+        return _SILENT
     text = call.text
     if len(text) > 2 * GIT_CHARACTERS:
         text = f"{text[:GIT_CHARACTERS]}\n{text[-GIT_CHARACTERS:]}"
     if not holds_any(text, _GIT_WORDS):
-        return _GitOutput(settles=bool(_GIVEN_UP.search(call.command)))
+        text = ""
     commits = tuple((match["hash"], match["subject"]) for match in _COMMIT.finditer(text)) if call.kind == "run" else ()
     conflicts = tuple(next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(text))
-    return _GitOutput(commits, conflicts, bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command)))
+    settles = bool(commits or _SETTLED.search(text) or _GIVEN_UP.search(call.command))
+    return _GitOutput(commits, conflicts, settles) if commits or conflicts or settles else _SILENT
 
 
 def conflicts(evidence: Evidence) -> list[Said]:
@@ -114,7 +119,7 @@ def conflicts(evidence: Evidence) -> list[Said]:
     found: dict[str, str] = {}
     changed: dict[str, str] = {}
     for turn, call, outcome in ended_calls(evidence):
-        git = turn.once(_git_outputs)[call.block]
+        git = turn.once(_git_outputs)[call.number]
         if git.settles:
             found.clear()
         found |= dict.fromkeys(git.conflicts, turn.turn.id)
@@ -134,7 +139,7 @@ def commits(evidence: Evidence) -> list[Said]:
     return [
         Said(f"commit {made} {shortened(subject, 120)}", (turn.turn.id,))
         for turn, call, _ in ended_calls(evidence)
-        for made, subject in turn.once(_git_outputs)[call.block].commits
+        for made, subject in turn.once(_git_outputs)[call.number].commits
     ]
 
 

@@ -124,12 +124,9 @@ def lay_out(
             continue
         parts = [entries[turn.id] for turn in turns]
         if opening:
-            text = "\n".join(["", brief, *entries.values()])
-            parts = [
-                guide_text(text, turns[0].id, evidence.root, restore_tool, _spans(history, decisions)),
-                brief,
-                *parts,
-            ]
+            standing = _spans(history, decisions)
+            guide = guide_text([brief, *entries.values()], turns[0].id, evidence.root, restore_tool, standing)
+            parts = [guide, brief, *parts]
         leads = turns[-1] is lead
         if opening or any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
             key = history_key(history) if opening else ""

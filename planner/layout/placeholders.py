@@ -279,12 +279,12 @@ def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restor
     return f"{text}\n{note}" if text.strip() else note
 
 
-def guide_text(entries: str, example: str, root: str, restore_tool: str, whole: str = "") -> str:
+def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: str, whole: str = "") -> str:
     """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns.
 
     `whole` names the turns that stand as messages of their own, without an id at them.
     """
-    marks = ", ".join(meaning for mark, meaning in _MARKS.items() if mark in entries)
+    marks = ", ".join(meaning for mark, meaning in _MARKS.items() if any(mark in f"\n{entry}" for entry in entries))
     restoring = _RESTORING.format(restore_tool, example) if restore_tool else _STORED
     standing = _WHOLE.format(whole) if whole else ""
     parts = _GUIDE, f"{marks}." if marks else "", restoring, standing, _ROOT.format(root) if root else ""

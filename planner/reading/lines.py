@@ -32,7 +32,9 @@ __all__ = [
     "call_text",
     "dense",
     "join_lines",
+    "number_set",
     "numbers_of",
+    "small_type",
     "statements",
     "turn_lines",
     "without_numbers",
@@ -149,7 +151,7 @@ class Lines(Sequence[Line]):
         index = at if at >= 0 else len(self) + at
         if not 0 <= index < len(self):
             raise IndexError(f"no line {at} of {len(self)}")
-        return self._line(index, self._texts[bisect_right(self._texts, index, key=_FIRST) - 1])
+        return self._line(index, self._text_at(index))
 
     def __eq__(self, other: object) -> bool:
         """True for the same lines."""
@@ -171,6 +173,11 @@ class Lines(Sequence[Line]):
     def spans(self) -> Iterator[tuple[Part, int, int]]:
         """Of each text who says it, the index of its first line, and the one behind its last."""
         return ((text.part, text.first, text.stop) for text in self._texts)
+
+    def span_at(self, index: int) -> tuple[Part, int, int]:
+        """Of the text that the line at `index` is in, as `spans` has it."""
+        text = self._text_at(index)
+        return text.part, text.first, text.stop
 
     def heads(self) -> Iterator[tuple[Line, str]]:
         """The first line of each block that has lines, and all of the block's text."""
@@ -243,6 +250,9 @@ class Lines(Sequence[Line]):
         for number, source in sources:
             changed[number - 1] = _SOURCES.index(source)
         return Lines(self._texts, self._starts, bytes(changed))
+
+    def _text_at(self, index: int) -> _Text:
+        return self._texts[bisect_right(self._texts, index, key=_FIRST) - 1]
 
     def _of_text(self, text: _Text) -> Iterator[Line]:
         """The lines of one text."""
@@ -319,7 +329,13 @@ def turn_lines(history: History, turn: Turn) -> Lines:
             starts.extend(_starts(text))
             texts.append(_Text(part, index, text, first, len(starts)))
             sources.extend(bytes([source]) * (len(starts) - len(sources)))
-    return Lines(tuple(texts), starts, bytes(sources))
+    longest = max([len(text.text) for text in texts], default=0)
+    return Lines(tuple(texts), array(small_type(longest), starts), bytes(sources))
+
+
+def small_type(most: int) -> Literal["H", "I"]:
+    """The type of arrays whose numbers are none above `most`: two bytes where they fit, else four."""
+    return "H" if most < 2**16 else "I"
 
 
 def join_lines(lines: Sequence[Line]) -> str:
@@ -354,6 +370,14 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
 def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
     """The numbers of all lines of some statements, ascending, each once."""
     return tuple(sorted({number for statement in said for number in statement.numbers}))
+
+
+_NO_NUMBERS: frozenset[int] = frozenset()
+
+
+def number_set(numbers: Iterable[int]) -> frozenset[int]:
+    """`numbers` as a set; without any always the same one: most turns have none, and an empty set takes 216 bytes."""
+    return frozenset(numbers) or _NO_NUMBERS
 
 
 def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:

@@ -11,6 +11,8 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from planner.reading.estimate import estimate_tokens
@@ -41,9 +43,13 @@ _SLICE_CHARACTERS = 65_536
 SAMPLED_CHARACTERS, _SAMPLED_SHARE = 2_000_000, 4
 """A longer text does not fit into a window, whatever its count is: one of so many of its slices is encoded."""
 
+_COUNTED_CHARACTERS = 8_192
+"""So much of a text is cut into lines at a time, and up to the end of a line."""
+
 _REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
-"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. With
-every so many lines the room doubles, and what was remembered is forgotten once."""
+"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. After
+twice as many lines as there are places the room doubles: on agent transcripts less is counted again than with four
+times the room that was empty after each doubling."""
 _COUNT_BITS = 20
 """The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 54 of its
 64 bits and more tell lines apart, and the lines themselves need not be kept."""
@@ -62,6 +68,18 @@ def family_scale(model: str) -> float:
     return 1.27 if family.version < (4, 7) else 1.6
 
 
+_LINES = partial(str.splitlines, keepends=True)
+
+
+def _slices(text: str) -> Iterator[str]:
+    """`text` in slices that end behind a line break: the lines of all of it together take more than the text."""
+    start = 0
+    while start < len(text):
+        stop = text.find("\n", start + _COUNTED_CHARACTERS) + 1 or len(text)
+        yield text[start:stop]
+        start = stop
+
+
 @dataclass
 class TokenCounter:
     """Counts for one model family; `scale` multiplies raw o200k counts."""
@@ -72,7 +90,7 @@ class TokenCounter:
     """The most one image costs."""
     _seen: array[int] = field(default_factory=lambda: array("q", bytes(8 * _REMEMBERED)), repr=False, compare=False)
     _remembered: int = field(default=0, repr=False, compare=False)
-    """How many lines have been remembered since there was more room."""
+    """How many lines have been remembered, those included whose place was taken."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -88,7 +106,7 @@ class TokenCounter:
             starts = range(0, len(text), _SAMPLED_SHARE * _SLICE_CHARACTERS)
             sample = [text[start : start + _SLICE_CHARACTERS] for start in starts]
             return math.ceil(sum(map(self._encode, sample)) * len(text) / sum(map(len, sample)))
-        return sum(self.each(text.splitlines(keepends=True) if "\n" in text else (text,)))
+        return sum(self.each(chain.from_iterable(map(_LINES, _slices(text))) if "\n" in text else (text,)))
 
     def each(self, lines: Iterable[str]) -> Iterator[int]:
         """o200k tokens of each of `lines`, unscaled."""
@@ -104,8 +122,8 @@ class TokenCounter:
         if tokens <= _MOST_COUNTED:
             seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
             self._remembered += 1
-        if self._remembered > len(seen) // 2 and len(seen) < _MOST_REMEMBERED:
-            self._seen, self._remembered = array("q", bytes(16 * len(seen))), 0
+        if self._remembered > 2 * len(seen) and len(seen) < _MOST_REMEMBERED:
+            self._seen = seen + seen  # each line stands in both of the places that it may now have
         return tokens
 
     def _encode(self, text: str) -> int:

@@ -5,9 +5,7 @@ A long line explains itself. Decides nothing about worth.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
-from operator import itemgetter
+from collections.abc import Iterable
 
 from planner.reading.lines import Lines
 
@@ -23,19 +21,22 @@ _REACHES: tuple[tuple[int, ...], ...] = ((1,), (-1,), (-1, 1), (1, 2), (-2, -1),
 """Neighbours that may be needed to understand a line, as steps, fewest first."""
 
 
-_FIRST = itemgetter(1)
+_MOST = 255
+"""Of a longer line it makes no difference how much longer it is: it explains itself, and nothing is near behind it."""
 
 
 class Surroundings:
     """How long the lines of a turn are, and where its texts begin: all that it takes to tell what explains what."""
 
+    __slots__ = ("_lengths", "_lines", "filled")
+
     def __init__(self, lines: Lines) -> None:
-        """Of all `lines` of a turn, which are not kept."""
+        """Of all `lines` of a turn."""
         words = list(lines.words())
-        self._lengths = array("H", map(len, words))
-        self.filled = array("H", map(len, map(str.strip, words)))
+        self._lines = lines
+        self._lengths = _in_bytes(map(len, words))
+        self.filled = _in_bytes(map(len, map(str.strip, words)))
         """The lengths without blanks at either end."""
-        self._spans = tuple(lines.spans())
 
     def neighbours(self, at: int) -> tuple[int, ...]:
         """Numbers of the lines around line `at` (from 0) that must stand for it to be understood."""
@@ -43,7 +44,7 @@ class Surroundings:
         room = CONTEXT_CHARACTERS - own // 4
         if room <= LEAST_CHARACTERS or own >= 2 * room:
             return ()
-        part, first, stop = self._spans[bisect_right(self._spans, at, key=_FIRST) - 1]
+        part, first, stop = self._lines.span_at(at)
         if part == "call" and at == first:  # the short arguments: each is a text of its own
             return ()
         beside = {**self._beside(range(at - 1, first - 1, -1), at, room), **self._beside(range(at + 1, stop), at, room)}
@@ -64,3 +65,8 @@ class Surroundings:
             characters[place - at] = min(self.filled[place], room)
             room -= self._lengths[place] + 1
         return characters
+
+
+def _in_bytes(lengths: Iterable[int]) -> bytes:
+    """`lengths` in a byte each."""
+    return bytes([length if length < _MOST else _MOST for length in lengths])

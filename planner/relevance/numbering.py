@@ -61,7 +61,7 @@ class Numbering:
         return held - 1
 
     def _grow(self) -> None:
-        slots = self._slots = array("I", bytes(16 * len(self._slots)))
+        slots = self._slots = array("I", [0]) * (4 * len(self._slots))
         mask = len(slots) - 1
         for number, identity in enumerate(self.identities, 1):
             slot = identity >> _SHIFT & mask

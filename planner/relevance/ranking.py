@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
+from planner.reading.lines import small_type
 from planner.relevance.context import Surroundings
-from planner.relevance.relevance import Relevance
+from planner.relevance.relevance import WORTHS, Relevance
 
 __all__ = ["HEAD_TOKENS", "MARK_TOKENS", "Pick", "rank_lines"]
 
@@ -46,17 +47,22 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    __slots__ = ("_costs", "_heads", "bases", "ends", "id", "names", "needed", "standing", "weight")
+    __slots__ = ("_costs", "_heads", "_places", "_recency", "ends", "id", "names", "needed", "standing", "weight")
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
         self.id = turn_id = evidence.turn.id
-        rows = relevance.names[turn_id]
-        self.names, self.ends, self.bases = rows.flat, rows.ends, relevance.bases[turn_id]
+        rows, bases = relevance.names[turn_id], relevance.bases[turn_id]
+        self._places, self._recency = bases.places, bases.recency
+        self.names, self.ends = rows.flat, rows.ends
         """What line `number` names begins at ``ends[number - 1]`` in `names`, and ends at ``ends[number]``."""
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
         self._costs, self._heads = evidence.line_tokens, evidence.once(_head_tokens)
         self.needed = evidence.once(_Needed)
+
+    def base(self, number: int) -> float:
+        """What line `number` is worth for what is said in it."""
+        return WORTHS[self._places[number - 1]] * self._recency
 
     def explains(self, number: int) -> bool:
         """True if the words around line `number` stand."""
@@ -81,6 +87,8 @@ class _Turn:
 class _Needed(dict[int, tuple[int, ...]]):
     """By number of a line the lines that must stand too for it to be understood, as far as was asked."""
 
+    __slots__ = ("around",)
+
     def __init__(self, turn: TurnEvidence) -> None:
         super().__init__()
         self.around = Surroundings(turn.lines)
@@ -102,7 +110,7 @@ class _Ground:
     def bound(self, turn: _Turn, number: int) -> float:
         """The most that one line adds by itself for each token."""
         start, stop = turn.ends[number - 1], turn.ends[number]
-        gain = turn.bases[number - 1]
+        gain = turn.base(number)
         if start < stop:
             gain += sum(map(self._left.__getitem__, turn.names[start:stop]))
         return gain * turn.weight / (turn.cost(number) or 1)
@@ -118,7 +126,7 @@ class _Ground:
             return 0.0 if number in standing else bound, (number,)
         alone = 0.0
         if number not in standing:
-            alone = (turn.bases[number - 1] + self._in_part(names)) * turn.weight / turn.cost(number)
+            alone = (turn.base(number) + self._in_part(names)) * turn.weight / turn.cost(number)
         group = tuple(sorted((number, *needed)))
         together = self._gain(turn, group) / turn.cost_of(group)
         return (together, group) if together > alone else (alone, (number,))
@@ -129,7 +137,7 @@ class _Ground:
         gain = 0.0
         for number in group:
             if number not in standing:
-                gain += turn.bases[number - 1]
+                gain += turn.base(number)
             start, stop = ends[number - 1], ends[number]
             if start == stop:
                 continue
@@ -167,11 +175,13 @@ class _Queue:
         self._turns: list[_Turn] = []
         self._firsts: list[int] = []
         """Where the lines of each turn begin."""
-        self._numbers, self._bounds = array("I"), array("d")
+        self._numbers: list[array[int]] = []
+        """Of these lines, by turn."""
+        self._bounds = array("d")
         for turn, numbers in candidates:
             self._turns.append(turn)
-            self._firsts.append(len(self._numbers))
-            self._numbers.extend(numbers)
+            self._firsts.append(len(self._bounds))
+            self._numbers.append(numbers)
             self._bounds.extend([ground.bound(turn, number) for number in numbers])
         ordered = sorted(self._bounds)
         self._limits = array("d", [float("-inf"), *ordered[:: len(ordered) // PARTS + 1]])
@@ -194,7 +204,8 @@ class _Queue:
         if not self._held:
             return None
         _, at = heapq.heappop(self._held)
-        return at, self._turns[bisect_right(self._firsts, at) - 1], self._numbers[at]
+        which = bisect_right(self._firsts, at) - 1
+        return at, self._turns[which], self._numbers[which][at - self._firsts[which]]
 
     def push(self, bound: float, at: int) -> None:
         """Let the line at this place wait again, with another bound."""
@@ -263,4 +274,5 @@ def _telling_lines(turn: TurnEvidence) -> array[int]:
     """Numbers of the lines of `turn` that say something."""
     idle = turn.boilerplate_lines | unchanged_lines(turn)
     filled = turn.once(_Needed).around.filled
-    return array("I", [n for n in turn.lines.numbers_to_read() if filled[n - 1] and n not in idle])
+    telling = [n for n in turn.lines.numbers_to_read() if filled[n - 1] and n not in idle]
+    return array(small_type(len(filled)), telling)

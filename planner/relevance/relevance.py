@@ -17,11 +17,11 @@ from operator import sub
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.line_names import NameForm, Rows, form_of
 from planner.evidence.names import specifics_of
-from planner.reading.lines import Part
+from planner.reading.lines import Part, small_type
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.numbering import Numbering
 
-__all__ = ["Relevance", "focused", "line_relevance"]
+__all__ = ["WORTHS", "Relevance", "focused", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
@@ -48,6 +48,32 @@ _WORDS = lazy_pattern(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
 
 
+_TELLINGS = TELLING_CHARACTERS + 1
+WORTHS = tuple(
+    relevance * (characters / CHARACTERS_PER_TOKEN)
+    for relevance in (*PART_RELEVANCE.values(), FAILURE_RELEVANCE, SAID_RELEVANCE)
+    for characters in range(_TELLINGS)
+)
+"""What is said in a line is worth, by what the line is and, for each of these, by how much it says."""
+_FIRST_WORTHS = dict(zip((*PART_RELEVANCE, "failure", "said"), range(0, len(WORTHS), _TELLINGS), strict=True))
+"""Where in these each begins."""
+
+
+class Bases:
+    """What each line of a turn is worth for what is said in it, whatever it names: two bytes a line."""
+
+    __slots__ = ("places", "recency")
+
+    def __init__(self, places: array[int], recency: float) -> None:
+        """The `places` of the lines in `WORTHS`, which are multiplied with the `recency` of the turn."""
+        self.places, self.recency = places, recency
+
+    def __iter__(self) -> Iterator[float]:
+        """What each line is worth, in their order."""
+        recency = self.recency
+        return (WORTHS[place] * recency for place in self.places)
+
+
 @dataclass(frozen=True)
 class Relevance:
     """Relevance of all lines of a history, whose names are numbered from 0."""
@@ -56,8 +82,8 @@ class Relevance:
     """By name: the likelihood that the agent names it again."""
     names: Mapping[str, Rows]
     """By turn id: what each line names, parts of it that are names of the history by themselves included."""
-    bases: Mapping[str, array[float]]
-    """By turn id: what each line is worth for what is said in it, whatever it names."""
+    bases: Mapping[str, Bases]
+    """By turn id."""
     turn_weights: Mapping[str, float]
     """What the relevance of a turn's lines is multiplied with, by turn id; 1 where it is left out."""
 
@@ -112,15 +138,14 @@ class _Sightings:
 
 def line_relevance(evidence: Evidence) -> Relevance:
     """The relevance of every line of `evidence`."""
-    numbering = Numbering()
-    names = _numbered(evidence, numbering)
-    bases: dict[str, array[float]] = {}
-    sightings, total = _Sightings(len(numbering)), len(evidence.turns)
+    names, identities = _numbered(evidence)
+    bases: dict[str, Bases] = {}
+    sightings, total = _Sightings(len(identities)), len(evidence.turns)
     for turn_id, turn in evidence.turns.items():
         sightings.note(turn, names[turn_id])
         recency = 0.5 + 1 / (1 + log1p(total - turn.turn.number))
-        bases[turn_id] = array("d", [worth * recency for worth in turn.once(_said_relevance)])
-    weights = _likelihoods(sightings, map(form_of, numbering.identities), total)
+        bases[turn_id] = Bases(turn.once(_said), recency)
+    weights = _likelihoods(sightings, map(form_of, identities), total)
     return Relevance(weights, names, bases, dict(_turn_weights(evidence, "")))
 
 
@@ -138,32 +163,34 @@ def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]
             yield turn_id, FOCUS_WEIGHT
 
 
-def _said_relevance(turn: TurnEvidence) -> array[float]:
-    """What is said in each line of `turn` is worth, by what the line is and how much it says."""
-    lengths = list(map(len, turn.lines.words()))
-    worths = array("d")
+def _said(turn: TurnEvidence) -> array[int]:
+    """Where in `WORTHS` what is said in each line of `turn` stands."""
+    told = [length if length < TELLING_CHARACTERS else TELLING_CHARACTERS for length in map(len, turn.lines.words())]
+    places = array("H")
     for part, first, stop in turn.lines.spans():
-        worths.extend([PART_RELEVANCE[part] * _telling(length) for length in lengths[first:stop]])
+        start = _FIRST_WORTHS[part]
+        places.extend([start + characters for characters in told[first:stop]])
     for number in turn.failure_lines:
-        worths[number - 1] = FAILURE_RELEVANCE * _telling(lengths[number - 1])
+        places[number - 1] = _FIRST_WORTHS["failure"] + told[number - 1]
     for line in turn.lines.of_sources("user"):
-        worths[line.number - 1] = SAID_RELEVANCE * _telling(lengths[line.number - 1])
-    return worths
+        places[line.number - 1] = _FIRST_WORTHS["said"] + told[line.number - 1]
+    return places
 
 
-def _telling(characters: int) -> float:
-    return min(characters, TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN
-
-
-def _numbered(evidence: Evidence, numbering: Numbering) -> dict[str, Rows]:
-    """What each line names, by turn id and `numbering`, parts of its names that are names of the history by themselves
-    included."""
+def _numbered(evidence: Evidence) -> tuple[dict[str, Rows], array[int]]:
+    """What each line names, by turn id and as numbers, parts of its names that are names of the history by themselves
+    included; and the identities of all names by their numbers."""
+    numbering = Numbering()
     numbered: dict[str, Rows] = {}
     for turn_id, turn in evidence.turns.items():
         identities = dict.fromkeys(turn.named.lines.flat)
         numbers = dict(zip(identities, numbering.add(identities), strict=True))
         numbered[turn_id] = turn.named.lines.mapped(numbers)
-    return {turn_id: _with_parts(rows, evidence.turns[turn_id], numbering) for turn_id, rows in numbered.items()}
+    kind = small_type(len(numbering))
+    for turn_id, rows in numbered.items():
+        fitting = Rows(array(kind, rows.flat), rows.ends)
+        numbered[turn_id] = _with_parts(fitting, evidence.turns[turn_id], numbering)
+    return numbered, numbering.identities
 
 
 def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
@@ -172,14 +199,14 @@ def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
     parts = {name: [name, *held] for name, held in zip(joined, known, strict=True) if held}
     if not parts:
         return rows
-    flat, ends = array("I"), array("I", [0])
+    flat, ends = array(rows.flat.typecode), array("I", [0])
     for names in rows:
         if parts.keys().isdisjoint(names):
             flat += names
         else:
             flat.extend(dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names])))
         ends.append(len(flat))
-    return Rows(flat, ends)
+    return Rows(flat, array(small_type(len(flat)), ends))
 
 
 def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> array[float]:
@@ -204,4 +231,4 @@ def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> arr
         + _FORM_SCORES[form]
         for lines, turns_with, last_turn, last_offset, written, said_by, form in names
     )
-    return array("d", [1 / (1 + exp(-score)) for score in scores])
+    return array("d", (1 / (1 + exp(-score)) for score in scores))
