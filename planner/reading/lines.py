@@ -172,7 +172,7 @@ class Lines(Sequence[Line]):
 
     def text(self, number: int) -> str:
         """The text of the line with this number, without the rest of it."""
-        text = self._texts[bisect_right(self._texts, number - 1, key=_FIRST) - 1]
+        text = self._text_at(number - 1)
         start, stop = self._ends(number - 1, text)
         return text.text[start:stop]
 
