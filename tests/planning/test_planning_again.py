@@ -53,7 +53,9 @@ def test_relevance_of_a_history_that_grew_is_that_of_the_whole(messages, parts, 
     known = None
     for end in [*sorted(data.draw(st.lists(st.integers(0, len(messages)), max_size=4))), len(messages)]:
         known = analyze(messages[:end], known=known, grows=True)
-        assert known.relevance == line_relevance(analyze(messages[:end]).evidence)
+        grown, fresh = known.relevance, line_relevance(analyze(messages[:end]).evidence)
+        assert (grown.weights, grown.names) == (fresh.weights, fresh.names)
+        assert all(grown.of_lines(turn_id) == fresh.of_lines(turn_id) for turn_id in fresh.names)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])

@@ -6,8 +6,15 @@ from dataclasses import replace
 from planner.analysis import analyze
 from planner.evidence.line_names import Rows
 from planner.relevance.ranking import rank_lines
+from planner.relevance.relevance import WORTHS, Bases
 
 SAME = "The words are the same in every turn."
+
+
+def worth(base: float) -> Bases:
+    """Of a turn of one line, worth so much for what is said in it."""
+    place = WORTHS.index(max(WORTHS))
+    return Bases(array("H", [place]), base / WORTHS[place])
 
 
 def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
@@ -17,7 +24,7 @@ def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
         analysis.relevance,
         weights=array("d", [8e-12]),
         names={"t1": named, "t2": named, "t3": nothing},
-        bases={"t1": array("d", [2.0]), "t2": array("d", [1.0 - 4e-12]), "t3": array("d", [1.0])},
+        bases={"t1": worth(2.0), "t2": worth(1.0 - 4e-12), "t3": worth(1.0)},
         turn_weights={},
     )
     picks = list(rank_lines(analysis.evidence, relevance, {}, (), 10**6))
