@@ -264,7 +264,7 @@ class _Selecting:
     def _stands_in(self, brief: str, pick: Pick) -> bool:
         """True if the brief says word for word what the lines of a pick say."""
         lines = self.request.evidence.turns[pick.turn_id].lines
-        return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
+        return all(" ".join(lines.text(number).split()) in brief for number in pick.numbers)
 
     def _pass(self, picks: Iterable[Pick], left: float) -> tuple[Pick | None, dict[str, set[int]]]:
         """The first of `picks` that may not fit into what is left, and the lines of those before it by turn id."""
@@ -299,20 +299,23 @@ class _Selecting:
         A pick comes once no later one can be worth more: priorities only fall, and no weight is above the highest.
         """
         request = self.request
-        weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items()}
-        most = max(weights.values())
+        weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items() if self._fills(turn)}
+        most = max(weights.values(), default=1.0)
         waiting: list[tuple[float, int, Pick]] = []
         ranked = rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget)
         for at, pick in enumerate(ranked):
             while waiting and -waiting[0][0] >= pick.priority * most:
                 yield heappop(waiting)[2]
-            if self._may_fill(pick.turn_id):
-                heappush(waiting, (-pick.priority * weights[pick.turn_id], at, pick))
+            weight = weights.get(pick.turn_id)
+            if weight == most and not waiting:
+                yield pick
+            elif weight is not None:
+                heappush(waiting, (-pick.priority * weight, at, pick))
         yield from (pick for *_, pick in sorted(waiting))
 
-    def _may_fill(self, turn_id: str) -> bool:
-        turn = self.request.evidence.turns[turn_id]
-        return turn_id not in self.whole and not turn.turn.live and self.asked(turn).strategy != "drop"
+    def _fills(self, turn: TurnEvidence) -> bool:
+        """True if lines of `turn` may fill the space that is left."""
+        return turn.turn.id not in self.whole and not turn.turn.live and self.asked(turn).strategy != "drop"
 
     def _weight(self, turn: TurnEvidence) -> float:
         asked = self.asked(turn)

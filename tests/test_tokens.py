@@ -186,6 +186,16 @@ def test_a_text_of_any_length_is_counted_by_its_lines(parts):
     assert set(counter.vocabulary.asked) == {line for line in lines if line}
 
 
+def test_counts_are_remembered_while_the_room_for_them_grows():
+    vocabulary, lines = Letters(), [f"{number}{'x' * (number % 50)}" for number in range(10_000)]
+    counter = TokenCounter(1.0, vocabulary=vocabulary)
+    for seen in (100, 1_000, 5_000, 10_000):
+        assert list(counter.each(lines[:seen])) == [len(line) for line in lines[:seen]]
+    newest, asked = lines[-2_500:], len(vocabulary.asked)
+    assert list(counter.each(newest)) == [len(line) for line in newest]
+    assert len(vocabulary.asked) - asked < 0.2 * len(newest)
+
+
 def test_system_and_tools_count():
     counter, tools = letters(), [{"name": "Read", "input_schema": {"type": "object"}}]
     alone = counter.request([HELLO])

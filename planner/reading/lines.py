@@ -170,6 +170,12 @@ class Lines(Sequence[Line]):
         """The text of each line, in order."""
         return chain.from_iterable(map(self._pieces, self._texts))
 
+    def text(self, number: int) -> str:
+        """The text of the line with this number, without the rest of it."""
+        text = self._text_at(number - 1)
+        start, stop = self._ends(number - 1, text)
+        return text.text[start:stop]
+
     def spans(self) -> Iterator[tuple[Part, int, int]]:
         """Of each text who says it, the index of its first line, and the one behind its last."""
         return ((text.part, text.first, text.stop) for text in self._texts)
@@ -281,12 +287,16 @@ class Lines(Sequence[Line]):
 
     def _line(self, index: int, text: _Text) -> Line:
         """The line with this index, which is in `text`."""
-        part, block, words, _, behind = text
-        start, stop = self._starts[index], self._starts[index + 1] if index + 1 < behind else len(words) + 1
-        if stop > len(words) or words[stop - 1] == "\n":
-            stop -= 1
+        part, block, words, _, _ = text
+        start, stop = self._ends(index, text)
         continues = start > 0 and words[start - 1] != "\n"
         return Line(index + 1, part, words[start:stop], block, continues, _SOURCES[self._sources[index]])
+
+    def _ends(self, index: int, text: _Text) -> tuple[int, int]:
+        """Where in `text` its line with this index begins and ends."""
+        words = text.text
+        stop = self._starts[index + 1] if index + 1 < text.stop else len(words) + 1
+        return self._starts[index], stop - 1 if stop > len(words) or words[stop - 1] == "\n" else stop
 
 
 class _OfText(Sequence[Line]):

@@ -11,7 +11,7 @@ import heapq
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
@@ -30,12 +30,13 @@ PROSE_HEAD_TOKENS = 4
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 _PROSE = frozenset({"user", "assistant"})
-PARTS = 16
+PARTS = 64
 """Into so many parts lines are told by their bounds; a part is ordered when the better ones are through."""
+ROUNDING = 1e-12
+"""Sums of the same numbers differ by less than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """Lines of one turn that are taken together."""
 
     turn_id: str
@@ -47,7 +48,19 @@ class Pick:
 class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
-    __slots__ = ("_costs", "_heads", "_places", "_recency", "ends", "id", "names", "needed", "standing", "weight")
+    __slots__ = (
+        "_costs",
+        "_heads",
+        "_places",
+        "_recency",
+        "ends",
+        "id",
+        "names",
+        "needed",
+        "standing",
+        "through",
+        "weight",
+    )
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
         self.id = turn_id = evidence.turn.id
@@ -57,6 +70,8 @@ class _Turn:
         """What line `number` names begins at ``ends[number - 1]`` in `names`, and ends at ``ends[number]``."""
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
+        self.through = bytearray(len(evidence.lines) + 1)
+        """By number, 1 for a line that stands and is explained: its names add nothing any more."""
         self._costs, self._heads = evidence.line_tokens, evidence.once(_head_tokens)
         self.needed = evidence.once(_Needed)
 
@@ -77,11 +92,8 @@ class _Turn:
 
     def cost_of(self, numbers: Sequence[int]) -> int:
         """`cost` of several lines, which one head serves."""
-        if len(numbers) == 1:
-            return self.cost(numbers[0])
-        new = [number for number in numbers if number not in self.standing]
-        cost = sum([self._costs[number - 1] for number in new]) + MARK_TOKENS * len(new)
-        return cost if self.standing else cost + max([self._heads[number - 1] for number in new])
+        cost = sum([self._costs[n - 1] + MARK_TOKENS for n in numbers if n not in self.standing])
+        return cost if self.standing else cost + max([self._heads[number - 1] for number in numbers])
 
 
 class _Needed(dict[int, tuple[int, ...]]):
@@ -107,45 +119,54 @@ class _Ground:
         self._left = relevance.weights[:]
         """What each name still adds to a line that is understood."""
 
-    def bound(self, turn: _Turn, number: int) -> float:
-        """The most that one line adds by itself for each token."""
-        start, stop = turn.ends[number - 1], turn.ends[number]
-        gain = turn.base(number)
-        if start < stop:
-            gain += sum(map(self._left.__getitem__, turn.names[start:stop]))
-        return gain * turn.weight / (turn.cost(number) or 1)
+    def bounds(self, turn: _Turn, numbers: Iterable[int]) -> list[float]:
+        """The most that each of these lines adds by itself for each token."""
+        names, ends, left = turn.names, turn.ends, self._left.__getitem__
+        return [
+            (turn.base(number) + sum(map(left, names[ends[number - 1] : ends[number]])))
+            * turn.weight
+            / (turn.cost(number) or 1)
+            for number in numbers
+        ]
 
-    def best(self, turn: _Turn, number: int, bound: float) -> tuple[float, tuple[int, ...]]:
-        """What a line adds for each token, by itself or with the lines that explain it; and which lines these are.
+    def best(self, turn: _Turn, number: int, most: float) -> tuple[float, tuple[int, ...], int]:
+        """What a line adds for each token, by itself or with the lines that explain it; which lines these are, and
+        their raw tokens.
 
-        What is understood by itself adds its `bound`.
+        Only its bound, and no lines, where that is less than `most`.
         """
         names, standing = turn.names[turn.ends[number - 1] : turn.ends[number]], turn.standing
+        base, left, cost = turn.base(number), sum(map(self._left.__getitem__, names)), turn.cost(number)
+        bound = (base + left) * turn.weight / (cost or 1)
+        if bound < most - ROUNDING:
+            return bound, (), 0
         needed = turn.needed[number]
         if not names or standing.issuperset(needed):
-            return 0.0 if number in standing else bound, (number,)
-        alone = 0.0
-        if number not in standing:
-            alone = (turn.base(number) + self._in_part(names)) * turn.weight / turn.cost(number)
+            return bound if cost else 0.0, (number,), cost
+        alone = (base + self._in_part(names)) * turn.weight / cost if cost else 0.0
         group = tuple(sorted((number, *needed)))
-        together = self._gain(turn, group) / turn.cost_of(group)
-        return (together, group) if together > alone else (alone, (number,))
+        cost_of_group = turn.cost_of(group)
+        together = self._gain(turn, group, number, left) / cost_of_group
+        return (together, group, cost_of_group) if together > alone else (alone, (number,), cost)
 
-    def _gain(self, turn: _Turn, group: tuple[int, ...]) -> float:
-        """What the lines of a `group` add, each explained by what stands and by the others."""
+    def _gain(self, turn: _Turn, group: tuple[int, ...], explained: int, left: float) -> float:
+        """What the lines of a `group` add, each explained by what stands and by the others: of the line that the others
+        explain, its names add what is `left` of them."""
         ends, standing, needed = turn.ends, turn.standing, turn.needed
         gain = 0.0
         for number in group:
             if number not in standing:
                 gain += turn.base(number)
-            start, stop = ends[number - 1], ends[number]
-            if start == stop:
-                continue
-            names = turn.names[start:stop]
-            if [one for one in needed[number] if one not in standing and one not in group]:
-                gain += self._in_part(names)
-            else:
-                gain += sum(map(self._left.__getitem__, names))
+            if number == explained:
+                gain += left
+            elif (start := ends[number - 1]) < (stop := ends[number]):
+                names = turn.names[start:stop]
+                for other in needed[number]:
+                    if other not in standing and other not in group:
+                        gain += self._in_part(names)
+                        break
+                else:
+                    gain += sum(map(self._left.__getitem__, names))
         return gain * turn.weight
 
     def _in_part(self, names: Sequence[int]) -> float:
@@ -158,12 +179,14 @@ class _Ground:
         standing, left, ends = turn.standing, self._left, turn.ends
         standing.add(number)
         for at in range(number - 2, number + 3):
-            if at in standing and (start := ends[at - 1]) < (stop := ends[at]):
+            if at in standing and not turn.through[at]:
+                names = turn.names[ends[at - 1] : ends[at]]
                 if standing.issuperset(turn.needed[at]):
-                    for name in turn.names[start:stop]:
+                    turn.through[at] = 1
+                    for name in names:
                         left[name] = 0.0
                 else:
-                    for name in turn.names[start:stop]:
+                    for name in names:
                         left[name] = min(left[name], CONTEXT_SHARE * self._weights[name])
 
 
@@ -172,47 +195,66 @@ class _Queue:
 
     def __init__(self, ground: _Ground, candidates: Iterable[tuple[_Turn, array[int]]]) -> None:
         """Of the lines with these numbers of each turn."""
-        self._turns: list[_Turn] = []
+        self._turns: list[tuple[_Turn, array[int]]] = []
         self._firsts: list[int] = []
         """Where the lines of each turn begin."""
-        self._numbers: list[array[int]] = []
-        """Of these lines, by turn."""
         self._bounds = array("d")
         for turn, numbers in candidates:
-            self._turns.append(turn)
+            self._turns.append((turn, numbers))
             self._firsts.append(len(self._bounds))
-            self._numbers.append(numbers)
-            self._bounds.extend([ground.bound(turn, number) for number in numbers])
+            self._bounds.extend(ground.bounds(turn, numbers))
         ordered = sorted(self._bounds)
-        self._limits = array("d", [float("-inf"), *ordered[:: len(ordered) // PARTS + 1]])
-        """The least bound of each part of the lines that is not held yet, the best part last."""
+        self._limits = array("d", ordered[len(ordered) // PARTS :: len(ordered) // PARTS + 1])
+        """The least bound of each part but the first, the worst."""
+        kind = small_type(len(ordered))
+        self._parts = [array(kind) for _ in range(len(self._limits) + 1)]
+        for at, bound in enumerate(self._bounds):
+            self._parts[bisect_right(self._limits, bound)].append(at)
         self._above = float("inf")
-        """The lines whose bound is not below this are held."""
-        self._held: list[tuple[float, int]] = []
+        """The lines whose bound is not below this are ordered: they wait in one of the next two."""
+        self._places = array(kind)
+        """The lines of the last part that was ordered, the best last."""
+        self._again: list[tuple[float, int]] = []
+        """The lines that wait for the second time, a heap."""
 
-    def most(self) -> float:
-        """The bound of the best line that waits; 0 if none does."""
-        while self._limits and not (self._held and -self._held[0][0] >= self._above):
-            below, self._above = self._above, self._limits.pop()
-            self._held += [(-bound, at) for at, bound in enumerate(self._bounds) if self._above <= bound < below]
-            heapq.heapify(self._held)
-        return -self._held[0][0] if self._held else 0.0
+    def _order(self) -> None:
+        """Order parts until a line is found that waits."""
+        while self._parts and not (self._places or self._again):
+            places = sorted(self._parts.pop(), reverse=True)
+            places.sort(key=self._bounds.__getitem__)
+            self._places = array(self._places.typecode, places)
+            self._above = self._limits.pop() if self._limits else float("-inf")
 
-    def pop(self) -> tuple[int, _Turn, int] | None:
-        """The place, turn and number of the best line; None if none waits."""
-        self.most()
-        if not self._held:
-            return None
-        _, at = heapq.heappop(self._held)
+    def pop(self) -> tuple[int, float]:
+        """The place of the best line, of equals the first, and the bound of the next; negative if none waits."""
+        if not (self._places or self._again):
+            self._order()
+        places, again = self._places, self._again
+        if again and not (places and (-self._bounds[places[-1]], places[-1]) < again[0]):
+            _, at = heapq.heappop(again)
+        elif places:
+            at = places.pop()
+        else:
+            return -1, 0.0
+        if not (places or again):
+            self._order()
+            places = self._places
+        most = self._bounds[places[-1]] if places else 0.0
+        return at, -again[0][0] if again and -again[0][0] > most else most
+
+    def line(self, at: int) -> tuple[_Turn, int]:
+        """The turn and the number of the line at this place."""
         which = bisect_right(self._firsts, at) - 1
-        return at, self._turns[which], self._numbers[which][at - self._firsts[which]]
+        turn, numbers = self._turns[which]
+        return turn, numbers[at - self._firsts[which]]
 
     def push(self, bound: float, at: int) -> None:
         """Let the line at this place wait again, with another bound."""
         if bound >= self._above:
-            heapq.heappush(self._held, (-bound, at))
+            heapq.heappush(self._again, (-bound, at))
         else:
             self._bounds[at] = bound
+            self._parts[bisect_right(self._limits, bound)].append(at)
 
 
 def rank_lines(
@@ -231,17 +273,18 @@ def rank_lines(
     turns = ((ground.turns[turn_id], turn) for turn_id, turn in evidence.turns.items() if turn_id not in whole)
     waiting = _Queue(ground, ((own, turn.once(_telling_lines)) for own, turn in turns))
     spent, priority = 0.0, float("inf")
-    while spent < budget_tokens and (best := waiting.pop()) is not None:
-        at, turn, number = best
-        most = waiting.most()
-        bound = ground.bound(turn, number)
-        ratio, numbers = ground.best(turn, number, bound) if bound >= most else (bound, ())
-        if ratio < most - 1e-12:
+    while spent < budget_tokens:
+        at, most = waiting.pop()
+        if at < 0:
+            break
+        turn, number = waiting.line(at)
+        ratio, numbers, cost = ground.best(turn, number, most)
+        if ratio < most - ROUNDING:
             waiting.push(ratio, at)
             continue
         if ratio <= 0:
             break
-        spent += turn.cost_of(numbers)
+        spent += cost
         priority = min(priority, ratio)
         for one in numbers:
             ground.stand(turn, one)

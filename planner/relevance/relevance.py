@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat
 from math import exp, log1p
 from operator import sub
 
@@ -21,7 +21,7 @@ from planner.reading.lines import Part, small_type
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.numbering import Numbering
 
-__all__ = ["WORTHS", "Relevance", "focused", "line_relevance"]
+__all__ = ["WORTHS", "Relevance", "Sightings", "focused", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
@@ -99,28 +99,67 @@ class Relevance:
         ]
 
 
-class _Sightings:
-    """Where each name was seen, in a history that is read from its beginning; a number of each name."""
+class Sightings:
+    """Where each name was seen, in a history that is read from its beginning and may grow; a number of each name."""
 
-    def __init__(self, names: int) -> None:
-        """Of a history with so many `names`; `note` is yet to be told of each turn."""
-        self.lines = array("I", bytes(4 * names))
+    def __init__(self) -> None:
+        """Of a history without turns; `extend` is yet to be told of any."""
+        self.numbering = Numbering()
+        self.names: dict[str, Rows] = {}
+        """By turn id: what each line names, parts of its names that are names of the history by themselves included."""
+        self.lines = array("I")
         """How many lines hold it."""
-        self.turns = array("I", self.lines)
-        self.last_turn = array("I", self.lines)
-        self.last_written = array("I", self.lines)
+        self.turns = array("I")
+        self.last_turn = array("I")
+        self.last_written = array("I")
         """The last turn in which the agent wrote it, or 0."""
-        self.last_offset = array("Q", bytes(8 * names))
+        self.last_offset = array("Q")
         """How many characters of the history there are up to the end of the last line that holds it."""
-        self.said_by = bytearray(names)
+        self.said_by = bytearray()
         """Who named it: the sum of their `_SAID`."""
         self.characters = 0
+        self._digests: list[str] = []
+        self._starts = array("Q")
+        """How many characters of the history there are before each turn."""
 
-    def note(self, turn: TurnEvidence, names: Rows) -> None:
-        """Note the next turn."""
+    def begin(self, evidence: Evidence) -> bool:
+        """True if what was seen are the first turns of `evidence`."""
+        turns = [turn.turn.digest for turn in islice(evidence.turns.values(), len(self._digests))]
+        return turns == self._digests
+
+    def extend(self, evidence: Evidence) -> None:
+        """Note the turns of `evidence` that come behind those that were seen; all is as if it was read at once.
+
+        A name that they bring may be a part of earlier ones: where these stand it was seen, too.
+        """
+        turns, known = list(evidence.turns.values()), len(self.numbering)
+        earlier, new = turns[: len(self._digests)], turns[len(self._digests) :]
+        numbered = [_numbered(turn, self.numbering) for turn in new]
+        self._make_room()
+        fresh = frozenset(self.numbering.identities[known:] if earlier else ())
+        for turn, start in zip(earlier, self._starts, strict=True):
+            if not fresh.isdisjoint(turn.named.parts.flat):
+                rows = _with_parts(_numbered(turn, self.numbering), turn, self.numbering)
+                self.names[turn.turn.id] = rows
+                self._note(turn, _of(rows, known), start)
+        for turn, rows in zip(new, numbered, strict=True):
+            own = self.names[turn.turn.id] = _with_parts(rows, turn, self.numbering)
+            self._digests.append(turn.turn.digest)
+            self._starts.append(self.characters)
+            self.characters = self._note(turn, own, self.characters)
+
+    def _make_room(self) -> None:
+        """Of names that have a number since, nothing was seen yet."""
+        more = len(self.numbering) - len(self.lines)
+        for counts in (self.lines, self.turns, self.last_turn, self.last_written):
+            counts.frombytes(bytes(4 * more))
+        self.last_offset.frombytes(bytes(8 * more))
+        self.said_by.extend(bytes(more))
+
+    def _note(self, turn: TurnEvidence, names: Rows, start: int) -> int:
+        """Note the `names` of a turn, before which there are `start` characters; how many there are behind it."""
         number, flat, ends = turn.turn.number, names.flat, names.ends
-        offsets = list(accumulate(map(len, turn.lines.words()), initial=self.characters))
-        self.characters = offsets[-1]
+        offsets = list(accumulate(map(len, turn.lines.words()), initial=start))
         widths = map(sub, ends[1:], ends)
         last = dict(zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=False))
         lines, turns, last_turn, last_offset = self.lines, self.turns, self.last_turn, self.last_offset
@@ -134,19 +173,31 @@ class _Sightings:
                 self.said_by[name] |= _SAID[part]
                 if part != "user":
                     self.last_written[name] = number
+        return offsets[-1]
 
 
-def line_relevance(evidence: Evidence) -> Relevance:
-    """The relevance of every line of `evidence`."""
-    names, identities = _numbered(evidence)
+def line_relevance(evidence: Evidence, kept: list[Sightings] | None = None) -> Relevance:
+    """The relevance of every line of `evidence`.
+
+    What was seen of names is put into `kept`, and what is there of the first turns is gone on from: it is taken out
+    meanwhile, so that nobody else goes on from it at the same time.
+    """
+    try:
+        seen = kept.pop() if kept else Sightings()
+    except IndexError:  # another thread was first
+        seen = Sightings()
+    seen = seen if seen.begin(evidence) else Sightings()
+    seen.extend(evidence)
+    total = len(evidence.turns)
     bases: dict[str, Bases] = {}
-    sightings, total = _Sightings(len(identities)), len(evidence.turns)
     for turn_id, turn in evidence.turns.items():
-        sightings.note(turn, names[turn_id])
         recency = 0.5 + 1 / (1 + log1p(total - turn.turn.number))
         bases[turn_id] = Bases(turn.once(_said), recency)
-    weights = _likelihoods(sightings, map(form_of, identities), total)
-    return Relevance(weights, names, bases, dict(_turn_weights(evidence, "")))
+    weights = _likelihoods(seen, map(form_of, seen.numbering.identities), total)
+    relevance = Relevance(weights, dict(seen.names), bases, dict(_turn_weights(evidence, "")))
+    if kept is not None:
+        kept[:] = [seen]
+    return relevance
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -177,24 +228,15 @@ def _said(turn: TurnEvidence) -> array[int]:
     return places
 
 
-def _numbered(evidence: Evidence) -> tuple[dict[str, Rows], array[int]]:
-    """What each line names, by turn id and as numbers, parts of its names that are names of the history by themselves
-    included; and the identities of all names by their numbers."""
-    numbering = Numbering()
-    numbered: dict[str, Rows] = {}
-    for turn_id, turn in evidence.turns.items():
-        identities = dict.fromkeys(turn.named.lines.flat)
-        numbers = dict(zip(identities, numbering.add(identities), strict=True))
-        numbered[turn_id] = turn.named.lines.mapped(numbers)
-    kind = small_type(len(numbering))
-    for turn_id, rows in numbered.items():
-        fitting = Rows(array(kind, rows.flat), rows.ends)
-        numbered[turn_id] = _with_parts(fitting, evidence.turns[turn_id], numbering)
-    return numbered, numbering.identities
+def _numbered(turn: TurnEvidence, numbering: Numbering) -> Rows:
+    """What each line of `turn` names, by `numbering`."""
+    identities = dict.fromkeys(turn.named.lines.flat)
+    return turn.named.lines.mapped(dict(zip(identities, numbering.add(identities), strict=True)))
 
 
 def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
     """`rows` of a turn, behind each name its parts that are names, too; each once in a line."""
+    rows = Rows(array(small_type(len(numbering)), rows.flat), rows.ends)
     joined, known = numbering.known(turn.named.joined), map(numbering.known, turn.named.parts)
     parts = {name: [name, *held] for name, held in zip(joined, known, strict=True) if held}
     if not parts:
@@ -209,7 +251,13 @@ def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
     return Rows(flat, array(small_type(len(flat)), ends))
 
 
-def _likelihoods(seen: _Sightings, forms: Iterable[NameForm], turns: int) -> array[float]:
+def _of(rows: Rows, first: int) -> Rows:
+    """Of each row the numbers from `first` on."""
+    kept = [[name for name in row if name >= first] for row in rows]
+    return Rows(array("I", chain.from_iterable(kept)), array("I", accumulate(map(len, kept), initial=0)))
+
+
+def _likelihoods(seen: Sightings, forms: Iterable[NameForm], turns: int) -> array[float]:
     """By name the likelihood that the agent names it again, from where and how often it was seen in so many turns.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
