@@ -188,7 +188,9 @@ def _users_words(evidence: Evidence) -> str:
 
 
 def _quotable(turn: TurnEvidence) -> str:
-    return _folded("\n".join(line.text for line in turn.lines.of_sources("user", "planner")))
+    # line by line: while it is folded, a text beyond ASCII takes twelve bytes a character
+    words = (_folded(line.text) for line in turn.lines.of_sources("user", "planner"))
+    return " ".join(filter(None, words))
 
 
 def _folded(text: str) -> str:
