@@ -140,7 +140,7 @@ class TurnEvidence:
 
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
-        return any(is_refusal(line.text) for line in self.lines_of(call.result_block)[:2])
+        return bool(self.once(_refused)[call.number])
 
     @property
     def obligations(self) -> frozenset[int]:
@@ -168,6 +168,11 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _ends(turn: TurnEvidence) -> tuple[str, ...]:
     """How each call ended, in their order."""
     return tuple([_end(turn, outcome) for outcome in turn.outcomes])
+
+
+def _refused(turn: TurnEvidence) -> bytes:
+    """1 for each call that the user did not let happen, else 0, in their order."""
+    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:2]) for call in turn.calls)
 
 
 def _end(turn: TurnEvidence, outcome: Outcome) -> str:
