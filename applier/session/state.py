@@ -307,7 +307,8 @@ class State:
 
     def resume(self, saved: SavedSession) -> None:
         """Go on where an earlier process stopped; the tracker has loaded its history."""
-        self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens)
+        measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
+        self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
         self.take_into_force(saved.committed, View.of(saved.committed.frame, self.tracker))
         self.tracker.returned(self.view.messages, len(saved.committed.frame.head))
         self.undoable = [saved.before] if saved.before is not None else []
