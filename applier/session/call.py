@@ -22,7 +22,7 @@ from applier.session.compaction import (
     with_carried,
 )
 from applier.session.events import EventKind
-from applier.session.frame import Edits, View, draft, late_thinking
+from applier.session.frame import Edits, View, draft
 from applier.session.gauge import TooLong
 from applier.session.history_tracker import Arrival
 from applier.session.persistence import commit, save_session
@@ -94,8 +94,9 @@ def _work(state: State, arrival: Arrival) -> None:
 def _hand_out(state: State) -> list[Any]:
     """The list to send, once the store has what it leaves out."""
     _store_left_out(state)
+    sent = state.hand_out(state.clock())
     save(state)
-    return state.hand_out(state.clock())
+    return sent
 
 
 def _store_left_out(state: State) -> None:
@@ -294,6 +295,8 @@ def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bo
     state.receive(messages)
     if not dry_run:
         _store_left_out(state)
+    if state.handed is None:  # whatever was sent, this process does not know it
+        state.awaited = len(state.tracker)
     done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.preset.manual:
         done = _attempt(state, tier, "manual", Bounds(), focus=focus, dry_run=dry_run)
@@ -301,6 +304,7 @@ def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bo
             break
     if done.applied:
         state.tracker.returned(done.messages, len(state.committed.frame.head))
+        state.note_thought_behind(state.awaited + 1 if state.is_awaited else len(state.tracker))
         save(state)
     return done
 
@@ -336,14 +340,10 @@ def undo(state: State) -> bool:
     """Back to the frame before the last compaction."""
     if not state.undoable:
         return False
-    before, undone = state.tokens, state.before_undo or (state.committed, [*state.undoable])
-    older = state.undoable.pop()
-    frame = older.frame
-    if state.call.thinking_policy == "strip":  # what was thought since, the answer that is still to come included,
-        late = late_thinking(state.tracker, frame.start - 1) | {len(state.tracker)}  # is bound to the list that goes
-        frame = replace(frame, unthinking=frame.unthinking | late)
+    before, older = state.tokens, state.undoable.pop()
+    frame = state.bound(older.frame)
     state.take_into_force(replace(state.committed, frame=frame, plan_id=older.plan_id), View.of(frame, state.tracker))
-    state.before_undo, state.sent = undone, 0
+    state.sent = 0
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     save(state)

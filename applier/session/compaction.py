@@ -161,7 +161,7 @@ class Draft:
 def draft_of(state: State, edits: Edits, now: float) -> Draft:
     """`edits` made on paper."""
     call, tracker, key = state.call, state.tracker, key_for(edits, state.tracker, state.committed)
-    frame = draft(state.committed.frame, edits, tracker, key, call.thinking_policy, state.restore_tool)
+    frame = state.bound(draft(state.committed.frame, edits, tracker, key, call.thinking_policy, state.restore_tool))
     after = View.of(frame, tracker)
     first = first_difference(state.view.messages, after.messages)
     unchanged = sum(state.view.counted[:first])

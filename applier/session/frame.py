@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
@@ -28,10 +29,13 @@ __all__ = [
     "View",
     "draft",
     "first_difference",
+    "first_disagreement",
     "late_thinking",
     "message_at",
     "unmarked",
 ]
+
+_K = TypeVar("_K")
 
 Place = tuple[int, int]
 """Message of the history, and block in it."""
@@ -268,6 +272,22 @@ def unmarked(message: object) -> object:
         for block in content
     ]
     return {**message, "content": bare}
+
+
+def first_disagreement(one: Frame, other: Frame) -> int | None:
+    """The first message of the history that the two frames send otherwise, 0 if their heads differ; None if they send
+    the same list."""
+    if one.start != other.start or (one.head is not other.head and one.head != other.head):
+        return 0
+    placed = {message for message, _ in _differing(one.placeholders, other.placeholders)}
+    added = _differing(one.additions, other.additions)
+    unthought = one.unthinking ^ other.unthinking if one.unthinking is not other.unthinking else frozenset()
+    return min(placed | added | unthought, default=None)
+
+
+def _differing(one: Mapping[_K, str], other: Mapping[_K, str]) -> set[_K]:
+    """The keys behind which the two say something else."""
+    return set() if one is other else {key for key, _ in one.items() ^ other.items()}
 
 
 @dataclass

@@ -68,6 +68,8 @@ class Gauge:
     least_actual: int = 0
     """The smallest prompt whose usage was told: what its messages counted, and what the provider said. Measured from
     there, the ratio is that of all the text behind it, not of the newest result alone."""
+    is_resumed: bool = False
+    """The ratio was measured by an earlier process, and nothing has been told since."""
 
     def prompt(self, counted_tokens: float) -> int:
         """Tokens of a prompt whose messages count `counted_tokens`."""
@@ -116,8 +118,10 @@ class Gauge:
         return (actual - self.least_actual) / grown if clear else None
 
     def _assumed_ratio(self, counted: int, actual: int) -> float:
-        """As before; of a first prompt, no more than the counter's own worst case."""
-        return self.ratio if self.least_actual else min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
+        """As before; of a first prompt of which nothing is known, no more than the counter's own worst case."""
+        if self.is_resumed or self.least_actual:
+            return self.ratio
+        return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
         """What may stand beside the messages. Untold, one prompt does not prove more than a share of the limit, for it

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from applier.session.carryover import FileMarks
 from applier.session.events import EventLog
-from applier.session.frame import Frame, View
+from applier.session.frame import Frame, View, first_disagreement, late_thinking
 from applier.session.gauge import Gauge, prompt_limit_tokens
 from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import Committed, SavedSession, SessionStore
@@ -42,6 +42,15 @@ class Told:
     frame: Frame
     spared_tokens: int
     """What it would have had more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """How the session stood when a list was handed out last."""
+
+    committed: Committed
+    undoable: list[Committed]
+    held_below: int
 
 
 @dataclass
@@ -90,8 +99,13 @@ class State:
     """Below so many tokens no step is tried again: a compaction was taken back."""
     store_failed_at: float | None = None
     undoable: list[Committed] = field(default_factory=list)
-    before_undo: tuple[Committed, list[Committed]] | None = None
-    """What was sent, and could be taken back, before an `undo` of which nothing was handed out yet."""
+    handed: Handed | None = None
+    """None before the first list, and once the history went another way since."""
+    thought_behind: list[tuple[int, Frame]] = field(default_factory=lambda: [(0, Frame())])
+    """From which message of the history on answers were thought behind the list of which frame (without its plan), in
+    order; the first of so many stands for all that came before."""
+    awaited: int = -1
+    """Where the answer will stand that may be on its way."""
     saved: Committed | None = None
     """What a restart would go on with."""
     saved_read_tokens: int = 0
@@ -177,15 +191,28 @@ class State:
         if arrival.changed:
             self._step_back(arrival.start)
             return arrival
+        self._expect_thinking()
         frame = self.committed.frame
         for index in arrival.replaced:
             self.view.replace(frame, self.tracker, index)
         self.view.extend(frame, self.tracker, arrival.start)
+        if self.handed is None:  # what an earlier process was answered may be among the new messages
+            bound = self.bound(frame)
+            if bound is not frame:
+                self.take_into_force(replace(self.committed, frame=bound), View.of(bound, self.tracker))
         return arrival
+
+    def _expect_thinking(self) -> None:
+        """An answer that came without thinking has none to leave out."""
+        frame, came = self.committed.frame, self.awaited < len(self.tracker)
+        if came and self.awaited in frame.unthinking - late_thinking(self.tracker, self.awaited - 1):
+            self.committed = replace(self.committed, frame=replace(frame, unthinking=frame.unthinking - {self.awaited}))
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
-        frame = self.committed.frame.before(start)
+        self.handed = None
+        self.thought_behind = [one for one in self.thought_behind if one[0] <= start] or [(0, Frame())]
+        frame = self.bound(self.committed.frame.before(start))
         stored = min(self.committed.messages, start)
         self.committed = (
             Committed() if frame.is_empty else replace(self.committed, frame=frame, key="", messages=stored)
@@ -202,9 +229,38 @@ class State:
             return replace(committed, messages=min(committed.messages, messages))
 
         self.committed, self.undoable = cut(self.committed), [cut(old) for old in self.undoable]
-        if self.before_undo is not None:
-            undone, undoable = self.before_undo
-            self.before_undo = cut(undone), [cut(old) for old in undoable]
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if an answer may be on its way to be the next message."""
+        return self.awaited == len(self.tracker)
+
+    def bound(self, frame: Frame) -> Frame:
+        """`frame` without the thinking that was thought behind another list than it gives, where that would be refused;
+        an answer that may be on its way included."""
+        if self.call.thinking_policy != "strip":
+            return frame
+        stops = [start for start, _ in self.thought_behind[1:]] + [len(self.tracker) + 1]
+        for (start, behind), stop in zip(self.thought_behind, stops, strict=True):
+            first = first_disagreement(frame, behind)
+            if first is None:
+                continue
+            late = late_thinking(self.tracker, max(first, start - 1, frame.start - 1)) | behind.unthinking
+            if self.is_awaited and first < self.awaited:
+                late |= {self.awaited}
+            late = frozenset(at for at in late if max(start, frame.start) <= at < stop)
+            frame = replace(frame, unthinking=frame.unthinking | late) if late - frame.unthinking else frame
+        return frame
+
+    def note_thought_behind(self, start: int) -> None:
+        """Answers from message `start` on are thought behind the list as it stands."""
+        frame = replace(self.committed.frame, plan=None)
+        known = [one for one in self.thought_behind if one[0] < start] or [(0, frame)]
+        if first_disagreement(known[-1][1], frame) is not None:
+            known.append((start, frame))
+        if len(known) > MOST_UNDOABLE:
+            known[:2] = [(0, known[1][1])]
+        self.thought_behind = known
 
     @property
     def is_left_out_stored(self) -> bool:
@@ -214,20 +270,20 @@ class State:
     def fall_back(self) -> None:
         """The store would not have what `view` leaves out: back to what leaves out only what is stored.
 
-        That is the list from before an `undo`, for what was thought behind it is valid there; else what the store does
-        not hold goes out as it came.
+        That is the list handed out last, for what was thought behind it is valid there; else what the store does not
+        hold goes out as it came.
         """
-        committed, undoable = self.before_undo or (self.committed, self.undoable)
-        if self.before_undo is not None:
-            self.held_below = 0
+        committed, undoable = self.committed, self.undoable
+        if self.handed is not None:
+            before, undoable, self.held_below = self.handed.committed, self.handed.undoable, self.handed.held_below
+            committed = replace(committed, frame=before.frame, plan_id=before.plan_id)
         if not committed.holds(committed.frame, len(self.tracker)):
             committed = replace(committed, frame=committed.frame.before(committed.messages))
         self.take_into_force(committed, View.of(committed.frame, self.tracker))
-        self.undoable, self.sent = undoable, 0
+        self.undoable, self.sent = [*undoable], 0
 
     def take_into_force(self, committed: Committed, view: View) -> None:
         """From now on `committed` is what is sent."""
-        self.before_undo = None
         replanned = committed.frame.plan is not self.committed.frame.plan
         self.sent = min(self.sent, len(view.messages))
         self.committed, self.view = committed, view
@@ -251,13 +307,15 @@ class State:
 
     def resume(self, saved: SavedSession) -> None:
         """Go on where an earlier process stopped; the tracker has loaded its history."""
-        self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens)
+        measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
+        self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
         self.take_into_force(saved.committed, View.of(saved.committed.frame, self.tracker))
         self.tracker.returned(self.view.messages, len(saved.committed.frame.head))
         self.undoable = [saved.before] if saved.before is not None else []
         self.compactions, self.reclaimed_tokens = saved.compactions, saved.reclaimed_tokens
         self.kept_tokens = self.gauge.of_messages(self.view.total)
-        self.called_with = len(self.tracker)
+        self.called_with = self.awaited = len(self.tracker)
+        self.thought_behind = [(0, replace(saved.committed.frame, plan=None))]
         self.planning.previous, self.planning.read_tokens = saved.committed.frame.plan, saved.read_tokens
         self.saved_read_tokens = saved.read_tokens
 
@@ -319,7 +377,9 @@ class State:
         if any(at >= length for at in frame.unthinking):
             known = frozenset(at for at in frame.unthinking if at < length)
             self.committed = replace(self.committed, frame=replace(frame, unthinking=known))
-        self.before_undo = None
+        self.note_thought_behind(length)
+        self.awaited = length
+        self.handed = Handed(self.committed, [*self.undoable], self.held_below)
         sent = self.to_send()
         new = len(self.tracker) - self.called_with
         if self.called_with and new > 0:

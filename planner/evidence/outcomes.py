@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Literal
 
 from planner.evidence.boilerplate import is_wrapping
-from planner.evidence.calls import COMMAND_CHARACTERS, Call, is_looking, last_run
+from planner.evidence.calls import COMMAND_CHARACTERS, Call, is_looking, last_run, passed_on
 from planner.reading.lines import Statement
 from planner.reading.patterns import holds_any, lazy_pattern
 
@@ -59,6 +59,8 @@ _COMPARES = lazy_pattern(r"(?:\w+=\S+ )*(?:(?:git (?:-C \S+ )?)?diff|cmp|test|\[
 """Commands whose exit code 1 says "no" and nothing else: ``git diff --quiet``, ``test -f a``; not ``difft``."""
 _SPEAKS_UP = lazy_pattern(r"(?:cd|pushd|popd|echo|printf|export|set|source|sleep|true|:|\w+=\S*)(?: |$)")
 """Commands that mostly succeed, and say so if they do not: ``cd src``, ``x=1``; as those that only look do."""
+_NO_OF_SOME = 123
+"""What ``xargs`` exits with if a command that it ran exited with 1 to 125 (GNU; BSD's exits 1)."""
 _SHELL_SAYS = lazy_pattern(r"-?(?:/\S{1,80}/)?(?:ba|z|da|k|fi)?sh(?::(?: line)? ?\d+)?: ")
 """How a shell complains of what it was to run: ``zsh:1: unmatched "``, ``bash: line 3: x: command not found``."""
 _NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b", re.I)
@@ -126,27 +128,35 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 
 def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
-    """True if a search or comparison exits 1, which is its answer and no failure."""
-    if exit_code(result) != 1:
-        return False
-    last, lines = last_run(call.command[-COMMAND_CHARACTERS:]), printed_lines(result)
+    """True if a search or comparison exits 1, which is its answer and no failure; so is 123 of an ``xargs`` of it."""
+    last, lines = _said_no(call, result), printed_lines(result)
     if not lines:
         return any(_SEARCHES.match(one) or _COMPARES.match(one) for one in last)
     if last and _COMPARES.match(last[-1]) and "diff" in last[-1].split(" ", 3)[:3]:
         return True
-    return call.kind in ("read", "search") and all(map(_would_say, last)) and bool(_NONE.match(lines[-1].text))
+    looked = bool(last) and call.kind in ("read", "search") and all(map(_would_say, last))
+    return looked and bool(_NONE.match(lines[-1].text))
 
 
 def exits_by_answer(call: Call, result: Sequence[Statement]) -> bool:
     """True if exit code 1 is the answer of a search that ran behind other commands: what is printed is theirs, and
     says whether one of them failed."""
-    if exit_code(result) != 1:
-        return False
-    last = last_run(call.command[-COMMAND_CHARACTERS:])
+    last = _said_no(call, result)
     searches = [_SEARCHES.match(one) is not None for one in last]
     others = (one for one, searched in zip(last, searches, strict=True) if not searched)
     complained = any(_SHELL_SAYS.match(one.text) for one in printed_lines(result))
     return any(searches) and all(map(_would_say, others)) and not complained
+
+
+def _said_no(call: Call, result: Sequence[Statement]) -> list[str]:
+    """The commands of `call` that may have said "no" by its exit code; none if that is another."""
+    code = exit_code(result)
+    if code not in (1, _NO_OF_SOME):
+        return []
+    last = last_run(call.command[-COMMAND_CHARACTERS:])
+    if code == 1:
+        return [passed_on(one) or one for one in last]
+    return [ran for ran in map(passed_on, last) if ran]
 
 
 def _would_say(command: str) -> bool:

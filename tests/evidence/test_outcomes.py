@@ -118,6 +118,8 @@ FOUND_NOTHING = {
     "where the first that fails ends it all": ("set -eu\ncd src\ngrep -rn x .\nmake", ""),
     "behind what printed": ("echo '== log'; git log -1 --oneline; grep -rn x src", "== log\na1b2c3d Fix the race"),
     "behind what would have complained": ("cd a && git status --short && rg x", " M src/auth.ts"),
+    "through xargs": ("find . -name '*.py' | xargs grep -ln x", ""),
+    "through find": ("find . -name '*.py' -exec grep -ln x {} +", ""),
     "of a count": ("grep -c x f", "0"),
     "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
     "in words": ("gh pr view --json url", 'no pull requests found for branch "race"'),
@@ -145,6 +147,26 @@ FAILED = {
 )
 def test_a_search_that_ran_last_and_found_nothing_did_not_fail(command, printed, failed, flag):
     status, _ = outcome_of("Bash", f"{NOTHING}\n{printed}", is_error=flag, command=command)
+    assert (status == "failed") is failed
+
+
+PASSED_ON = {
+    "a search": ("find . -name '*.py' -print0 | xargs -0 grep -ln 'race'", "", False),
+    "with options": ("git ls-files | xargs -r -n 20 -P4 -I {} rg x {}", "", False),
+    "that found some": ("ls | xargs grep -n x", "a.py:3: x = 1", False),
+    "before a chain": ("ls | xargs grep -q x && make", "", False),
+    "a comparison": ("ls | xargs -n 2 cmp -s", "", False),
+    "behind what printed": ("git log -1 --oneline; ls | xargs --no-run-if-empty grep x", "a1b2c3d Fix the race", False),
+    "a run": ("ls *.sh | xargs -n 1 bash", "", True),
+    "a search that complained": ("ls | xargs grep x", "grep: unmatched [\nbash: line 1: oops: command not found", True),
+    "nothing by itself": ("grep -rn x src", "", True),
+}
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize(("command", "printed", "failed"), PASSED_ON.values(), ids=PASSED_ON)
+def test_xargs_passes_on_that_its_command_said_no(command, printed, failed, flag):
+    status, _ = outcome_of("Bash", f"Exit code 123\n{printed}", is_error=flag, command=command)
     assert (status == "failed") is failed
 
 

@@ -102,6 +102,34 @@ def test_thinking_that_goes_because_a_compaction_was_undone_is_stored_first(sess
     assert [stored.key for stored in store.histories()] == written, "nothing new is left out"
 
 
+def compacted_in_flight(session, history):
+    """Only the last answer of `history` is still to come when it is compacted."""
+    sent = session.prepare(history[:-2])
+    assert session.compact(history[:-2]).applied
+    return sent
+
+
+def test_thinking_that_goes_because_a_compaction_came_before_its_answer_is_stored_first(session_of, store):
+    session, history = session_of(preset="off", window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
+    compacted_in_flight(session, history)
+    sent = session.prepare(history)
+    assert "Let me see 59." not in str(sent)
+    assert everything_is_somewhere(history, sent, store)
+
+
+def test_a_compaction_stands_only_if_the_store_takes_the_thinking_of_the_answer_it_came_before(session_of, store):
+    failing = FailingStore(store)
+    session = session_of(preset="off", store=failing, window_tokens=60_000, model="claude-opus-5-5")
+    history = thoughtful(60)
+    whole = compacted_in_flight(session, history)
+    failing.broken = True
+    sent = session.prepare(history)
+    assert first_difference(whole, sent) is None, "the answer is bound to the list that it was thought behind"
+    assert all(message is known for message, known in zip(sent, history, strict=True))
+    assert "store_failed" in [event.kind for event in session.log()]
+    assert not session.undo()
+
+
 def test_thinking_left_out_of_what_a_manual_compaction_hands_out_is_stored_first(session_of, store):
     session, history = session_of(preset="off", window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
     undone(session, history)

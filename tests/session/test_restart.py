@@ -195,3 +195,21 @@ def test_a_state_of_an_earlier_version_goes_on_and_is_planned_from_scratch(tmp_p
         assert again.compact(history).applied
     with opened(path) as once_more:
         assert not [violation for violation in check_messages(once_more.prepare(history)) if violation.refused]
+
+
+def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
+    path, history = tmp_path / "store.db", make_session(60)
+
+    def told(session, messages):
+        session.prepare(messages)
+        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.sent_counted * 0.6)}})
+
+    with opened(path) as session:
+        for end in (21, 41, 81):
+            told(session, history[:end])
+        assert session.compact(history[:81]).applied
+        ratio = session._state.gauge.ratio
+        assert ratio == pytest.approx(0.6, abs=0.01)
+    with opened(path) as again:
+        told(again, history[:83])
+        assert again._state.gauge.ratio == ratio
