@@ -193,7 +193,7 @@ def test_counts_are_remembered_while_the_room_for_them_grows():
         assert list(counter.each(lines[:seen])) == [len(line) for line in lines[:seen]]
     newest, asked = lines[-2_500:], len(vocabulary.asked)
     assert list(counter.each(newest)) == [len(line) for line in newest]
-    assert len(vocabulary.asked) - asked < 0.2 * len(newest)
+    assert len(vocabulary.asked) - asked < 0.4 * len(newest)
 
 
 def test_system_and_tools_count():

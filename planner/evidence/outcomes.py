@@ -129,12 +129,15 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 def found_nothing(call: Call, result: Sequence[Statement]) -> bool:
     """True if a search or comparison exits 1, which is its answer and no failure; so is 123 of an ``xargs`` of it."""
-    last, lines = _said_no(call, result), printed_lines(result)
+    last = _said_no(call, result)
+    if not last:
+        return False
+    lines = printed_lines(result)
     if not lines:
         return any(_SEARCHES.match(one) or _COMPARES.match(one) for one in last)
-    if last and _COMPARES.match(last[-1]) and "diff" in last[-1].split(" ", 3)[:3]:
+    if _COMPARES.match(last[-1]) and "diff" in last[-1].split(" ", 3)[:3]:
         return True
-    looked = bool(last) and call.kind in ("read", "search") and all(map(_would_say, last))
+    looked = call.kind in ("read", "search") and all(map(_would_say, last))
     return looked and bool(_NONE.match(lines[-1].text))
 
 
@@ -142,10 +145,10 @@ def exits_by_answer(call: Call, result: Sequence[Statement]) -> bool:
     """True if exit code 1 is the answer of a search that ran behind other commands: what is printed is theirs, and
     says whether one of them failed."""
     last = _said_no(call, result)
-    searches = [_SEARCHES.match(one) is not None for one in last]
-    others = (one for one, searched in zip(last, searches, strict=True) if not searched)
-    complained = any(_SHELL_SAYS.match(one.text) for one in printed_lines(result))
-    return any(searches) and all(map(_would_say, others)) and not complained
+    others = [one for one in last if not _SEARCHES.match(one)]
+    if len(others) == len(last) or not all(map(_would_say, others)):
+        return False
+    return not any(_SHELL_SAYS.match(one.text) for one in printed_lines(result))
 
 
 def _said_no(call: Call, result: Sequence[Statement]) -> list[str]:

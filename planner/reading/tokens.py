@@ -47,18 +47,13 @@ _COUNTED_CHARACTERS = 8_192
 """So much of a text is cut into lines at a time, and up to the end of a line."""
 
 _REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
-"""Counts of so many lines are remembered at first, and at most, in 8 bytes each."""
-_FULL_SHARE = 1.5
-"""After so many lines for each place, those included whose place was taken, the room doubles."""
-_PLACES = 8
-"""A line may stand in any of so many places side by side: no line gives way while one of them is free."""
+"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. After
+twice as many lines as there are places the room doubles: on agent transcripts less is counted again than with four
+times the room that was empty after each doubling."""
 _COUNT_BITS = 20
 """The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 54 of its
-64 bits tell lines apart, and the lines themselves need not be kept."""
-_MOST_COUNTED = (1 << _COUNT_BITS) - 1
-_PLACE_BITS = 10
-"""The lowest bits of the hash that the place does not follow from: all that it does from the first doubling on are
-remembered, so that what is known of lines moves to its place in more room."""
+64 bits and more tell lines apart, and the lines themselves need not be kept."""
+_MOST_COUNTED = 2**_COUNT_BITS - 1
 
 
 def family_scale(model: str) -> float:
@@ -117,31 +112,19 @@ class TokenCounter:
         """o200k tokens of each of `lines`, unscaled."""
         for line in lines:
             digest, seen = hash(line), self._seen
-            known = seen[(digest >> _PLACE_BITS) % len(seen)]
-            yield self._elsewhere(digest, line) if (known ^ digest) >> _COUNT_BITS else known & _MOST_COUNTED
+            known = seen[digest % len(seen)]
+            yield self._first(digest, line) if (known ^ digest) >> _COUNT_BITS else known & _MOST_COUNTED
 
-    def _elsewhere(self, digest: int, line: str) -> int:
-        """Tokens of a line with this hash that is not in its first place: it may be in one beside it, and is now."""
-        seen, place = self._seen, (digest >> _PLACE_BITS) % len(self._seen)
-        start = place - place % _PLACES
-        beside, wanted = seen[start : start + _PLACES], digest >> _COUNT_BITS
-        for known in beside:
-            if known >> _COUNT_BITS == wanted:
-                return known & _MOST_COUNTED
+    def _first(self, digest: int, line: str) -> int:
+        """Tokens of a line with this hash that is not remembered; it is now."""
         tokens = self._encode(line)
+        seen = self._seen
         if tokens <= _MOST_COUNTED:
-            place = start + beside.index(0) if seen[place] and 0 in beside else place
-            seen[place] = digest & ~_MOST_COUNTED | tokens
+            seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
             self._remembered += 1
-        if self._remembered > len(seen) * _FULL_SHARE and len(seen) < _MOST_REMEMBERED:
-            self._grow()
+        if self._remembered > 2 * len(seen) and len(seen) < _MOST_REMEMBERED:
+            self._seen = seen + seen  # each line stands in both of the places that it may now have
         return tokens
-
-    def _grow(self) -> None:
-        """Make room for twice as many lines: one more bit of the hash, which is remembered, says where each stands."""
-        seen, bit = self._seen, len(self._seen) << _PLACE_BITS
-        self._seen = array("q", (0 if known & bit else known for known in seen))
-        self._seen.extend(known if known & bit else 0 for known in seen)
 
     def _encode(self, text: str) -> int:
         if len(text) > _SLICE_CHARACTERS:
