@@ -95,7 +95,7 @@ class TurnEvidence:
         """
         place, made = _PLACES[make], self._made
         if place >= len(made):
-            made.extend([_NOT_YET] * (len(_PLACES) - len(made)))
+            made.extend([_NOT_YET] * (place + 1 - len(made)))
         if made[place] is _NOT_YET:
             made[place] = make(self, *beside, **named)
         own: T = made[place]
