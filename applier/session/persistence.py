@@ -6,7 +6,7 @@ The only file of a session that touches the store. Whatever goes wrong in there 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -181,6 +181,8 @@ class _SavedState(BaseModel):
     ratio: float = 1.0
     extra_tokens: float = 0.0
     read_tokens: int = 0
+    model: str = ""
+    thinking: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,10 @@ class SavedSession:
     """The gauge's calibration."""
     read_tokens: int = 0
     """What planners have read."""
+    model: str = ""
+    """The agent's, as it was last told; empty if it never was."""
+    thinking: Mapping[str, Any] | None = None
+    """How its requests had thinking switched on, as far as that was told."""
 
 
 def save_session(store: SessionStore, session_id: str, session: SavedSession) -> None:
@@ -213,6 +219,8 @@ def save_session(store: SessionStore, session_id: str, session: SavedSession) ->
         ratio=session.ratio,
         extra_tokens=session.extra_tokens,
         read_tokens=session.read_tokens,
+        model=session.model,
+        thinking=None if session.thinking is None else dict(session.thinking),
     )
     store.use(lambda opened: opened.set_state(_name(session_id), saved.model_dump(mode="json")))
 
@@ -238,6 +246,8 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
         ratio=saved.ratio,
         extra_tokens=saved.extra_tokens,
         read_tokens=saved.read_tokens,
+        model=saved.model,
+        thinking=saved.thinking,
     )
 
 

@@ -306,7 +306,12 @@ class State:
         self.wanted.clear()
 
     def resume(self, saved: SavedSession) -> None:
-        """Go on where an earlier process stopped; the tracker has loaded its history."""
+        """Go on where an earlier process stopped; the tracker has loaded its history.
+
+        Until a request says otherwise it is for the model, and has the thinking, of the last one before.
+        """
+        if self.model in ("", saved.model):
+            self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
         self.take_into_force(saved.committed, View.of(saved.committed.frame, self.tracker))
@@ -330,6 +335,8 @@ class State:
             ratio=self.gauge.ratio,
             extra_tokens=self.gauge.extra_tokens,
             read_tokens=self.planning.read_tokens,
+            model=self.model,
+            thinking=self.call.thinking,
         )
 
     def measure(self, now: float, goal_tokens: int) -> Measurement:

@@ -15,6 +15,7 @@ from planner.earlier import earlier_plan
 from planner.validity import check_messages
 from tests.model.sample import plan_request
 from tests.session.agent import Agent, Clock
+from tests.session.test_host import refused, thinking_history
 from tests.strategies import make_session
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -213,3 +214,20 @@ def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
     with opened(path) as again:
         told(again, history[:83])
         assert again._state.gauge.ratio == ratio
+
+
+def test_a_restart_knows_the_model_and_the_thinking_of_the_last_request(tmp_path):
+    thinking = {"type": "enabled", "budget_tokens": 2_000}
+    path, history = tmp_path / "store.db", thinking_history(60)
+    with opened(path) as session:
+        session.set_request(model="claude-sonnet-4-5", thinking=thinking)
+        assert session.compact(history[:-4]).applied
+    with opened(path) as session:
+        done = session.compact(history)
+        assert done.applied
+        assert refused(done.messages, model="claude-sonnet-4-5", thinking_enabled=True) == []
+        assert done.messages[-2]["content"][0]["type"] == "thinking"
+    with opened(path, model="claude-opus-5-5") as session:
+        assert "Let me see" not in str(
+            session.compact([*history, {"role": "user", "content": "Go on."}]).messages[-5:]
+        ), "another model is told"
