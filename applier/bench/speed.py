@@ -18,8 +18,8 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from applier.bench.baselines import PEERS
 from applier.bench.texts import message_tokens, plain_text
@@ -28,6 +28,7 @@ from applier.store import open_store
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.errors import SettingsError
+from planner.plan import CompactionPlan
 from planner.reading.messages import Message
 from planner.reading.vocabulary import load_vocabulary
 
@@ -67,24 +68,37 @@ class Timing:
 def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
     """All rows, in order, as they are done; on a session of `tokens` tokens that is made up."""
     messages = made_session(tokens)
-    one_pass = _median(_encode, plain_text(messages))
+    text = plain_text(messages)
+    one_pass = _median(_encode, text)
     yield Timing(f"one tiktoken pass over {message_tokens(messages):,} tokens", one_pass, "seconds")
-    yield from _planning(messages, one_pass)
+    yield from _planning(messages, text)
     yield _small()
     yield from _large()
     yield _memory(messages)
     yield from _imports()
     yield from _steady(messages)
-    yield from _peers(messages, one_pass)
+    yield from _peers(messages, text)
 
 
-def _planning(messages: list[Message], one_pass: float) -> Iterator[Timing]:
-    yield Timing("plan_compaction", _median(_plan, messages) / one_pass, "passes", 12)
-    yield Timing("apply after plan", _apply_seconds(messages) / one_pass, "passes", 1)
+def _planning(messages: list[Message], text: str) -> Iterator[Timing]:
+    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 12)
+    plan = _plan(messages)
+    yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 1)
     what = f"a session plans again with {NEW_TURNS} new turns"
-    yield Timing(f"{what}, to half", _replan_seconds(messages, ROOMY_TOKENS) / one_pass, "passes", 4)
+    yield Timing(f"{what}, to half", _passes(text, partial(_replan_seconds, messages, ROOMY_TOKENS)), "passes", 4)
     filled = 2 * message_tokens(messages)
-    yield Timing(f"{what}, in a window that they fill", _replan_seconds(messages, filled) / one_pass, "passes", 4)
+    again = _passes(text, partial(_replan_seconds, messages, filled))
+    yield Timing(f"{what}, in a window that they fill", again, "passes", 4)
+
+
+def _passes(text: str, measure: Callable[[], float], repeats: int = REPEATS) -> float:
+    """The seconds that `measure` gives, in passes over `text`; the median of several, each between two passes: what
+    else the machine does changes from one second to the next."""
+    ratios = []
+    for _ in range(repeats):
+        before, taken, behind = _seconds(_encode, text), measure(), _seconds(_encode, text)
+        ratios.append(2 * taken / (before + behind))
+    return statistics.median(ratios)
 
 
 def _small() -> Timing:
@@ -94,27 +108,20 @@ def _small() -> Timing:
     return Timing(f"plan of {len(messages)} messages", statistics.median(taken) * 1_000, "milliseconds", 3)
 
 
-def _plan(messages: Sequence[Message]) -> Any:
+def _plan(messages: Sequence[Message]) -> CompactionPlan:
     return plan_compaction(messages, TASK, target_ratio=RATIO, planner="rules", now=0.0)
 
 
-def _apply_seconds(messages: Sequence[Message]) -> float:
+def _apply_seconds(plan: CompactionPlan) -> float:
     """Into a store that does not know the history yet: the originals are written."""
-    plan = _plan(messages)
-    taken = []
-    for _ in range(REPEATS):
-        with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
-            taken.append(_seconds(lambda store=store: apply(plan, store=store)))
-    return statistics.median(taken)
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        return _seconds(lambda: apply(plan, store=store))
 
 
 def _replan_seconds(messages: Sequence[Message], window_tokens: int) -> float:
-    taken = []
-    for _ in range(REPEATS):
-        with tempfile.TemporaryDirectory() as folder, _session(Path(folder), window_tokens) as session:
-            session.compact(list(messages[: -2 * NEW_TURNS]))
-            taken.append(_seconds(lambda session=session: session.compact(list(messages))))
-    return statistics.median(taken)
+    with tempfile.TemporaryDirectory() as folder, _session(Path(folder), window_tokens) as session:
+        session.compact(list(messages[: -2 * NEW_TURNS]))
+        return _seconds(lambda: session.compact(list(messages)))
 
 
 def _session(folder: Path, window_tokens: int = ROOMY_TOKENS) -> Session:
@@ -127,9 +134,8 @@ def _large() -> Iterator[Timing]:
     for size in (2_000_000, 200_000, 20_000):
         messages = made_session(size, most_lines=18)
         name = f"{size:,} tokens in short results: plan"
-        one_pass = _seconds(_encode, plain_text(messages))
-        taken = _seconds(_plan, messages)
-        yield Timing(f"{name} ({len(messages):,} messages)", taken / one_pass, "passes")
+        passes = _passes(plain_text(messages), partial(_seconds, _plan, messages), repeats=1)
+        yield Timing(f"{name} ({len(messages):,} messages)", passes, "passes")
     yield Timing("plan with a result of 10 MB", _seconds(_plan, _with_long_result(10_000_000)), "seconds", 2)
 
 
@@ -182,7 +188,7 @@ def _steady(messages: Sequence[Message]) -> Iterator[Timing]:
         yield Timing(f"prepare, nothing to do, {what}", statistics.median(taken[1:]) * 1_000, "milliseconds")
 
 
-def _peers(messages: Sequence[Message], one_pass: float) -> Iterator[Timing]:
+def _peers(messages: Sequence[Message], text: str) -> Iterator[Timing]:
     """Cold: what they keep from one call to the next counts against nobody."""
     target = int(RATIO * message_tokens(messages))
     for name, peer in PEERS.items():
@@ -190,7 +196,7 @@ def _peers(messages: Sequence[Message], one_pass: float) -> Iterator[Timing]:
             peer(messages[:3], TASK, target)  # imports
         except SettingsError:
             continue
-        yield Timing(f"{name}, cold", _seconds(peer, messages, TASK, target) / one_pass, "passes")
+        yield Timing(f"{name}, cold", _passes(text, partial(_seconds, peer, messages, TASK, target)), "passes")
 
 
 def _encode(text: str) -> None:
