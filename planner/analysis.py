@@ -31,7 +31,7 @@ class Analysis:
     evidence: Evidence
     counter: TokenCounter
     seen: list[Sightings] | None = field(default=None, repr=False, compare=False)
-    """What was last seen of names, for all analyses of one history that grows, 50 bytes a name; None: it is not kept.
+    """What was last seen of names, for all analyses of one history that grows, 57 bytes a name; None: it is not kept.
     """
 
     @property
