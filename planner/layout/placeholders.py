@@ -242,9 +242,7 @@ class _Entry:
 
     def ended(self, run: Sequence[Line], text: str) -> str:
         """`text` of `run`, with a mark where its last physical line goes on."""
-        after = run[-1].number
-        goes_on = after < len(self.turn.lines) and self.turn.lines[after].continues
-        return f"{text.rstrip()}…" if goes_on else text
+        return f"{text.rstrip()}…" if self.turn.lines.goes_on(run[-1].number) else text
 
     def shown(self, text: str) -> str:
         return clean(self.evidence.shown(text))

@@ -8,12 +8,12 @@ pieces gives the text back. What a long line says is judged by its statements, w
 from __future__ import annotations
 
 import json
-import textwrap
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from itertools import chain, pairwise, repeat
 from operator import attrgetter
+from os.path import commonprefix
 from typing import Any, Literal, NamedTuple, cast, get_args, overload
 
 from planner.reading.history import History, Turn
@@ -176,6 +176,11 @@ class Lines(Sequence[Line]):
         start, stop = self._ends(number - 1, text)
         return text.text[start:stop]
 
+    def goes_on(self, number: int) -> bool:
+        """True if the next line is of the same physical line as the one with this number."""
+        text = self._text_at(number - 1)
+        return number < text.stop and text.text[self._starts[number] - 1] != "\n"
+
     def spans(self) -> Iterator[tuple[Part, int, int]]:
         """Of each text who says it, the index of its first line, and the one behind its last."""
         return ((text.part, text.first, text.stop) for text in self._texts)
@@ -209,7 +214,8 @@ class Lines(Sequence[Line]):
         wanted = [number for number in numbers if first <= number < stop]
         if len(wanted) * WHOLE_SHARE > len(lines):
             return [line for line in lines if line.number in numbers]
-        return [self[number - 1] for number in sorted(wanted)]
+        text = self._text_at(first - 1)
+        return [self._line(number - 1, text) for number in sorted(wanted)]
 
     def of_part(self, part: Part) -> Iterator[Line]:
         """The lines that somebody says."""
@@ -399,8 +405,9 @@ def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
         number is not None and int(number[1]) == int(first[1]) + at for at, number in enumerate(numbers)
     )
     bare = [_GUTTER.sub("", text) for text in texts] if counted else list(texts)
-    bare = textwrap.dedent("\n".join(text.rstrip() for text in bare)).split("\n") if bare else []
-    bare[:1] = [text.lstrip() for text in bare[:1]]
+    bare = [text.rstrip() for text in bare]
+    shared = len(commonprefix([text[: len(text) - len(text.lstrip(" \t"))] for text in bare if text]))
+    bare = [text[shared:] if at else text.lstrip() for at, text in enumerate(bare)]
     return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
 
 
