@@ -91,7 +91,7 @@ def _laid_out(plan: CompactionPlan, analysis: Analysis, decisions: dict[str, Tur
 
 
 def _counted(analysis: Analysis, layout: Layout, decisions: dict[str, TurnDecision]) -> Iterator[TurnDecision]:
-    after = {turn_id: analysis.counter.text(entry) for turn_id, entry in layout.entries.items()}
+    after = {turn_id: analysis.counter.text(entry + "\n") if entry else 0 for turn_id, entry in layout.entries.items()}
     for turn_id, turn in analysis.evidence.turns.items():
         tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
         yield decisions[turn_id].model_copy(update=tokens)

@@ -16,7 +16,7 @@ from itertools import chain, takewhile
 from planner.brief import fit_brief
 from planner.decision import Strategy, TurnDecision
 from planner.evidence import TurnEvidence
-from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_text, ranges_of
+from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_parts, ranges_of
 from planner.plan import Finding, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.lazy_property import lazy_property
@@ -149,7 +149,7 @@ class _Selecting:
         guide = guide_text(
             every_mark, "t10000", evidence.root, self.request.settings.restore_tool, "t10000-t10001, " * 6
         )
-        return counter.raw(note_text("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
+        return counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 
     def _take_least(self) -> float:
         """What stands in any case; the raw tokens it takes."""

@@ -175,14 +175,13 @@ class SqlStore:
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str) -> None:
         """See `Store.save_facts`."""
+        contents = [encode(fact, "fact") for fact in redact_texts([fact.model_dump(mode="json") for fact in facts])]
         with self.database.transaction(write=True) as transaction:
             says = find_history(transaction, history_key).says
-            for fact in redact_texts([fact.model_dump(mode="json") for fact in facts]):
-                content = encode(fact, "fact")
-                transaction.rows(
-                    "INSERT INTO facts (says, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                    (says, digest_of(content), pack(content)),
-                )
+            transaction.each(
+                "INSERT INTO facts (says, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                [(says, digest_of(content), pack(content)) for content in contents],
+            )
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """See `Store.facts`."""

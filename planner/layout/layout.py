@@ -19,7 +19,7 @@ from planner.layout.placeholders import (
     guide_text,
     history_key,
     media_marks,
-    note_text,
+    note_parts,
     preview_text,
 )
 from planner.layout.thinking import ThinkingPolicy, leading_turn, leads_with_thinking, without_thinking
@@ -130,7 +130,8 @@ def lay_out(
         leads = turns[-1] is lead
         if opening or any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
             key = history_key(history) if opening else ""
-            segments.append(Note(tuple(turns), note_text(key, [turn.id for turn in turns], parts)))
+            text = counter.joined(note_parts(key, [turn.id for turn in turns], parts))
+            segments.append(Note(tuple(turns), text))
             opening = False
         if leads:
             messages = lead_messages(history, turns[-1])

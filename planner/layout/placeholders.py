@@ -28,7 +28,7 @@ __all__ = [
     "guide_text",
     "history_key",
     "media_marks",
-    "note_text",
+    "note_parts",
     "preview_text",
     "ranges_of",
 ]
@@ -289,8 +289,11 @@ def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: st
     return " ".join(filter(None, parts))
 
 
-def note_text(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> str:
-    """One note for neighbouring turns; `key` (in the first note of a view) names the history to restore from."""
+def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:
+    """A note for neighbouring turns that says `parts`, as parts that stand on lines of their own.
+
+    `key` (in the first note of a view) names the history to restore from.
+    """
     span = turn_ids[0] if len(turn_ids) == 1 else f"{turn_ids[0]}-{turn_ids[-1]}"
     opening = f'<compacted history="{key}" turns="{span}">' if key else f'<compacted turns="{span}">'
-    return "\n".join(part for part in (opening, *parts, "</compacted>") if part)
+    return [part for part in (opening, *parts, "</compacted>") if part]

@@ -8,12 +8,12 @@ pieces gives the text back. What a long line says is judged by its statements, w
 from __future__ import annotations
 
 import json
+import textwrap
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from itertools import chain, pairwise, repeat
 from operator import attrgetter
-from os.path import commonprefix
 from typing import Any, Literal, NamedTuple, cast, get_args, overload
 
 from planner.reading.history import History, Turn
@@ -406,8 +406,8 @@ def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
     )
     bare = [_GUTTER.sub("", text) for text in texts] if counted else list(texts)
     bare = [text.rstrip() for text in bare]
-    shared = len(commonprefix([text[: len(text) - len(text.lstrip(" \t"))] for text in bare if text]))
-    bare = [text[shared:] if at else text.lstrip() for at, text in enumerate(bare)]
+    bare = textwrap.dedent("\n".join(bare)).split("\n") if len(bare) > 1 else bare
+    bare[:1] = [text.lstrip() for text in bare[:1]]
     return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
 
 

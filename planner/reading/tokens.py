@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -102,29 +102,44 @@ class TokenCounter:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
         line that stands in several places is tokenized once. Of more than two million characters, which no window
         takes, a quarter is counted."""
-        if len(text) > SAMPLED_CHARACTERS:
-            starts = range(0, len(text), _SAMPLED_SHARE * _SLICE_CHARACTERS)
-            sample = [text[start : start + _SLICE_CHARACTERS] for start in starts]
-            return math.ceil(sum(map(self._encode, sample)) * len(text) / sum(map(len, sample)))
-        return sum(self.each(chain.from_iterable(map(_LINES, _slices(text))) if "\n" in text else (text,)))
+        return next(self._each((text,), self._sum))
+
+    def joined(self, parts: Iterable[str]) -> str:
+        """`parts` as one text, each on lines of its own. How many tokens it has is known from them: asked for next, it
+        is not counted once more."""
+        *before, last = parts
+        text = "\n".join([*before, last])
+        next(self._each((text,), lambda _: sum([self.raw(part + "\n") for part in before]) + self.raw(last)))
+        return text
 
     def each(self, lines: Iterable[str]) -> Iterator[int]:
         """o200k tokens of each of `lines`, unscaled."""
-        for line in lines:
-            digest, seen = hash(line), self._seen
-            known = seen[digest % len(seen)]
-            yield self._first(digest, line) if (known ^ digest) >> _COUNT_BITS else known & _MOST_COUNTED
+        return self._each(lines, self._encode)
 
-    def _first(self, digest: int, line: str) -> int:
-        """Tokens of a line with this hash that is not remembered; it is now."""
-        tokens = self._encode(line)
+    def _each(self, texts: Iterable[str], count: Callable[[str], int]) -> Iterator[int]:
+        """Tokens of each of `texts`: as they are remembered, else by `count`, and remembered from now on."""
+        for text in texts:
+            digest, seen = hash(text), self._seen
+            known = seen[digest % len(seen)]
+            yield known & _MOST_COUNTED if not (known ^ digest) >> _COUNT_BITS else self._remember(digest, count(text))
+
+    def _remember(self, digest: int, tokens: int) -> int:
+        """The `tokens` of a text with this hash, as `_each` finds them."""
         seen = self._seen
         if tokens <= _MOST_COUNTED:
             seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
             self._remembered += 1
         if self._remembered > 2 * len(seen) and len(seen) < _MOST_REMEMBERED:
-            self._seen = seen + seen  # each line stands in both of the places that it may now have
+            self._seen = seen + seen  # each text stands in both of the places that it may now have
         return tokens
+
+    def _sum(self, text: str) -> int:
+        """Tokens of all lines of `text`."""
+        if len(text) > SAMPLED_CHARACTERS:
+            starts = range(0, len(text), _SAMPLED_SHARE * _SLICE_CHARACTERS)
+            sample = [text[start : start + _SLICE_CHARACTERS] for start in starts]
+            return math.ceil(sum(map(self._encode, sample)) * len(text) / sum(map(len, sample)))
+        return sum(self.each(chain.from_iterable(map(_LINES, _slices(text))))) if "\n" in text else self._encode(text)
 
     def _encode(self, text: str) -> int:
         if len(text) > _SLICE_CHARACTERS:
