@@ -186,6 +186,16 @@ def test_a_text_of_any_length_is_counted_by_its_lines(parts):
     assert set(counter.vocabulary.asked) == {line for line in lines if line}
 
 
+@given(st.lists(texts() | st.sampled_from(["", "a\r", "\n", "\v", "\u2028"]), min_size=1, max_size=6))
+def test_joined_parts_count_as_the_text_they_make_and_that_is_not_counted_again(parts):
+    counter = letters()
+    joined = counter.joined(parts)
+    assert joined == "\n".join(parts)
+    counter.vocabulary.asked.clear()
+    assert counter.raw(joined) == letters().raw(joined)
+    assert not counter.vocabulary.asked or not joined
+
+
 def test_counts_are_remembered_while_the_room_for_them_grows():
     vocabulary, lines = Letters(), [f"{number}{'x' * (number % 50)}" for number in range(10_000)]
     counter = TokenCounter(1.0, vocabulary=vocabulary)
