@@ -160,15 +160,15 @@ class Sightings:
     def _note(self, turn: TurnEvidence, names: Rows, start: int) -> int:
         """Note the `names` of a turn, before which there are `start` characters; how many there are behind it."""
         number, flat, ends = turn.turn.number, names.flat, names.ends
-        offsets = list(accumulate(map(len, turn.lines.words()), initial=start))
+        offsets = array("Q", accumulate(map(len, turn.lines.words()), initial=start))
         widths = map(sub, ends[1:], ends)
-        last = dict(zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=False))
         lines, turns, last_turn, last_offset = self.lines, self.turns, self.last_turn, self.last_offset
+        for name, offset in zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=True):
+            last_offset[name] = offset
         for name, times in Counter(flat).items():
             lines[name] += times
             turns[name] += 1
             last_turn[name] = number
-            last_offset[name] = last[name]
         for part, first, stop in turn.lines.spans():
             for name in set(flat[ends[first] : ends[stop]]) if part in _SAID else ():
                 self.said_by[name] |= _SAID[part]
