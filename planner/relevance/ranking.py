@@ -49,14 +49,14 @@ class _Turn:
     """One turn whose lines compete: what stands of it so far, and what its lines need, are worth and cost."""
 
     __slots__ = (
-        "_costs",
-        "_heads",
-        "_places",
-        "_recency",
+        "costs",
         "ends",
+        "heads",
         "id",
         "names",
         "needed",
+        "places",
+        "recency",
         "standing",
         "through",
         "weight",
@@ -65,35 +65,29 @@ class _Turn:
     def __init__(self, evidence: TurnEvidence, relevance: Relevance) -> None:
         self.id = turn_id = evidence.turn.id
         rows, bases = relevance.names[turn_id], relevance.bases[turn_id]
-        self._places, self._recency = bases.places, bases.recency
+        self.places, self.recency = bases.places, bases.recency
+        """What is said in line `number` is worth ``WORTHS[places[number - 1]] * recency``, whatever it names."""
         self.names, self.ends = rows.flat, rows.ends
         """What line `number` names begins at ``ends[number - 1]`` in `names`, and ends at ``ends[number]``."""
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.standing: set[int] = set()
         self.through = bytearray(len(evidence.lines) + 1)
         """By number, 1 for a line that stands and is explained: its names add nothing any more."""
-        self._costs, self._heads = evidence.line_tokens, evidence.once(_head_tokens)
+        self.costs = evidence.line_tokens
+        self.heads = evidence.once(_head_tokens)
+        """By index of a line, what it costs more where nothing of its turn stands."""
         self.needed = evidence.once(_Needed)
-
-    def base(self, number: int) -> float:
-        """What line `number` is worth for what is said in it."""
-        return WORTHS[self._places[number - 1]] * self._recency
-
-    def explains(self, number: int) -> bool:
-        """True if the words around line `number` stand."""
-        return self.standing.issuperset(self.needed[number])
 
     def cost(self, number: int) -> int:
         """Raw tokens that a line adds, never less than it comes to in a note, which leaves out indentation and the root
         of paths; 0 if it stands."""
-        if self.standing:
-            return 0 if number in self.standing else self._costs[number - 1] + MARK_TOKENS
-        return self._costs[number - 1] + MARK_TOKENS + self._heads[number - 1]
+        if not self.standing:
+            return self.costs[number - 1] + MARK_TOKENS + self.heads[number - 1]
+        return 0 if number in self.standing else self.costs[number - 1] + MARK_TOKENS
 
-    def cost_of(self, numbers: Sequence[int]) -> int:
-        """`cost` of several lines, which one head serves."""
-        cost = sum([self._costs[n - 1] + MARK_TOKENS for n in numbers if n not in self.standing])
-        return cost if self.standing else cost + max([self._heads[number - 1] for number in numbers])
+    def explains(self, number: int) -> bool:
+        """True if the words around line `number` stand."""
+        return self.standing.issuperset(self.needed[number])
 
 
 class _Needed(dict[int, tuple[int, ...]]):
@@ -118,14 +112,16 @@ class _Ground:
         self._weights = relevance.weights
         self._left = relevance.weights[:]
         """What each name still adds to a line that is understood."""
+        self._left_of = self._left.__getitem__
 
     def bounds(self, turn: _Turn, numbers: Iterable[int]) -> list[float]:
         """The most that each of these lines adds by itself for each token."""
-        names, ends, left = turn.names, turn.ends, self._left.__getitem__
+        names, ends, left_of = turn.names, turn.ends, self._left_of
+        places, recency, weight, cost = turn.places, turn.recency, turn.weight, turn.cost
         return [
-            (turn.base(number) + sum(map(left, names[ends[number - 1] : ends[number]])))
-            * turn.weight
-            / (turn.cost(number) or 1)
+            (WORTHS[places[number - 1]] * recency + sum(map(left_of, names[ends[number - 1] : ends[number]])))
+            * weight
+            / (cost(number) or 1)
             for number in numbers
         ]
 
@@ -135,39 +131,41 @@ class _Ground:
 
         Only its bound, and no lines, where that is less than `most`.
         """
-        names, standing = turn.names[turn.ends[number - 1] : turn.ends[number]], turn.standing
-        base, left, cost = turn.base(number), sum(map(self._left.__getitem__, names)), turn.cost(number)
+        names = turn.names[turn.ends[number - 1] : turn.ends[number]]
+        base, left = WORTHS[turn.places[number - 1]] * turn.recency, sum(map(self._left_of, names))
+        cost = turn.cost(number)
         bound = (base + left) * turn.weight / (cost or 1)
         if bound < most - ROUNDING:
             return bound, (), 0
         needed = turn.needed[number]
-        if not names or standing.issuperset(needed):
+        if not names or turn.standing.issuperset(needed):
             return bound if cost else 0.0, (number,), cost
         alone = (base + self._in_part(names)) * turn.weight / cost if cost else 0.0
         group = tuple(sorted((number, *needed)))
-        cost_of_group = turn.cost_of(group)
-        together = self._gain(turn, group, number, left) / cost_of_group
+        gain, cost_of_group = self._together(turn, group, number, left)
+        together = gain * turn.weight / cost_of_group
         return (together, group, cost_of_group) if together > alone else (alone, (number,), cost)
 
-    def _gain(self, turn: _Turn, group: tuple[int, ...], explained: int, left: float) -> float:
-        """What the lines of a `group` add, each explained by what stands and by the others: of the line that the others
-        explain, its names add what is `left` of them."""
-        ends, standing, needed = turn.ends, turn.standing, turn.needed
-        gain = 0.0
+    def _together(self, turn: _Turn, group: tuple[int, ...], explained: int, left: float) -> tuple[float, int]:
+        """What the lines of a `group` add, each explained by what stands and by the others, and their raw tokens, one
+        head for all: of the line that the others explain, its names add what is `left` of them."""
+        ends, standing, costs = turn.ends, turn.standing, turn.costs
+        gain, cost = 0.0, 0 if standing else max([turn.heads[number - 1] for number in group])
         for number in group:
             if number not in standing:
-                gain += turn.base(number)
+                gain += WORTHS[turn.places[number - 1]] * turn.recency
+                cost += costs[number - 1] + MARK_TOKENS
             if number == explained:
                 gain += left
             elif (start := ends[number - 1]) < (stop := ends[number]):
                 names = turn.names[start:stop]
-                for other in needed[number]:
+                for other in turn.needed[number]:
                     if other not in standing and other not in group:
                         gain += self._in_part(names)
                         break
                 else:
-                    gain += sum(map(self._left.__getitem__, names))
-        return gain * turn.weight
+                    gain += sum(map(self._left_of, names))
+        return gain, cost
 
     def _in_part(self, names: Sequence[int]) -> float:
         """What `names` still add to a line that is not understood."""
@@ -176,18 +174,19 @@ class _Ground:
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, left, ends = turn.standing, self._left, turn.ends
+        standing, through, left = turn.standing, turn.through, self._left
         standing.add(number)
         for at in range(number - 2, number + 3):
-            if at in standing and not turn.through[at]:
-                names = turn.names[ends[at - 1] : ends[at]]
+            if at in standing and not through[at]:
+                names = turn.names[turn.ends[at - 1] : turn.ends[at]]
                 if standing.issuperset(turn.needed[at]):
-                    turn.through[at] = 1
+                    through[at] = 1
                     for name in names:
                         left[name] = 0.0
                 else:
                     for name in names:
-                        left[name] = min(left[name], CONTEXT_SHARE * self._weights[name])
+                        if left[name] > (part := CONTEXT_SHARE * self._weights[name]):
+                            left[name] = part
 
 
 class _Queue:
@@ -211,36 +210,26 @@ class _Queue:
         for at, bound in enumerate(self._bounds):
             self._parts[bisect_right(self._limits, bound)].append(at)
         self._above = float("inf")
-        """The lines whose bound is not below this are ordered: they wait in one of the next two."""
-        self._places = array(kind)
-        """The lines of the last part that was ordered, the best last."""
-        self._again: list[tuple[float, int]] = []
-        """The lines that wait for the second time, a heap."""
+        """The lines whose bound is not below this are ordered."""
+        self._ordered: list[tuple[float, int]] = []
+        """A heap of them, each with its bound below zero."""
+        self._order()
 
     def _order(self) -> None:
         """Order parts until a line is found that waits."""
-        while self._parts and not (self._places or self._again):
-            places = sorted(self._parts.pop(), reverse=True)
-            places.sort(key=self._bounds.__getitem__)
-            self._places = array(self._places.typecode, places)
+        while self._parts and not self._ordered:
+            self._ordered = [(-self._bounds[at], at) for at in self._parts.pop()]
             self._above = self._limits.pop() if self._limits else float("-inf")
+        self._ordered.sort()
 
     def pop(self) -> tuple[int, float]:
         """The place of the best line, of equals the first, and the bound of the next; negative if none waits."""
-        if not (self._places or self._again):
-            self._order()
-        places, again = self._places, self._again
-        if again and not (places and (-self._bounds[places[-1]], places[-1]) < again[0]):
-            _, at = heapq.heappop(again)
-        elif places:
-            at = places.pop()
-        else:
+        if not self._ordered:
             return -1, 0.0
-        if not (places or again):
+        _, at = heapq.heappop(self._ordered)
+        if not self._ordered:
             self._order()
-            places = self._places
-        most = self._bounds[places[-1]] if places else 0.0
-        return at, -again[0][0] if again and -again[0][0] > most else most
+        return at, -self._ordered[0][0] if self._ordered else 0.0
 
     def line(self, at: int) -> tuple[_Turn, int]:
         """The turn and the number of the line at this place."""
@@ -251,7 +240,7 @@ class _Queue:
     def push(self, bound: float, at: int) -> None:
         """Let the line at this place wait again, with another bound."""
         if bound >= self._above:
-            heapq.heappush(self._again, (-bound, at))
+            heapq.heappush(self._ordered, (-bound, at))
         else:
             self._bounds[at] = bound
             self._parts[bisect_right(self._limits, bound)].append(at)
