@@ -18,7 +18,6 @@ from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
 from planner.evidence.calls import Call, calls_of
 from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
-from planner.evidence.line_names import LineNames, line_names
 from planner.evidence.outcomes import Outcome
 from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import attributed
@@ -68,8 +67,6 @@ class TurnEvidence:
     """Of the whole turn, as it stands in the history."""
     line_tokens: array[int]
     """Raw tokens of each line with its line break, in their order; 0 for those that are not read."""
-    named: LineNames
-    """What each line names."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
@@ -257,7 +254,6 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         outcomes=outcomes,
         tokens=tokens,
         line_tokens=_line_tokens(read, len(lines), counter),
-        named=line_names(lines),
         failure_lines=failures.lines,
         decisive_lines=failures.decisive,
         constraint_lines=constraints.lines,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from planner.reading.lazy_property import lazy_property
@@ -112,22 +111,27 @@ class NameIndex:
         self._remembered: dict[str, tuple[str, ...]] = {}
 
     @lazy_property
-    def _tokens(self) -> dict[str, list[str]]:
-        """The distinct tokens of the source by each component, in lower case."""
+    def _tokens(self) -> dict[str, str | list[str]]:
+        """The distinct tokens of the source by each component, in lower case: most are in one, and need no list."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             plain = _THOUSANDS.sub("", text)
             tokens.update(dict.fromkeys(_tokens_of(plain)))
             if "\\" in plain:
                 tokens.update(dict.fromkeys(_tokens_of(_ESCAPE.sub(" ", plain))))
-        by_component: defaultdict[str, list[str]] = defaultdict(list)
+        by_component: dict[str, str | list[str]] = {}
         for token in tokens:
             for component in set(_COMPONENT.findall(token)):
                 folded = component.casefold()
-                by_component[token if folded == token else folded].append(token)  # most words: one text, not two
+                _put(by_component, token if folded == token else folded, token)  # most words: one text, not two
                 if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
-                    by_component[measure[1]].append(measure[1])
+                    _put(by_component, measure[1], measure[1])
         return by_component
+
+    def _with(self, component: str) -> Sequence[str]:
+        """The tokens with this component."""
+        held = self._tokens.get(component, ())
+        return (held,) if isinstance(held, str) else held
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
@@ -158,7 +162,7 @@ class NameIndex:
         if "_tokens" not in self.__dict__ and self._lacks(name):
             return False
         plain = name.isalpha()
-        tokens = min((self._tokens.get(component, []) for component in components), key=len)
+        tokens = min(map(self._with, components), key=len)
         return name in self._hashes or any(
             _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
         )
@@ -184,9 +188,7 @@ class NameIndex:
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
         first = next(iter(_COMPONENT.findall(pieces[0])), "").casefold()
-        tokens = (
-            token for key, listed in self._tokens.items() if key.startswith(first) or first in key for token in listed
-        )
+        tokens = (token for key in self._tokens if key.startswith(first) or first in key for token in self._with(key))
         return any(_in_order(pieces, token) for token in tokens)
 
     def holds_part(self, name: str) -> bool:
@@ -216,6 +218,14 @@ class NameIndex:
     @lazy_property
     def _sorted(self) -> list[str]:
         return sorted(self._tokens)
+
+
+def _put(by_component: dict[str, str | list[str]], component: str, token: str) -> None:
+    held = by_component.setdefault(component, token)
+    if isinstance(held, list):
+        held.append(token)
+    elif held != token:
+        by_component[component] = [held, token]
 
 
 def _tokens_of(text: str) -> Iterator[str]:

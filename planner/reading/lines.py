@@ -280,7 +280,7 @@ class Lines(Sequence[Line]):
         """The lines of a text in which long ones stand in several pieces."""
         part, block, words, first, stop = text
         continues = False
-        for number, (start, end) in enumerate(pairwise((*self._starts[first:stop], len(words) + 1)), first + 1):
+        for number, (start, end) in enumerate(pairwise(chain(self._starts[first:stop], (len(words) + 1,))), first + 1):
             whole = end > len(words) or words[end - 1] == "\n"
             source = _SOURCES[self._sources[number - 1]]
             yield Line(number, part, words[start : end - whole], block, continues, source)
@@ -288,8 +288,9 @@ class Lines(Sequence[Line]):
 
     def _pieces(self, text: _Text) -> Iterable[str]:
         """The text of each line of one text."""
-        pieces = text.text.split("\n")
-        return pieces if len(pieces) == text.stop - text.first else [line.text for line in self._of_text(text)]
+        if text.text.count("\n") + 1 < text.stop - text.first:
+            return (line.text for line in self._of_wrapped(text))
+        return text.text.split("\n")
 
     def _line(self, index: int, text: _Text) -> Line:
         """The line with this index, which is in `text`."""

@@ -53,12 +53,12 @@ class _Turn:
         "ends",
         "heads",
         "id",
+        "is_told",
         "names",
         "needed",
         "places",
         "recency",
         "standing",
-        "through",
         "weight",
     )
 
@@ -70,9 +70,11 @@ class _Turn:
         self.names, self.ends = rows.flat, rows.ends
         """What line `number` names begins at ``ends[number - 1]`` in `names`, and ends at ``ends[number]``."""
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
-        self.standing: set[int] = set()
-        self.through = bytearray(len(evidence.lines) + 1)
-        """By number, 1 for a line that stands and is explained: its names add nothing any more."""
+        self.standing = bytearray(len(evidence.lines) + 4)
+        """By number, 1 for a line that stands, 2 for one that is explained, too: its names add nothing any more. 0 for
+        others, also at -1 and 0 and at two places behind the last line."""
+        self.is_told = False
+        """True if any line stands."""
         self.costs = evidence.line_tokens
         self.heads = evidence.once(_head_tokens)
         """By index of a line, what it costs more where nothing of its turn stands."""
@@ -81,13 +83,13 @@ class _Turn:
     def cost(self, number: int) -> int:
         """Raw tokens that a line adds, never less than it comes to in a note, which leaves out indentation and the root
         of paths; 0 if it stands."""
-        if not self.standing:
+        if not self.is_told:
             return self.costs[number - 1] + MARK_TOKENS + self.heads[number - 1]
-        return 0 if number in self.standing else self.costs[number - 1] + MARK_TOKENS
+        return 0 if self.standing[number] else self.costs[number - 1] + MARK_TOKENS
 
     def explains(self, number: int) -> bool:
         """True if the words around line `number` stand."""
-        return self.standing.issuperset(self.needed[number])
+        return all(map(self.standing.__getitem__, self.needed[number]))
 
 
 class _Needed(dict[int, tuple[int, ...]]):
@@ -138,7 +140,7 @@ class _Ground:
         if bound < most - ROUNDING:
             return bound, (), 0
         needed = turn.needed[number]
-        if not names or turn.standing.issuperset(needed):
+        if not (names and needed) or all(map(turn.standing.__getitem__, needed)):
             return bound if cost else 0.0, (number,), cost
         alone = (base + self._in_part(names)) * turn.weight / cost if cost else 0.0
         group = tuple(sorted((number, *needed)))
@@ -150,9 +152,9 @@ class _Ground:
         """What the lines of a `group` add, each explained by what stands and by the others, and their raw tokens, one
         head for all: of the line that the others explain, its names add what is `left` of them."""
         ends, standing, costs = turn.ends, turn.standing, turn.costs
-        gain, cost = 0.0, 0 if standing else max([turn.heads[number - 1] for number in group])
+        gain, cost = 0.0, 0 if turn.is_told else max([turn.heads[number - 1] for number in group])
         for number in group:
-            if number not in standing:
+            if not standing[number]:
                 gain += WORTHS[turn.places[number - 1]] * turn.recency
                 cost += costs[number - 1] + MARK_TOKENS
             if number == explained:
@@ -160,7 +162,7 @@ class _Ground:
             elif (start := ends[number - 1]) < (stop := ends[number]):
                 names = turn.names[start:stop]
                 for other in turn.needed[number]:
-                    if other not in standing and other not in group:
+                    if not standing[other] and other not in group:
                         gain += self._in_part(names)
                         break
                 else:
@@ -174,13 +176,14 @@ class _Ground:
 
     def stand(self, turn: _Turn, number: int) -> None:
         """Note that a line stands, and what it and its neighbours now say."""
-        standing, through, left = turn.standing, turn.through, self._left
-        standing.add(number)
+        standing, left = turn.standing, self._left
+        turn.is_told = True
+        standing[number] = standing[number] or 1
         for at in range(number - 2, number + 3):
-            if at in standing and not through[at]:
+            if standing[at] == 1:
                 names = turn.names[turn.ends[at - 1] : turn.ends[at]]
-                if standing.issuperset(turn.needed[at]):
-                    through[at] = 1
+                if turn.explains(at):
+                    standing[at] = 2
                     for name in names:
                         left[name] = 0.0
                 else:

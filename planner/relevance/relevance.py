@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice, repeat
 from math import exp, log1p
 from operator import sub
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.line_names import NameForm, Rows, form_of
+from planner.evidence.line_names import LineNames, NameForm, Rows, form_of, line_names
 from planner.evidence.names import specifics_of
 from planner.reading.lines import Part, small_type
 from planner.reading.patterns import lazy_pattern
@@ -127,26 +127,27 @@ class Sightings:
         turns = [turn.turn.digest for turn in islice(evidence.turns.values(), len(self._digests))]
         return turns == self._digests
 
-    def extend(self, evidence: Evidence) -> None:
+    def extend(self, evidence: Evidence, named: Callable[[TurnEvidence], LineNames]) -> None:
         """Note the turns of `evidence` that come behind those that were seen; all is as if it was read at once.
 
-        A name that they bring may be a part of earlier ones: where these stand it was seen, too.
+        A name that they bring may be a part of earlier ones: where these stand it was seen, too. `named` gives what
+        each line of a turn names; of most turns it is asked once.
         """
         turns, known = list(evidence.turns.values()), len(self.numbering)
         earlier, new = turns[: len(self._digests)], turns[len(self._digests) :]
-        numbered = [_numbered(turn, self.numbering) for turn in new]
+        numbered = [_numbered(named(turn), self.numbering) for turn in new]
         self._make_room()
         fresh = frozenset(self.numbering.identities[known:] if earlier else ())
         for turn, start in zip(earlier, self._starts, strict=True):
-            if not fresh.isdisjoint(turn.named.parts.flat):
-                rows = _with_parts(_numbered(turn, self.numbering), turn, self.numbering)
-                self.names[turn.turn.id] = rows
+            names = named(turn)
+            if not fresh.isdisjoint(names.parts.flat):
+                rows = self.names[turn.turn.id] = _with_parts(*_numbered(names, self.numbering), self.numbering)
                 self._note(turn, _of(rows, known), start)
-        for turn, rows in zip(new, numbered, strict=True):
-            own = self.names[turn.turn.id] = _with_parts(rows, turn, self.numbering)
+        for turn, own in zip(new, numbered, strict=True):
+            rows = self.names[turn.turn.id] = _with_parts(*own, self.numbering)
             self._digests.append(turn.turn.digest)
             self._starts.append(self.characters)
-            self.characters = self._note(turn, own, self.characters)
+            self.characters = self._note(turn, rows, self.characters)
 
     def _make_room(self) -> None:
         """Of names that have a number since, nothing was seen yet."""
@@ -159,15 +160,15 @@ class Sightings:
     def _note(self, turn: TurnEvidence, names: Rows, start: int) -> int:
         """Note the `names` of a turn, before which there are `start` characters; how many there are behind it."""
         number, flat, ends = turn.turn.number, names.flat, names.ends
-        offsets = list(accumulate(map(len, turn.lines.words()), initial=start))
+        offsets = array("Q", accumulate(map(len, turn.lines.words()), initial=start))
         widths = map(sub, ends[1:], ends)
-        last = dict(zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=False))
         lines, turns, last_turn, last_offset = self.lines, self.turns, self.last_turn, self.last_offset
+        for name, offset in zip(flat, chain.from_iterable(map(repeat, offsets[1:], widths)), strict=True):
+            last_offset[name] = offset
         for name, times in Counter(flat).items():
             lines[name] += times
             turns[name] += 1
             last_turn[name] = number
-            last_offset[name] = last[name]
         for part, first, stop in turn.lines.spans():
             for name in set(flat[ends[first] : ends[stop]]) if part in _SAID else ():
                 self.said_by[name] |= _SAID[part]
@@ -180,14 +181,15 @@ def line_relevance(evidence: Evidence, kept: list[Sightings] | None = None) -> R
     """The relevance of every line of `evidence`.
 
     What was seen of names is put into `kept`, and what is there of the first turns is gone on from: it is taken out
-    meanwhile, so that nobody else goes on from it at the same time.
+    meanwhile, so that nobody else goes on from it at the same time. Without `kept` nothing goes on from this, and what
+    the lines of each turn name is forgotten as soon as it is numbered.
     """
     try:
         seen = kept.pop() if kept else Sightings()
     except IndexError:  # another thread was first
         seen = Sightings()
     seen = seen if seen.begin(evidence) else Sightings()
-    seen.extend(evidence)
+    seen.extend(evidence, _named if kept is None else _named_once)
     total = len(evidence.turns)
     bases: dict[str, Bases] = {}
     for turn_id, turn in evidence.turns.items():
@@ -228,25 +230,34 @@ def _said(turn: TurnEvidence) -> array[int]:
     return places
 
 
-def _numbered(turn: TurnEvidence, numbering: Numbering) -> Rows:
-    """What each line of `turn` names, by `numbering`."""
-    identities = dict.fromkeys(turn.named.lines.flat)
-    return turn.named.lines.mapped(dict(zip(identities, numbering.add(identities), strict=True)))
+def _named(turn: TurnEvidence) -> LineNames:
+    return line_names(turn.lines)
 
 
-def _with_parts(rows: Rows, turn: TurnEvidence, numbering: Numbering) -> Rows:
-    """`rows` of a turn, behind each name its parts that are names, too; each once in a line."""
+def _named_once(turn: TurnEvidence) -> LineNames:
+    return turn.once(_named)
+
+
+def _numbered(named: LineNames, numbering: Numbering) -> tuple[Rows, array[int], Rows]:
+    """What each line names, by `numbering`; the names that have parts and these, by their identities."""
+    identities = dict.fromkeys(named.lines.flat)
+    rows = named.lines.mapped(dict(zip(identities, numbering.add(identities), strict=True)))
+    return rows, named.joined, named.parts
+
+
+def _with_parts(rows: Rows, joined: array[int], parts: Rows, numbering: Numbering) -> Rows:
+    """`rows` of a turn, behind each name that is `joined` those of its `parts` that are names; each once in a line."""
     rows = Rows(array(small_type(len(numbering)), rows.flat), rows.ends)
-    joined, known = numbering.known(turn.named.joined), map(numbering.known, turn.named.parts)
-    parts = {name: [name, *held] for name, held in zip(joined, known, strict=True) if held}
-    if not parts:
+    known = map(numbering.known, parts)
+    with_own = {name: [name, *held] for name, held in zip(numbering.known(joined), known, strict=True) if held}
+    if not with_own:
         return rows
     flat, ends = array(rows.flat.typecode), array("I", [0])
     for names in rows:
-        if parts.keys().isdisjoint(names):
+        if with_own.keys().isdisjoint(names):
             flat += names
         else:
-            flat.extend(dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names])))
+            flat.extend(dict.fromkeys(chain.from_iterable([with_own.get(name, (name,)) for name in names])))
         ends.append(len(flat))
     return Rows(flat, array(small_type(len(flat)), ends))
 

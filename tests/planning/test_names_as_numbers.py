@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
-from planner.evidence.line_names import form_of
+from planner.evidence.line_names import form_of, line_names
 from planner.evidence.names import specifics_of
 from planner.relevance.numbering import Numbering
 from tests.strategies import histories
@@ -30,7 +30,7 @@ def test_lines_name_what_their_texts_name(messages):
     for turn in turns:
         if any(line.continues for line in turn.lines):
             continue  # a long line may be cut within a name, which then belongs to the line where it begins
-        for line, identities in zip(turn.lines, turn.named.lines, strict=True):
+        for line, identities in zip(turn.lines, line_names(turn.lines).lines, strict=True):
             names = specifics_of(line.text)
             assert len(identities) == len(names)
             for name, identity in zip(names, identities, strict=True):
