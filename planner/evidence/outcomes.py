@@ -89,8 +89,8 @@ _PASSED_RUN = lazy_pattern(
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
 _FAILED_WORDS = ("fail", "err", "issue", "problem", "***", "exited", "elifecycle")
-_VERDICT_WORDS = (*_FAILED_WORDS, "pass", "ok", "succe", "no fixes")
-"""Every match of `_FAILED_RUN` holds one of the first, every match of either one of the second, in lower case."""
+_PASSED_WORDS = ("pass", "ok", "succe", "no fixes")
+"""Every match of `_FAILED_RUN` holds one of the first, every match of either one of all, in lower case."""
 _PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _DONE = lazy_pattern(
@@ -173,14 +173,15 @@ def printed_lines(result: Sequence[Statement]) -> list[Statement]:
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT.fullmatch(one.text.strip()))]
 
 
-def verdict(text: str) -> Verdict | None:
-    """What one line says of how a run ended."""
+def verdict(text: str, failed: Sequence[str] = _FAILED_WORDS, passed: Sequence[str] = _PASSED_WORDS) -> Verdict | None:
+    """What one line says of how a run ended, if it holds one of the words that stand near it."""
     folded = text.casefold()
-    if not holds_any(folded, _VERDICT_WORDS):
+    may_fail = holds_any(folded, failed)
+    if not (may_fail or holds_any(folded, passed)):
         return None
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
-    if holds_any(folded, _FAILED_WORDS) and _FAILED_RUN.match(bare):
+    if may_fail and _FAILED_RUN.match(bare):
         return "failed"
     return "passed" if _PASSED_RUN.match(bare) else None
 
@@ -191,7 +192,10 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
     A failure that was counted before it stands, unless the exit code is known to be 0: of two commands in one line the
     first may have failed.
     """
-    judged = [(one, word) for one in result if (word := verdict(one.text))]
+    whole = "\n".join([one.text for one in result]).casefold()
+    failed = [word for word in _FAILED_WORDS if word in whole]
+    passed = [word for word in _PASSED_WORDS if word in whole]
+    judged = [(one, word) for one in result if (word := verdict(one.text, failed, passed))] if failed or passed else []
     if not judged:
         return None, ()
     final = judged[-1][1]
