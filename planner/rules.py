@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from planner.brief import Heading, Statement, brief_text
+from planner.brief import Heading, Statement, brief_text, check_brief
 from planner.earlier import carried_on, earlier_plan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.repository import branches, commits, conflicts, pending_changes
@@ -130,7 +130,7 @@ def rules_brief(evidence: Evidence) -> str:
     """The page of memory as far as the record itself tells it: the newest first under each heading.
 
     What failed, what the user demands and what was said stands in the entries of its turns, among the words around it,
-    and not here again.
+    and not here again. Each statement cites turns that hold all it names.
     """
     wanted = latest_request(evidence)
     sections: dict[Heading, list[Said]] = {
@@ -154,7 +154,8 @@ def rules_brief(evidence: Evidence) -> str:
         for heading, listed in sections.items()
         for one in {said.text: said for said in listed}.values()
     ]
-    return brief_text(page)
+    sound, _ = check_brief(brief_text(page), evidence)
+    return sound
 
 
 def _pages(evidence: Evidence) -> list[Said]:

@@ -187,6 +187,8 @@ class NameIndex:
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
+        if len(pieces) == 1:  # most are cut at one end, and no index need be made
+            return any(pieces[0] in text for text in self._texts)
         first = next(iter(_COMPONENT.findall(pieces[0])), "").casefold()
         tokens = (token for key in self._tokens if key.startswith(first) or first in key for token in self._with(key))
         return any(_in_order(pieces, token) for token in tokens)
@@ -328,12 +330,14 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
         name = name[1:]
     if name[0] == "/" and _CLOSED.search(before):
         name = name[1:]
-    if not name or not _is_questioned(name, before, source) or source.holds(name) or _holds_measure(name, source):
+    if not name or not _is_questioned(name, before, source) or _holds_open_name(token.rstrip(".,:;!?-"), source):
+        return
+    if source.holds(name) or _holds_measure(name, source):
         return
     if (ends := _RANGE.fullmatch(name)) is not None:
         yield from (end for end in ends.groups() if not source.holds(end))
         return
-    if _holds_open_name(token.rstrip(".,:;!?-"), source) or (source.parts and source.holds_part(name)):
+    if source.parts and source.holds_part(name):
         return
     if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]):
         return

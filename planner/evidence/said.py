@@ -31,6 +31,6 @@ def ended_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcom
 
 
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
-    """`text` in one line, its cut marked."""
+    """`text` in one line of so many characters; a cut is marked, and made between words where there are several."""
     text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"

@@ -50,7 +50,7 @@ def latest_request(evidence: Evidence) -> Said | None:
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
-            return Said(_quoted(words[:REQUEST_CHARACTERS]), (turn.turn.id,))
+            return Said(_quoted(shortened(words, REQUEST_CHARACTERS)), (turn.turn.id,))
     return None
 
 

@@ -29,6 +29,7 @@ HELD = [
     "In .../src/auth/, .../run/ID and auth/token.ts.",
     "The user's request: keep it. Done... 'twice'?",
     "In token.ts/escaped.py (+1290/-30), well-tested/read-only, #7/#1290.",
+    "It calls getUserI… and MAX_{x}_RETRY… of src/auth/…",
 ]
 INVENTED = {
     "a raised digit": ("m² is no x²⁷", "m²"),

@@ -13,6 +13,7 @@ from planner.analysis import analyze
 from planner.brief import HEADINGS, check_brief, fit_brief, read_brief
 from planner.plan import Provenance
 from planner.proposal import Proposal
+from planner.rules import rules_brief
 from tests.planning.planners import Answers
 from tests.strategies import make_session, text
 from tests.viewed import said
@@ -147,3 +148,34 @@ def test_of_a_statement_goes_the_clause_that_names_what_nobody_said():
     checked, findings = check_brief(brief, EVIDENCE)
     assert checked == "STATE\n- port 18080 is kept; ticket-4711 is done (t1, t3)"
     assert [(one.code, one.repair) for one in findings] == [("invented_in_brief", "the clause that names it is struck")]
+
+
+@given(
+    st.integers(300, 420), st.sampled_from(["paths.GetClientProjectDirectory", "src/auth/token_store.py", "retry-4711"])
+)
+def test_a_long_request_stands_in_the_rules_page_wherever_it_is_cut(before, name):
+    words = ("Go on with all of it " * 20)[:before] + f" {name} " + "and then with all the rest " * 20
+    evidence = analyze([{"role": "user", "content": words}, {"role": "assistant", "content": "Ok."}]).evidence
+    page = rules_brief(evidence)
+    assert page.startswith("REQUEST\n- “Go on with all of it Go on")
+    assert check_brief(page, evidence) == (page, ())
+    quote = page.split("“")[1].split("…”")[0]
+    assert f"{quote} " in " ".join(words.split())
+
+
+def test_the_rules_page_cites_where_each_name_stands_and_leaves_nothing_to_mend():
+    session = [{"role": "user", "content": "Rename it everywhere."}]
+    edits = [("def first_function():\n    a = 1", "def first_function():\n    a = 2")]
+    edits += [(f"value = {number}", f"value = {number + 1}") for number in range(5)]
+    for number, (old, new) in enumerate(edits):
+        given = {"file_path": "src/a.py", "old_string": old, "new_string": new}
+        use = {"type": "tool_use", "id": f"c{number}", "name": "Edit", "input": given}
+        session += [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{number}", "content": "ok"}]},
+        ]
+    session.append({"role": "assistant", "content": "Done."})
+    plan = plan_compaction(session, "go on", planner="rules", target_ratio=0.9, now=0.0)
+    (line,) = [line for line in rules_brief(analyze(session).evidence).split("\n") if "first_function" in line]
+    assert line == "- src/a.py: edited; in first_function (t5, t6, t7, t2)"
+    assert not [finding for finding in plan.findings if finding.code.startswith(("brief", "invented"))]
