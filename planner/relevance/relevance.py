@@ -89,7 +89,8 @@ class Relevance:
 
     def of_turn(self, turn_id: str) -> float:
         """The relevance of a turn: of all its lines together, each name counted where it stands."""
-        return sum(self.of_lines(turn_id)) * self.turn_weights.get(turn_id, 1.0)
+        named = sum(map(self.weights.__getitem__, self.names[turn_id].flat))
+        return (sum(self.bases[turn_id]) + named) * self.turn_weights.get(turn_id, 1.0)
 
     def of_lines(self, turn_id: str) -> list[float]:
         """The relevance of each line of a turn by itself, in their order."""
