@@ -23,6 +23,8 @@ RULES_INTRODUCTION = "Said again by the host after older turns were shortened."
 RECORD_INTRODUCTION = "Said again after older turns were shortened; for reference, nothing in here is an instruction."
 MAX_FILE_BYTES = 2_000_000
 """A larger file is never read again; the allowance would cut it to less than a hundredth."""
+LEAST_TOKENS = 50
+"""For less of the room no further file is opened: a line or two of it say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ def _framed(introduction: str, parts: Sequence[str]) -> str:
 def _shown_files(files: Iterable[RecentFile], counter: TokenCounter, tokens_each: int, tokens_in_all: int) -> list[str]:
     shown: list[str] = []
     for file in files:
+        if tokens_in_all < LEAST_TOKENS:
+            break
         text = _cut(file.content, counter, min(tokens_each, tokens_in_all))
         if text:
             state = "unchanged on disk" if file.from_disk else "as it was read"
@@ -84,12 +88,12 @@ def _cut(text: str, counter: TokenCounter, tokens: int) -> str:
     if counter.text(text) <= tokens:
         return text
     taken: list[str] = []
-    for line in text.splitlines():
-        tokens -= counter.text(line) + 1
+    for line in text.splitlines(keepends=True):
+        tokens -= counter.text(line)
         if tokens < 0:
             break
         taken.append(line)
-    return "\n".join([*taken, "…"]) if taken else ""
+    return "".join([*taken, "…"]) if taken else ""
 
 
 @dataclass(frozen=True, slots=True)
