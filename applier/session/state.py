@@ -24,7 +24,7 @@ from applier.settings import SessionSettings
 from planner.layout.cache_cost import CachePrices, cache_prices
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["State"]
+__all__ = ["Rest", "State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
@@ -51,6 +51,16 @@ class Handed:
     committed: Committed
     undoable: list[Committed]
     held_below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long a tier is not tried again."""
+
+    below_tokens: int
+    """While the prompt has fewer;"""
+    below_answered_tokens: int
+    """but where it does not fit the window, only while of what came since the last plan less was answered."""
 
 
 @dataclass
@@ -93,8 +103,8 @@ class State:
     facts_at: float | None = None
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
-    rearm: dict[tuple[str, Hashable], int] = field(default_factory=dict)
-    """Below so many tokens a tier, by its name and the bounds it ran in, is not tried again."""
+    rearm: dict[tuple[str, Hashable], Rest] = field(default_factory=dict)
+    """How long a tier, by its name and the bounds it ran in, is not tried again."""
     held_below: int = 0
     """Below so many tokens no step is tried again: a compaction was taken back."""
     store_failed_at: float | None = None
@@ -147,6 +157,12 @@ class State:
     def room_tokens(self) -> int:
         """What the messages may have beside system and tools."""
         return max(1, self.limit_tokens - self.gauge.prompt(0))
+
+    @property
+    def answered_tokens(self) -> int:
+        """What came since the last plan and is no longer waited for: a plan may take it."""
+        counted = self.tracker.counted[self.committed.frame.start : self.tracker.live_start]
+        return self.gauge.of_messages(sum(counted))
 
     @property
     def restore_tool(self) -> str:

@@ -125,6 +125,12 @@ def test_a_name_that_no_store_can_have_is_told_with_the_cure(name, cure, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", [3, 0, 1.5, [], {"path": "x.db"}, False])
+def test_what_is_no_name_of_a_store_is_not_taken_for_none(name):
+    with pytest.raises(StoreError, match="expected a path, sqlite:///path or postgresql://"):
+        open_store(name)
+
+
 def test_who_has_no_home_is_told_to_name_a_store(tmp_path):
     """As a user of a container has it: no HOME, and no entry in the list of users."""
     code = (
