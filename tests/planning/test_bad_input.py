@@ -74,9 +74,9 @@ def test_a_target_that_is_a_share_of_something_may_have_a_fraction():
 
 @pytest.mark.parametrize(("plan", "analysis"), [({}, None), (None, []), ("plan.json", make_session(4))])
 def test_the_guards_name_what_is_no_plan_and_what_is_not_read(plan, analysis):
-    with pytest.raises(SettingsError, match="^plan: expected a CompactionPlan, found "):
+    with pytest.raises(SettingsError, match=r"^plan: expected a CompactionPlan, found "):
         check_plan(plan, analysis)
-    with pytest.raises(SettingsError, match="^analysis: expected what .* found "):
+    with pytest.raises(SettingsError, match=r"^analysis: expected what .* found "):
         check_plan(planned(make_session(4)), analysis)
 
 
