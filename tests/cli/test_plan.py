@@ -43,6 +43,23 @@ def test_written_plan_is_the_printed_one(compactor, transcript, folder):
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "transcript.json"]
 
 
+def test_what_is_read_is_not_written_over(compactor, transcript, folder):
+    whole = transcript.read_bytes()
+    compactor("plan", transcript, "--planner", "rules", "-o", "plan.json")
+    plan = (folder / "plan.json").read_bytes()
+    (folder / "link.json").symlink_to(transcript)
+    for typed, what in (
+        (("plan", transcript, "--planner", "rules", "-o", transcript), "transcript"),
+        (("plan", transcript, "--planner", "rules", "-o", "link.json"), "transcript"),
+        (("review", "plan.json", transcript, "-o", transcript), "transcript"),
+        (("apply", "plan.json", transcript, "-o", "plan.json"), "plan"),
+    ):
+        ran = compactor(*typed)
+        assert ran.code == 2
+        assert f"is the {what}, which would be lost: give another file." in ran.err
+    assert (transcript.read_bytes(), (folder / "plan.json").read_bytes()) == (whole, plan)
+
+
 def test_task_is_the_transcripts_own_unless_given(compactor, transcript, example):
     assert compactor("plan", transcript, "--planner", "rules", "--json").json["plan"]["task"] == example["task"]
 

@@ -106,7 +106,7 @@ def test_review_reads_as_agreed(width):
 
 
 def test_a_failure_is_named_by_the_call_that_failed_and_whole_where_there_is_room():
-    commands = {"a": "git status --short --branch", "b": f"npm test -- --testNamePattern parallel src/auth.test.ts"}
+    commands = {"a": "git status --short --branch", "b": "npm test -- --testNamePattern parallel src/auth.test.ts"}
     ends = {"a": "## main", "b": "Error: boom"}
     calls = [
         {"type": "tool_use", "id": key, "name": "Bash", "input": {"command": said}} for key, said in commands.items()
