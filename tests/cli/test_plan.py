@@ -161,6 +161,12 @@ def test_brief_is_replaced_and_checked_statement_by_statement(compactor, transcr
     assert "invented_in_brief" in ran.out
 
 
+def test_a_brief_of_an_editor_that_marks_utf_8_is_read(compactor, transcript, plan_file, folder):
+    (folder / "brief.txt").write_bytes("\ufeffSTATE\r\n- The work goes on (t1)\r\n".encode())
+    compactor("review", plan_file, transcript, "--brief", "brief.txt", "-o", "new.json")
+    assert CompactionPlan.from_json((folder / "new.json").read_bytes()).brief == "STATE\n- The work goes on (t1)"
+
+
 def test_brief_comes_from_standard_input_too(compactor, transcript, plan_file, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"NEXT\n- Go on (t1)\n")))
     assert (
