@@ -274,6 +274,8 @@ class Session:
             state, name = self._state, reference.strip()
             if len(state.tracker):
                 key = state.store.use(lambda store: store.save_history(state.tracker.history))
+                if state.store.reopened != state.store_reopened:
+                    state.store_anew()
                 state.keys[:] = [*(known for known in state.keys if known != key), key]
                 name = name if ":" in name else f"{key}:{name}"
             within = tuple(state.keys)
@@ -465,6 +467,7 @@ def _new_state(
         max_output_tokens=settings.max_output_tokens,
         started_at=clock(),
         growth_tokens=preset.expected_growth_tokens,
+        store_reopened=store.reopened,
     )
     state.take_call(request)
     return state

@@ -13,7 +13,7 @@ import pytest
 
 from applier.store import STORE_VARIABLE, default_path, open_store
 from applier.store.tables import MIGRATIONS
-from planner.errors import StoreError
+from planner.errors import StoreError, StoreReplaced
 from planner.reading.history import read_history
 from tests.strategies import make_session
 
@@ -195,11 +195,11 @@ def test_a_store_whose_file_was_taken_away_is_told_before_anything_is_lost(sqlit
     with open_store(sqlite_path) as store:
         store.save_history(HISTORY)
         sqlite_path.unlink()
-        with pytest.raises(StoreError, match=r"store\.db: the store cannot be read: No such file"):
+        with pytest.raises(StoreReplaced, match=r"store\.db: the store cannot be read: No such file"):
             store.save_history(HISTORY)
         with open_store(sqlite_path) as fresh:
             assert fresh.histories() == ()
-            with pytest.raises(StoreError, match="the file was replaced while in use; open the store again"):
+            with pytest.raises(StoreReplaced, match="the file was replaced while in use; open the store again"):
                 store.histories()
             fresh.save_history(HISTORY)
 
