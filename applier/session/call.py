@@ -236,11 +236,11 @@ def _rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> 
 
 
 def _end_long_rests(state: State) -> None:
-    """What the window forces never rests above the limit for more than was left by the step that ran last.
+    """What the window forces rests no longer where the step that ran last has left more than fits.
 
     A step tried while a huge result was still whole would else rest until the prompt is as large again.
     """
-    most = max(state.limit_tokens, state.tokens + int(state.limit_tokens * FORCED_REARM_SHARE))
+    most = max(state.limit_tokens, state.tokens)
     for key, rest in state.rearm.items():
         if key[1] == FORCED:
             state.rearm[key] = replace(rest, below_tokens=min(rest.below_tokens, most))

@@ -120,11 +120,34 @@ def test_what_could_not_fit_while_the_model_waited_for_it_is_compacted_at_the_ne
     assert session.state.tokens <= session.state.limit_tokens
 
 
+@pytest.mark.parametrize("failures", [0, 40])
+def test_where_a_plan_leaves_too_much_the_harder_steps_follow_whatever_they_came_to_before(session_of, failures):
+    """And what the model waits for stays whole: it would give way last of all."""
+    session, history = session_of(), grown(6, 4_000)
+    written = "".join(f"line {number} of the module, value_{number} = {number * 7}\n" for number in range(600))
+    failed = "".join(
+        f"FAILED tests/test_{at}.py::test_{at} - AssertionError: {at} is not 3\n" for at in range(failures)
+    )
+    calls = [
+        {"type": "tool_use", "id": "w", "name": "Write", "input": {"file_path": "big.py", "content": written}},
+        {"type": "tool_use", "id": "b", "name": "Bash", "input": {"command": "pytest"}},
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "w", "content": "File written."},
+        {"type": "tool_result", "tool_use_id": "b", "content": f"Exit code 1\n{failed}", "is_error": True},
+    ]
+    history += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    session.prepare(history)
+    history += grown(1, 9_000, [])
+    assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
+    assert session.state.tokens <= session.state.limit_tokens
+
+
 def test_system_and_tools_are_not_counted_into_a_result(session_of):
     system = "Be careful with everything. " * 1_500
     session = session_of(preset="three-layer", window_tokens=200_000, system=system, tools=TOOLS)
     history = grown(3, 60_000)
-    assert session.prepare(history)[-1] == history[-1]
+    assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
     assert not session.log()
 
 
@@ -302,7 +325,7 @@ def test_an_untold_system_prompt_cuts_nothing(session_of):
     session, history = session_of(window_tokens=200_000), grown(2, 8_000)
     session.prepare(history[:3])
     session.observe({"usage": {"input_tokens": 15_000 + session.state.tokens}})
-    assert session.prepare(history)[-1] == history[-1]
+    assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
     assert session._state.gauge.ratio == 1.0
 
 
