@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -147,11 +148,22 @@ def _check_lists(source: EnvSettingsSource, settings_cls: type[BaseSettings]) ->
             raise SettingsError(f"environment variable {PREFIX}{name.upper()}: {wanted}") from None
 
 
+class _OwnFile(TomlConfigSettingsSource):
+    """A ``compactor.toml``; an editor may have put a byte order mark before it."""
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        said = tomllib.loads(Path(file_path).read_text("utf-8-sig"))
+        if "tool" in said:
+            cure = "settings stand here by themselves: [tool.compactor] is for a pyproject.toml"
+            raise SettingsError(f"{file_path}: {cure}")
+        return said
+
+
 class _ToolTable(TomlConfigSettingsSource):
     """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
 
     def _read_file(self, file_path: Any) -> dict[str, Any]:
-        tools = super()._read_file(file_path).get("tool", {})
+        tools = tomllib.loads(Path(file_path).read_text("utf-8-sig")).get("tool", {})
         table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
             cure = "write [tool.compactor] on a line of its own, and each setting on a line below"
@@ -173,9 +185,11 @@ def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBas
         source: TomlConfigSettingsSource | None = None
         try:
             if own.is_file():
-                source = TomlConfigSettingsSource(settings_cls, own)
+                source = _OwnFile(settings_cls, own)
             elif shared.is_file():
                 source = _ToolTable(settings_cls, shared)
+        except SettingsError:
+            raise
         except (OSError, ValueError, AttributeError) as error:
             raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
         if source is not None and (own.is_file() or source.toml_data):

@@ -65,6 +65,7 @@ class Failed:
     turn_id: str
     strategy: Strategy
     what: str
+    """The calls that failed; where none did, what the turn is."""
     how: str
     """The lines of the turn that show the failure, or the plan's words for it."""
 
@@ -208,9 +209,18 @@ def _head(turn: TurnEvidence, root: str) -> str:
 
 def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence | None) -> tuple[Failed, ...]:
     return tuple(
-        Failed(own.turn_id, own.strategy, heads.get(own.turn_id, ""), _how(own, evidence))
+        Failed(own.turn_id, own.strategy, _tried(own, evidence) or heads.get(own.turn_id, ""), _how(own, evidence))
         for own in plan.turns
         if own.failed_approach
+    )
+
+
+def _tried(decision: TurnDecision, evidence: Evidence | None) -> str:
+    """The calls of a turn that failed, of several; empty where what failed is no call of its own."""
+    if evidence is None:
+        return ""
+    return "; ".join(
+        call_head(call, evidence.root, failed=True) for call in evidence.turns[decision.turn_id].failed_calls
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         StalePlan,
         StoreDamaged,
         StoreError,
+        StoreReplaced,
         TranscriptError,
     )
     from planner.plan import (
@@ -60,6 +61,7 @@ __all__ = [
     "StalePlan",
     "StoreDamaged",
     "StoreError",
+    "StoreReplaced",
     "TokenCounter",
     "TranscriptError",
     "Turn",

@@ -181,7 +181,13 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 
     Raises:
         StalePlan: the plan was made for another history.
+        SettingsError: an argument of the wrong type.
     """
+    if not isinstance(plan, CompactionPlan):
+        raise SettingsError(f"plan: expected a CompactionPlan, found {type(plan).__name__}")
+    if not isinstance(analysis, Analysis):
+        wanted = "what planner.analysis.analyze(messages) returns"
+        raise SettingsError(f"analysis: expected {wanted}, found {type(analysis).__name__}")
     if plan.history.digest != analysis.history.digest:
         count = len(analysis.history.messages)
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
@@ -280,18 +286,20 @@ def _marks(analysis: Analysis) -> int:
 
 
 def _target(
-    analysis: Analysis, fixed_tokens: int, target_tokens: int | None, ratio: float | None, settings: PlanSettings
+    analysis: Analysis, fixed_tokens: int, target_tokens: float | None, ratio: float | None, settings: PlanSettings
 ) -> int:
     """How many tokens the messages may have."""
     if target_tokens is not None and ratio is not None:
         raise SettingsError("give target_tokens or target_ratio, not both")
     if target_tokens is not None:
-        if not 0 < target_tokens <= MOST_TOKENS:
-            raise SettingsError(f"target_tokens must be positive and at most {MOST_TOKENS}, found {target_tokens}")
+        if not 1 <= target_tokens <= MOST_TOKENS:
+            raise SettingsError(
+                f"target_tokens must be from 1 to {MOST_TOKENS}, found {target_tokens}: a share is target_ratio"
+            )
         if target_tokens <= fixed_tokens:
             beside = f"system and tools alone take {fixed_tokens}, and no plan makes these shorter"
             raise SettingsError(f"target_tokens {target_tokens}: {beside}: ask for more, or leave them out")
-        return target_tokens - fixed_tokens
+        return max(1, int(target_tokens) - fixed_tokens)
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")

@@ -10,7 +10,8 @@
     │   └── StalePlan             the plan was made for another history: plan again
     ├── StoreError                the store could not do it; nothing was half-written
     │   ├── ReferenceNotFound     no such reference in this store
-    │   └── StoreDamaged          what is stored does not match its digest
+    │   ├── StoreDamaged          what is stored does not match its digest
+    │   └── StoreReplaced         its file was removed or replaced while in use: open the store again
     ├── TranscriptError           what was given is not a list of messages: the place, and what was expected
     └── SettingsError             a setting, prompt or option is wrong: its name, and the cure; a ValueError, too
 
@@ -32,6 +33,7 @@ __all__ = [
     "StalePlan",
     "StoreDamaged",
     "StoreError",
+    "StoreReplaced",
     "TranscriptError",
 ]
 
@@ -80,6 +82,10 @@ class ReferenceNotFound(StoreError):  # noqa: N818
 
 class StoreDamaged(StoreError):  # noqa: N818
     """What is stored does not match its digest."""
+
+
+class StoreReplaced(StoreError):  # noqa: N818
+    """The file of an open store was removed or replaced: open the store again."""
 
 
 class TranscriptError(CompactorError):

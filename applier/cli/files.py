@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
         SettingsError: it is not UTF-8.
     """
     try:
-        with click.open_file(str(path), encoding="utf-8") as file:
+        with click.open_file(str(path), encoding="utf-8-sig") as file:
             return str(file.read())
     except UnicodeDecodeError:
         raise SettingsError(f"{path}: expected text in UTF-8") from None
@@ -71,10 +71,11 @@ def write_whole(path: Path, text: str) -> None:
         SettingsError: the folder is not there.
         OSError: it cannot be written, or the file that is there may not be; `filename` names it.
     """
-    path = Path(os.path.realpath(path))  # unlike `resolve`, it bears links that lead in a circle
+    mode = path.stat().st_mode if path.exists() else None
+    if mode is None or stat.S_ISREG(mode):  # an open pipe (/dev/stdout) has no other name than that link
+        path = Path(os.path.realpath(path))  # unlike `resolve`, it bears links that lead in a circle
     if not path.parent.is_dir():
         raise SettingsError(f"{path.parent}: no such folder: make it first")
-    mode = path.stat().st_mode if path.exists() else None
     if mode is not None and not os.access(
         path, os.W_OK
     ):  # a folder that may be written lets it be replaced all the same

@@ -22,6 +22,7 @@ __all__ = [
     "plan_file",
     "planning",
     "show_all",
+    "spare",
     "store_option",
     "transcript",
     "web",
@@ -70,6 +71,17 @@ class OutputFile(click.Path):
         if str(path) != "-" and not path.absolute().parent.is_dir():
             self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)
         return path
+
+
+def spare(inputs: dict[str, Path | None], output: Path | None) -> None:
+    """Refuse an `output` that is one of the `inputs`, by what each is: it would be lost, and is stored nowhere.
+
+    Raises:
+        UsageError: it is.
+    """
+    for what, path in inputs.items():
+        if output and path and output.exists() and output.samefile(path):
+            raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
 
 
 def _file(**more: Any) -> click.Path:

@@ -29,7 +29,7 @@ from applier.session.persistence import commit, save_session
 from applier.session.planning import within
 from applier.session.presets import Step
 from applier.session.recall import Named, restored_text
-from applier.session.state import State
+from applier.session.state import Rest, State
 from applier.session.tiers import Tier
 from planner.errors import StoreError
 from planner.layout.placeholders import history_key
@@ -41,7 +41,7 @@ FORCED = Bounds(may_veto=False)
 """Of a step that the window forces."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """After a step has run or was rejected, the prompt grows by this share of the limit, or by what was missing, before
-it is tried again."""
+it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
 LEAST_SAVINGS_SHARE = 0.4
 """In a small window, saving this share of the limit is enough whatever a preset's constant says."""
 STORE_REST_SECONDS = 30.0
@@ -101,7 +101,13 @@ def _hand_out(state: State) -> list[Any]:
 
 def _store_left_out(state: State) -> None:
     """Store what the view leaves out, or leave out less: a message came that goes without its thinking, or one that the
-    caller has edited where something else stands for it."""
+    caller has edited where something else stands for it; or the store was begun anew."""
+    if state.store.reopened != state.store_reopened:
+        try:
+            state.store_anew()
+        except StoreError as error:
+            state.store_failed_at = state.clock()
+            _log_once(state, "store_failed", f"what is left out is not stored any more: {error}")
     if state.is_left_out_stored:
         return
     before = state.committed
@@ -217,21 +223,27 @@ def _may_store(state: State) -> bool:
 
 
 def _rests(state: State, tier: Tier, bounds: Bounds) -> bool:
-    return state.tokens < max(state.held_below, state.rearm.get((name_of(tier), bounds), 0))
+    rest = state.rearm.get((name_of(tier), bounds), Rest(0, 0))
+    if state.tokens >= max(state.held_below, rest.below_tokens):
+        return False
+    return state.tokens <= state.limit_tokens or state.answered_tokens < rest.below_answered_tokens
 
 
 def _rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> None:
     share = FORCED_REARM_SHARE if bounds == FORCED else REARM_SHARE
-    state.rearm[name_of(tier), bounds] = state.tokens + max(missing_tokens, int(state.limit_tokens * share))
+    growth = max(missing_tokens, int(state.limit_tokens * share))
+    state.rearm[name_of(tier), bounds] = Rest(state.tokens + growth, state.answered_tokens + growth)
 
 
 def _end_long_rests(state: State) -> None:
-    """What the window forces never rests above the limit for more than was left by the step that ran last.
+    """What the window forces rests no longer where the step that ran last has left more than fits.
 
     A step tried while a huge result was still whole would else rest until the prompt is as large again.
     """
-    most = max(state.limit_tokens, state.tokens + int(state.limit_tokens * FORCED_REARM_SHARE))
-    state.rearm.update({key: min(at, most) for key, at in state.rearm.items() if key[1] == FORCED})
+    most = max(state.limit_tokens, state.tokens)
+    for key, rest in state.rearm.items():
+        if key[1] == FORCED:
+            state.rearm[key] = replace(rest, below_tokens=min(rest.below_tokens, most))
 
 
 def _warn_if_too_large(state: State) -> None:

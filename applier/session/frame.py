@@ -211,15 +211,18 @@ def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_
     """Where the original is; and how the agent gets it, if it has a tool for that."""
     reference = f"{key}:{tracker.turn_id(made.message)}"
     content = blocks(tracker.plain[made.message])[made.block].get("content")
-    media = sum(_is_media(item) for item in content) if isinstance(content, list) else 0
-    images = f", with {media} image{'s' if media > 1 else ''}" if media else ""
+    media = _counted_media(content) if isinstance(content, list) else ""
     if not restore_tool:
-        return f"[stored as {reference}{images}]"
-    return f'[stored: {restore_tool}("{reference}") returns it whole{images}]'
+        return f"[stored as {reference}{media}]"
+    return f'[stored: {restore_tool}("{reference}") returns it whole{media}]'
 
 
-def _is_media(item: object) -> bool:
-    return isinstance(item, dict) and item.get("type") in ("image", "document")
+def _counted_media(content: Sequence[object]) -> str:
+    """``, with 2 images and 1 document``; empty where there are none."""
+    kinds = [item.get("type") for item in content if isinstance(item, dict)]
+    counts = ((kind, kinds.count(kind)) for kind in ("image", "document"))
+    named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count]
+    return f", with {' and '.join(named)}" if named else ""
 
 
 def late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:

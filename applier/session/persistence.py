@@ -6,6 +6,7 @@ The only file of a session that touches the store. Whatever goes wrong in there 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +19,13 @@ from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
-from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
+from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
 from planner.layout.placeholders import history_key
 from planner.reading.messages import plain_message
 
 __all__ = ["Committed", "SavedSession", "SessionStore", "commit", "key_for", "load_session", "save_session"]
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -43,6 +45,8 @@ class SessionStore:
         self._shared: SessionStore | None = None
         self._store: Store | None = None
         self._owned = given is None or isinstance(given, str | os.PathLike)
+        self._reopened = 0
+        self._lock = threading.Lock()
         if given is None or isinstance(given, str | os.PathLike):
             self._path = given
         elif isinstance(given, SessionStore):
@@ -55,28 +59,56 @@ class SessionStore:
         """True once it was needed."""
         return self._shared.is_open if self._shared is not None else self._store is not None
 
+    @property
+    def reopened(self) -> int:
+        """How often it was opened anew because its file was gone: what was stored before is not in it."""
+        return self._shared.reopened if self._shared is not None else self._reopened
+
     def use(self, act: Callable[[Store], T]) -> T:
-        """What `act` does with the store, opened if need be.
+        """What `act` does with the store, opened if need be; opened anew where its file was taken away.
 
         Raises:
             StoreError: it cannot be opened, or does something else than it promises.
         """
         if self._shared is not None:
             return self._shared.use(act)
+        store = self._opened()
         try:
+            return _done(act, store)
+        except StoreReplaced:
+            if not self._owned:
+                raise
+        with self._lock:  # a child's session in another thread may have been first
+            if self._store is store:
+                self.close()
+                self._reopened += 1
+        return _done(act, self._opened())
+
+    def _opened(self) -> Store:
+        with self._lock:
             if self._store is None:
-                self._store = open_store(self._path)
-            return act(self._store)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise StoreError(f"{type(error).__name__}: {error}") from error
+                self._store = _done(open_store, self._path)
+            return self._store
 
     def close(self) -> None:
         """Close it if the session opened it."""
         if self._owned and self._store is not None:
             self._store.close()
             self._store = None
+
+
+def _done(act: Callable[[A], T], what: A) -> T:
+    """What `act` does with `what`.
+
+    Raises:
+        StoreError: it does something else than a store promises.
+    """
+    try:
+        return act(what)
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +141,7 @@ def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore,
     Raises:
         StoreError: nothing may be sent that was not before.
     """
+    reopened = store.reopened
     if key != before.key or not before.holds(frame, len(tracker)):
         key = store.use(lambda opened: opened.save_history(tracker.history))
         before = replace(before, key=key, messages=len(tracker))
@@ -117,6 +150,8 @@ def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore,
     if plan is not None and plan is not before.frame.plan:
         plan_id = store.use(lambda opened: opened.save_plan(plan))
         store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
+    if store.reopened != reopened:
+        store.use(lambda opened: opened.save_history(tracker.history))
     return replace(before, frame=frame, plan_id=plan_id)
 
 

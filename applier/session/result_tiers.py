@@ -213,7 +213,8 @@ def _preview(tracker: HistoryTracker, result: Result, characters: int) -> Placeh
     head = _taken(lines, characters - tail_characters)
     tail = _taken(lines[::-1], tail_characters)
     shown = _joined(lines, head | tail | pinned)
-    return Placeholder(*result.place, f"{shown}\n[{len(result.text):,} characters in all]")
+    size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
+    return Placeholder(*result.place, f"{shown}\n{size}" if shown else size)
 
 
 def _pinned_part(tracker: HistoryTracker, result: Result) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -171,7 +171,12 @@ class Session:
         """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
 
         The planner may then ask the agent's own `client` behind the prefix that the provider has cached.
+
+        Raises:
+            SettingsError: an argument of the wrong type.
         """
+        check_argument("body", body, Mapping, "a dict")
+        check_argument("headers", headers, Mapping, "a dict")
         with self._lock:
             planning = self._state.planning
             planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
@@ -185,7 +190,7 @@ class Session:
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: Mapping[str, Any] | None = None,
         thinking: Mapping[str, Any] | None = None,
-        betas: Sequence[str] | None = None,
+        betas: Sequence[str] | Set[str] | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
         """Tell what else the next request holds, for callers (middleware) that learn it per request.
@@ -199,6 +204,7 @@ class Session:
         _check_request(model, system, tools, max_output_tokens)
         check_argument("tool_choice", tool_choice, Mapping, "a dict")
         check_argument("thinking", thinking, Mapping, "a dict")
+        check_argument("betas", betas, list | tuple | Set, "a list of names")
         with self._lock:
             state = self._state
             state.take_call(
@@ -268,6 +274,8 @@ class Session:
             state, name = self._state, reference.strip()
             if len(state.tracker):
                 key = state.store.use(lambda store: store.save_history(state.tracker.history))
+                if state.store.reopened != state.store_reopened:
+                    state.store_anew()
                 state.keys[:] = [*(known for known in state.keys if known != key), key]
                 name = name if ":" in name else f"{key}:{name}"
             within = tuple(state.keys)
@@ -459,6 +467,7 @@ def _new_state(
         max_output_tokens=settings.max_output_tokens,
         started_at=clock(),
         growth_tokens=preset.expected_growth_tokens,
+        store_reopened=store.reopened,
     )
     state.take_call(request)
     return state

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from applier.session.carryover import FileMarks
 from applier.session.events import EventLog
@@ -21,10 +22,13 @@ from applier.session.recall import Named, Recall
 from applier.session.request import AgentCall, with_breakpoint
 from applier.session.triggers import Level, Measurement, level_after
 from applier.settings import SessionSettings
+from applier.store.protocol import Store
 from planner.layout.cache_cost import CachePrices, cache_prices
+from planner.plan import CompactionPlan
+from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["State"]
+__all__ = ["Rest", "State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
@@ -51,6 +55,16 @@ class Handed:
     committed: Committed
     undoable: list[Committed]
     held_below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long a tier is not tried again."""
+
+    below_tokens: int
+    """While the prompt has fewer;"""
+    below_answered_tokens: int
+    """but where it does not fit the window, only while of what came since the last plan less was answered."""
 
 
 @dataclass
@@ -93,8 +107,8 @@ class State:
     facts_at: float | None = None
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
-    rearm: dict[tuple[str, Hashable], int] = field(default_factory=dict)
-    """Below so many tokens a tier, by its name and the bounds it ran in, is not tried again."""
+    rearm: dict[tuple[str, Hashable], Rest] = field(default_factory=dict)
+    """How long a tier, by its name and the bounds it ran in, is not tried again."""
     held_below: int = 0
     """Below so many tokens no step is tried again: a compaction was taken back."""
     store_failed_at: float | None = None
@@ -106,6 +120,8 @@ class State:
     order; the first of so many stands for all that came before."""
     awaited: int = -1
     """Where the answer will stand that may be on its way."""
+    store_reopened: int = 0
+    """How often the store had been opened anew when it was last made to hold all that is left out."""
     saved: Committed | None = None
     """What a restart would go on with."""
     saved_read_tokens: int = 0
@@ -147,6 +163,12 @@ class State:
     def room_tokens(self) -> int:
         """What the messages may have beside system and tools."""
         return max(1, self.limit_tokens - self.gauge.prompt(0))
+
+    @property
+    def answered_tokens(self) -> int:
+        """What came since the last plan and is no longer waited for: a plan may take it."""
+        counted = self.tracker.counted[self.committed.frame.start : self.tracker.live_start]
+        return self.gauge.of_messages(sum(counted))
 
     @property
     def restore_tool(self) -> str:
@@ -266,6 +288,23 @@ class State:
     def is_left_out_stored(self) -> bool:
         """True if the store has every message that `view` does not hold as it came."""
         return self.committed.holds(self.committed.frame, len(self.tracker))
+
+    def store_anew(self) -> None:
+        """The store was opened anew, and holds nothing of before: nothing counts as stored until it is stored again,
+        the plans and what placeholders name as far as it is known.
+
+        Raises:
+            StoreError: it does not take it.
+        """
+        before = [self.committed, *self.undoable]
+        for length in sorted({one.messages for one in before if one.key}):
+            self.store.use(partial(_save_first, self.tracker, length))
+        for one in before:
+            if one.frame.plan is not None:
+                self.store.use(partial(_save_plan, one.frame.plan))
+        self.committed, *self.undoable = [replace(one, key="", messages=0) for one in before]
+        self.store_reopened = self.store.reopened
+        self.log("store_failed", "the store's file was taken away: what is left out is stored again, in a new one")
 
     def fall_back(self) -> None:
         """The store would not have what `view` leaves out: back to what leaves out only what is stored.
@@ -397,3 +436,11 @@ class State:
         self.sent, self.sent_counted = len(sent), self.view.total
         self.last_call_at = now
         return sent
+
+
+def _save_first(tracker: HistoryTracker, count: int, store: Store) -> None:
+    store.save_history(read_history(tracker.originals[:count]))
+
+
+def _save_plan(plan: CompactionPlan, store: Store) -> None:
+    store.save_plan(plan)

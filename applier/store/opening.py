@@ -94,6 +94,8 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
 
 
 def _name(url_or_path: str | os.PathLike[str] | None) -> str:
+    if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
+        raise StoreError(f"{str(url_or_path)[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
 
 

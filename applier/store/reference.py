@@ -209,7 +209,7 @@ def _only_conversation(transaction: Transaction, turn: int) -> SavedHistory:
     others = [says for says, tip in rows[1:] if tip and says not in prefixes]
     if others:
         keys = ", ".join(f"{history_key(says.hex())}:t{turn}" for says in (history.says, *others)[:_SUGGESTED])
-        raise ReferenceNotFound(f"t{turn} stands in more than one history; say which: {keys}")
+        raise ReferenceNotFound(f"the store has several conversations; say whose t{turn} is meant: {keys}")
     return history
 
 

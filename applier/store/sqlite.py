@@ -11,7 +11,7 @@ from typing import Any
 
 from applier.store.database import Database, Transaction, shared_database
 from applier.store.files import cause_of, make_private_file
-from planner.errors import StoreDamaged, StoreError
+from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
 __all__ = ["SqliteDialect", "sqlite_database"]
 
@@ -68,9 +68,13 @@ class SqliteDialect:
         return connection
 
     def check(self) -> None:
-        """Raise a StoreError if the file was removed: what is written to it then is lost."""
-        if _identity(_stat(self._path)) != self._identity:
-            raise StoreError(f"{self.place}: the file was replaced while in use; open the store again")
+        """Raise a StoreReplaced if the file was removed: what is written to it then is lost."""
+        try:
+            status = _stat(self._path)
+        except StoreError as error:
+            raise StoreReplaced(str(error)) from error
+        if _identity(status) != self._identity:
+            raise StoreReplaced(f"{self.place}: the file was replaced while in use; open the store again")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
         if _tables(connection) and not _has_schema(connection):

@@ -217,7 +217,8 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     runs = call.kind in ("run", "other") and not call.is_report
     word, lines = verdict_of_run(result) if runs else (None, ())
     if has_failed(call, result, word):
-        report = _report(result)
+        partly = call.kind in ("read", "search") and any(_SHELL_ERROR.match(line.text) for line in result)
+        report = _report(result, matches=partly)
         if word == "failed" and report and not _TELLING.search(report[0].text):
             report = [report[0], *(line for line in lines[-1:] if line not in report[:1]), *report[1:]]
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *(lines if word == "failed" else ())]))
@@ -258,16 +259,17 @@ def _says(pattern: re.Pattern[str], statement: Statement) -> bool:
     )
 
 
-def _report(result: Sequence[Statement]) -> list[Statement]:
+def _report(result: Sequence[Statement], *, matches: bool = False) -> list[Statement]:
     """The statements of a failed result that say how it failed, the most telling first.
 
-    What was raised or complained of comes first, then which test failed, then more of both.
+    What was raised or complained of comes first, then which test failed, then more of both. With `matches` a line
+    with a place is no complaint: a search found it elsewhere than where it could not look.
     """
     whole = "\n".join([statement.text for statement in result]).casefold()
     words = [word for word in _FAILURE_WORDS if word in whole]
     ranks: dict[str, tuple[int, Statement]] = {}
     for statement in result:
-        if (rank := _rank(statement.text, words)) is not None:
+        if (rank := _rank(statement.text, words, matches=matches)) is not None:
             ranks.setdefault(statement.text.strip(), (rank, statement))
     of_rank = [[statement for rank, statement in ranks.values() if rank == wanted] for wanted in range(len(_RANKS))]
     ranked = [*of_rank[0][:1], *of_rank[1][:1], *of_rank[0][1:], *of_rank[1][1:], *chain(*of_rank[2:])]
@@ -293,11 +295,13 @@ def _refused_change(own: Sequence[Statement]) -> list[Statement]:
     return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
 
 
-def _rank(text: str, words: Sequence[str]) -> int | None:
+def _rank(text: str, words: Sequence[str], *, matches: bool = False) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one, as every line without a place that
     holds none of `words`: those of `_FAILURE_WORDS` that stand near it."""
     folded = text.casefold()
     located = _LOCATED.match(text) is not None
+    if located and matches:
+        return None
     if not (located or holds_any(folded, words)):
         return None
     if _NO_FAILURE.search(text) or _PASSING.match(text) or _BARE.fullmatch(text):

@@ -140,6 +140,12 @@ class TurnEvidence:
         return bool(self.once(_refused)[call.number])
 
     @property
+    def failed_calls(self) -> list[Call]:
+        """Those that the user refused did not fail: another one later is no success of theirs."""
+        ended = zip(self.calls, self.outcomes, strict=True)
+        return [call for call, outcome in ended if outcome.status == "failed" and not self.is_refused(call)]
+
+    @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return number_set((*self.decisive_lines, *self.pinned_lines))

@@ -161,13 +161,7 @@ def remedies(evidence: Evidence) -> list[Said]:
 
 
 def _tried(evidence: Evidence, turn: TurnEvidence) -> str:
-    return "; ".join(call_head(call, evidence.root) for call in _failed_calls(turn)[:1]) or turn.turn.id
-
-
-def _failed_calls(turn: TurnEvidence) -> list[Call]:
-    """Those that the user refused did not fail: another one later is no success of theirs."""
-    ended = zip(turn.calls, turn.outcomes, strict=True)
-    return [call for call, outcome in ended if outcome.status == "failed" and not turn.is_refused(call)]
+    return "; ".join(call_head(call, evidence.root) for call in turn.failed_calls[:1]) or turn.turn.id
 
 
 def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> tuple[str, tuple[str, ...]]:
@@ -177,7 +171,7 @@ def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]
     cause = _cause(turns, at)
     if cause is not None:
         text, ids = f"; cause as the agent said: {shortened(cause.text)}", cause.turn_ids
-    keys = [_retry_key(call) for call in _failed_calls(turns[at])]
+    keys = [_retry_key(call) for call in turns[at].failed_calls]
     later = next((then for key in keys for then in passed.get(key, ()) if then > at), None)
     if later is not None:
         text, ids = f"{text}; later succeeded at {turns[later].turn.id}", (*ids, turns[later].turn.id)

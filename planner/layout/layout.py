@@ -25,6 +25,7 @@ from planner.layout.placeholders import (
 from planner.layout.thinking import ThinkingPolicy, leading_turn, leads_with_thinking, without_thinking
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
+from planner.reading.media import media_mark
 from planner.reading.messages import Block, Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
@@ -228,7 +229,8 @@ def lead_messages(history: History, turn: Turn) -> tuple[Message, ...]:
 
 
 def _demoted(message: Message, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str) -> Message:
-    """`message` of the live tail with the text of each result cut to the excerpts; its images and marks stay."""
+    """`message` of the live tail with the text of each result cut to the excerpts; its images and marks stay, and a
+    document leaves a mark."""
     chosen = excerpt_numbers(decision, len(evidence.lines))
     places = {id(call.result): call.result_block for call in evidence.calls}
     content = [
@@ -247,8 +249,11 @@ def _preview(
 ) -> str | list[Block]:
     text = preview_text(evidence, place, chosen, restore_tool)
     inside = block.get("content")
-    media = [item for item in inside if item.get("type") == "image"] if isinstance(inside, list) else []
-    return [{"type": "text", "text": text}, *media] if media else text
+    items = inside if isinstance(inside, list) else []
+    images = [item for item in items if item.get("type") == "image"]
+    others = [media_mark(item) for item in items if item.get("type") != "image"]
+    text = "\n".join(filter(None, (text, *others)))
+    return [{"type": "text", "text": text}, *images] if images else text
 
 
 def inner_mark(block: Block) -> Block:

@@ -119,7 +119,7 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
     if findings:
         raise SettingsError(findings[0].problem)
     files = {name: _file(name, folder) for name in sorted(PROMPTS)}
-    return Prompts({name: path.read_text("utf-8").strip() for name, path in files.items()}, files)
+    return Prompts({name: path.read_text("utf-8-sig").strip() for name, path in files.items()}, files)
 
 
 def check_prompts(folder: str | Path | None = None) -> tuple[Finding, ...]:
@@ -148,7 +148,7 @@ def _folder_problems(folder: Path) -> list[str]:
 
 def _file_problems(name: str, path: Path) -> list[str]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         return [f"{path}: this prompt is missing: install the package again"]
     except (OSError, UnicodeDecodeError) as error:

@@ -256,3 +256,13 @@ def test_numbers_that_a_command_prints_are_data_and_those_of_a_file_viewer_are_n
     session = [SESSION[0], *call(1, name, rows, **arguments), *SESSION[-2:]]
     plan = plan_of(read_history(session), {"t2": {"strategy": "summarize", "excerpts": ((2, 4),)}})
     assert shown in said(preview(plan, session).messages)
+
+
+def test_a_document_of_a_live_result_that_is_cut_leaves_a_mark():
+    scan = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQ="}}
+    read = call(1, "look", [text("\n".join(f"row {n}" for n in range(9_000))), scan, image(300, 300)])
+    session = [{"role": "user", "content": "Look."}, *read]
+    plan = plan_compaction(session, "look", planner="rules", settings=PlanSettings(window_tokens=9_000))
+    shown_text, picture = preview(plan).messages[-1]["content"][0]["content"]
+    assert shown_text["text"].endswith("[document]")
+    assert picture == image(300, 300)

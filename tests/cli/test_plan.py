@@ -43,6 +43,23 @@ def test_written_plan_is_the_printed_one(compactor, transcript, folder):
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "transcript.json"]
 
 
+def test_what_is_read_is_not_written_over(compactor, transcript, folder):
+    whole = transcript.read_bytes()
+    compactor("plan", transcript, "--planner", "rules", "-o", "plan.json")
+    plan = (folder / "plan.json").read_bytes()
+    (folder / "link.json").symlink_to(transcript)
+    for typed, what in (
+        (("plan", transcript, "--planner", "rules", "-o", transcript), "transcript"),
+        (("plan", transcript, "--planner", "rules", "-o", "link.json"), "transcript"),
+        (("review", "plan.json", transcript, "-o", transcript), "transcript"),
+        (("apply", "plan.json", transcript, "-o", "plan.json"), "plan"),
+    ):
+        ran = compactor(*typed)
+        assert ran.code == 2
+        assert f"is the {what}, which would be lost: give another file." in ran.err
+    assert (transcript.read_bytes(), (folder / "plan.json").read_bytes()) == (whole, plan)
+
+
 def test_task_is_the_transcripts_own_unless_given(compactor, transcript, example):
     assert compactor("plan", transcript, "--planner", "rules", "--json").json["plan"]["task"] == example["task"]
 
@@ -142,6 +159,12 @@ def test_brief_is_replaced_and_checked_statement_by_statement(compactor, transcr
     assert CompactionPlan.from_json((folder / "new.json").read_bytes()).brief == "STATE\n- The work goes on (t1)"
     assert "The work goes on (t1)" in ran.out
     assert "invented_in_brief" in ran.out
+
+
+def test_a_brief_of_an_editor_that_marks_utf_8_is_read(compactor, transcript, plan_file, folder):
+    (folder / "brief.txt").write_bytes("\ufeffSTATE\r\n- The work goes on (t1)\r\n".encode())
+    compactor("review", plan_file, transcript, "--brief", "brief.txt", "-o", "new.json")
+    assert CompactionPlan.from_json((folder / "new.json").read_bytes()).brief == "STATE\n- The work goes on (t1)"
 
 
 def test_brief_comes_from_standard_input_too(compactor, transcript, plan_file, monkeypatch):

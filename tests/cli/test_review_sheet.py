@@ -14,9 +14,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from applier.cli.review.print_sheet import print_sheet
-from applier.sheet import Failed, Sheet, StandIn, table_rows
+from applier.cli.screen import FULL_WIDTH
+from applier.sheet import Failed, Sheet, StandIn, review_sheet, reviewed, table_rows
 from applier.view import Preview
-from planner import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
+from planner import (
+    CompactionPlan,
+    ExtractedFact,
+    Finding,
+    HistoryStamp,
+    Provenance,
+    TurnDecision,
+    Usage,
+    plan_compaction,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = {
@@ -93,6 +103,28 @@ def test_review_reads_as_agreed(width):
     if os.environ.get("REWRITE_GOLDEN"):
         path.write_text(found, encoding="utf-8")
     assert found == path.read_text(encoding="utf-8")
+
+
+def test_a_failure_is_named_by_the_call_that_failed_and_whole_where_there_is_room():
+    commands = {"a": "git status --short --branch", "b": "npm test -- --testNamePattern parallel src/auth.test.ts"}
+    ends = {"a": "## main", "b": "Error: boom"}
+    calls = [
+        {"type": "tool_use", "id": key, "name": "Bash", "input": {"command": said}} for key, said in commands.items()
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": key, "content": end, "is_error": key == "b"} for key, end in ends.items()
+    ]
+    messages = [
+        {"role": "user", "content": "Fix it."},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+        {"role": "assistant", "content": "Hm. " * 200},
+        {"role": "user", "content": "Go on."},
+    ]
+    sheet = reviewed(plan_compaction(messages, "fix", planner="rules", target_ratio=0.5), messages)
+    assert "✗ t2 Bash npm test -- --testName…: Error: boom" in printed(sheet, 80)
+    assert f"✗ t2 Bash {commands['b']}: Error: boom" in printed(sheet, FULL_WIDTH)
+    assert "✗ t2: failed approach" in printed(review_sheet(sheet.plan.unbound()), 80)
 
 
 def test_brief_is_shown_whole():

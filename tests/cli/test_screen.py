@@ -117,6 +117,13 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+def test_standard_output_by_its_name_is_written_to(transcript, plan_file):
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        written = run_apart("apply", plan_file, transcript, "-o", name)
+        assert written.returncode == 0, written.stderr
+        assert b'"messages"' in written.stdout
+
+
 def test_a_device_without_room_is_named(compactor, transcript):
     ran = compactor("plan", transcript, "--planner", "rules", "-o", "/dev/full")
     assert (ran.code, ran.err) == (1, "compactor: /dev/full: No space left on device\n")

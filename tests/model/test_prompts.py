@@ -60,6 +60,11 @@ def test_a_prompt_that_cannot_be_used_is_named_with_its_cure(tmp_path, name, tex
         load_prompts(folder)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path):
+    (tmp_path / "system.md").write_bytes(b"\xef\xbb\xbf" + (packaged_folder() / "system.md").read_bytes())
+    assert load_prompts(tmp_path).texts == load_prompts().texts
+
+
 def test_a_file_that_is_no_text_is_named(tmp_path):
     (tmp_path / "system.md").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match=r"system\.md: cannot be read .*UTF-8"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.view import apply, preview
-from planner import PlanSettings, SettingsError, TokenCounter, TranscriptError, plan_compaction
+from planner import PlanSettings, SettingsError, TokenCounter, TranscriptError, check_plan, plan_compaction
 from planner.validity import check_messages
 from tests.strategies import histories, image, make_session, text
 from tests.viewed import refused, said
@@ -63,6 +63,21 @@ def test_an_argument_of_the_wrong_type_is_named(argument, value):
 def test_a_number_that_no_plan_can_hold_is_named(argument, value):
     with pytest.raises(SettingsError, match=f"^{argument}.* found "):
         planned(make_session(4), **{argument: value})
+
+
+def test_a_target_that_is_a_share_of_something_may_have_a_fraction():
+    plan = planned(make_session(4), target_tokens=0.3 * 1_001)
+    assert plan.target_tokens == 300
+    with pytest.raises(SettingsError, match=r"found 0\.3: a share is target_ratio"):
+        planned(make_session(4), target_tokens=0.3)
+
+
+@pytest.mark.parametrize(("plan", "analysis"), [({}, None), (None, []), ("plan.json", make_session(4))])
+def test_the_guards_name_what_is_no_plan_and_what_is_not_read(plan, analysis):
+    with pytest.raises(SettingsError, match=r"^plan: expected a CompactionPlan, found "):
+        check_plan(plan, analysis)
+    with pytest.raises(SettingsError, match=r"^analysis: expected what .* found "):
+        check_plan(planned(make_session(4)), analysis)
 
 
 def test_a_target_that_system_and_tools_fill_is_refused_with_the_numbers():

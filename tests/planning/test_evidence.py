@@ -43,6 +43,17 @@ def failing(*messages):
     return [turn.lines[number - 1].text for number in turn.decisive_lines]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_a_search_found_elsewhere_is_no_part_of_how_it_failed(order):
+    complaint = "rg: tests: No such file or directory (os error 2)"
+    found = ["src/trace.ts:10:  TraceEnvelopeWire,", "src/wire.ts:22: build(trace)", "src/a.ts:7:1: expected"]
+    lines = [complaint, *found][::order]
+    tried = call("Bash", "\n".join(["Exit code 2", *lines]), is_error=True, command='rg -n "race" src tests')
+    assert failing(*tried) == [complaint]
+    turn = evidence_of(*tried).turns["t2"]
+    assert not {turn.lines[number - 1].text for number in turn.failure_lines} & set(found)
+
+
 FAILED = {
     "error flag": (call("Edit", "no", is_error=True, file_path="a.py"), "no"),
     "exit code": (call("Bash", "Exit code 2\nsomething", command="make"), "something"),

@@ -103,7 +103,7 @@ def test_the_system_prompt_and_tools_count_against_a_target():
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        ({"target_tokens": 0}, "target_tokens must be positive and at most 1000000000000, found 0"),
+        ({"target_tokens": 0}, "target_tokens must be from 1 to 1000000000000, found 0: a share is target_ratio"),
         ({"target_ratio": 1.5}, "target_ratio must be above 0 and at most 1, found 1.5"),
         ({"target_ratio": 0.0}, "target_ratio must be above 0 and at most 1, found 0.0"),
         ({"target_ratio": float("nan")}, "target_ratio must be above 0 and at most 1, found nan"),

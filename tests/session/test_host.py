@@ -1,5 +1,6 @@
 """What hosts do that once hurt them: each a law or a case that failed before."""
 
+import base64
 import os
 import threading
 from copy import deepcopy
@@ -104,11 +105,49 @@ def test_what_was_tried_while_a_huge_result_was_whole_does_not_rest_until_the_pr
     assert by == {"plan"}
 
 
+@pytest.mark.parametrize("preset", ["relevance", "claude-code", "three-layer"])
+def test_what_could_not_fit_while_the_model_waited_for_it_is_compacted_at_the_next_call(session_of, preset):
+    """A file that the model writes is no result, so nothing can give way; once that is answered, the plan takes it."""
+    session, history = session_of(preset=preset), grown(6, 4_000)
+    written = "".join(f"line {number} of the module, value_{number} = {number * 7}\n" for number in range(1_200))
+    call = {"type": "tool_use", "id": "w", "name": "Write", "input": {"file_path": "big.py", "content": written}}
+    answer = {"type": "tool_result", "tool_use_id": "w", "content": "File written."}
+    history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+    session.prepare(history)
+    assert session.state.tokens > session.state.limit_tokens
+    assert session.log()[-1].kind == "still_too_large"
+    session.prepare([*history, *grown(1, 100, [])])
+    assert session.state.tokens <= session.state.limit_tokens
+
+
+@pytest.mark.parametrize("failures", [0, 40])
+def test_where_a_plan_leaves_too_much_the_harder_steps_follow_whatever_they_came_to_before(session_of, failures):
+    """And what the model waits for stays whole: it would give way last of all."""
+    session, history = session_of(), grown(6, 4_000)
+    written = "".join(f"line {number} of the module, value_{number} = {number * 7}\n" for number in range(600))
+    failed = "".join(
+        f"FAILED tests/test_{at}.py::test_{at} - AssertionError: {at} is not 3\n" for at in range(failures)
+    )
+    calls = [
+        {"type": "tool_use", "id": "w", "name": "Write", "input": {"file_path": "big.py", "content": written}},
+        {"type": "tool_use", "id": "b", "name": "Bash", "input": {"command": "pytest"}},
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "w", "content": "File written."},
+        {"type": "tool_result", "tool_use_id": "b", "content": f"Exit code 1\n{failed}", "is_error": True},
+    ]
+    history += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    session.prepare(history)
+    history += grown(1, 9_000, [])
+    assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
+    assert session.state.tokens <= session.state.limit_tokens
+
+
 def test_system_and_tools_are_not_counted_into_a_result(session_of):
     system = "Be careful with everything. " * 1_500
     session = session_of(preset="three-layer", window_tokens=200_000, system=system, tools=TOOLS)
     history = grown(3, 60_000)
-    assert session.prepare(history)[-1] == history[-1]
+    assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
     assert not session.log()
 
 
@@ -147,6 +186,22 @@ def test_screenshots_that_do_not_fit_together_give_way(session_of):
     sent = session.prepare([{"role": "user", "content": "Look at all pages."}, *shots])
     assert session.state.tokens <= session.state.limit_tokens
     assert "with 1 image]" in str(sent[-1])
+
+
+def test_a_preview_says_what_of_a_result_was_no_text(session_of):
+    pages = base64.b64encode(b"%PDF-1.4 /Type /Page " * 40).decode()
+    scan = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pages}}
+    calls = [{"type": "tool_use", "id": f"c{at}", "name": "scan", "input": {}} for at in range(9)]
+    content = ([scan], [scan, image(1200, 1200)], [scan, image(1200, 1200), scan])
+    results = [
+        {"type": "tool_result", "tool_use_id": c["id"], "content": content[at % 3]} for at, c in enumerate(calls)
+    ]
+    asked = [{"role": "user", "content": "Scan it."}, {"role": "assistant", "content": calls}]
+    sent = session_of().prepare([*asked, {"role": "user", "content": results}])[-1]["content"]
+    assert [result["content"].split("\n")[0] for result in sent[:3]] == ["[no text]"] * 3
+    assert "with 1 document]" in sent[0]["content"]
+    assert "with 1 image and 1 document]" in sent[1]["content"]
+    assert "with 1 image and 2 documents]" in sent[2]["content"]
 
 
 def test_a_refused_list_whose_newest_results_are_too_long_is_recovered(session_of):
@@ -270,7 +325,7 @@ def test_an_untold_system_prompt_cuts_nothing(session_of):
     session, history = session_of(window_tokens=200_000), grown(2, 8_000)
     session.prepare(history[:3])
     session.observe({"usage": {"input_tokens": 15_000 + session.state.tokens}})
-    assert session.prepare(history)[-1] == history[-1]
+    assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
     assert session._state.gauge.ratio == 1.0
 
 

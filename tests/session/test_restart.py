@@ -1,6 +1,7 @@
 """A process that dies and is started again goes on with the same list, byte for byte."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from planner.earlier import earlier_plan
 from planner.validity import check_messages
 from tests.model.sample import plan_request
 from tests.session.agent import Agent, Clock
-from tests.session.test_host import refused, thinking_history
+from tests.session.test_host import grown, refused, thinking_history
 from tests.strategies import make_session
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -47,7 +48,9 @@ def test_killed_and_restarted_is_as_if_never_killed(tmp_path, style):
 
 
 def opened(path, **wishes):
-    return Session("fix it", store=path, session_id="s", planner="rules", window_tokens=60_000, clock=Clock(), **wishes)
+    return Session(
+        "fix it", store=path, session_id="s", planner="rules", **{"window_tokens": 60_000, "clock": Clock(), **wishes}
+    )
 
 
 @pytest.mark.parametrize("replaces", [False, True])
@@ -68,6 +71,51 @@ def test_a_session_id_continues_with_view_log_and_undo(tmp_path, replaces):
         assert list(again.restore("t2").messages) == history[1:3]
         assert again.undo()
         assert again.prepare(agent.messages) == history
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_store_that_is_deleted_under_a_session_is_begun_anew_and_holds_all_that_is_left_out(tmp_path, restarted):
+    """The session has the whole history: that its file is gone is no reason to go over the window for good."""
+    path, history = tmp_path / "store.db", grown(40, 4_000)
+    session = opened(path, window_tokens=12_000)
+    for end in range(1, 42, 2):
+        session.prepare(history[:end])
+    assert session.state.compactions
+    named = session.restore("t3")
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for end in range(41, len(history), 2):
+        sent = session.prepare(history[: end + 2])
+        assert session.state.tokens <= session.state.limit_tokens
+        assert session.restore(named.reference).messages == named.messages
+        with open_store(path) as store:
+            kept = [message for stored in store.histories() for message in store.load_history(stored.key).messages]
+            assert [message for message in history[:end] if message not in kept and message not in sent] == []
+        if restarted:
+            session.close()
+            session = opened(path, window_tokens=12_000)
+    assert [event.kind for event in session.log()].count("store_failed") == 1
+    session.close()
+
+
+def test_a_store_that_cannot_be_begun_anew_leaves_the_view_as_it_is_until_it_can(tmp_path):
+    folder, clock, history = tmp_path / "folder", Clock(), grown(40, 4_000)
+    folder.mkdir()
+    session = opened(folder / "s.db", window_tokens=12_000, clock=clock)
+    for end in range(1, 42, 2):
+        sent = session.prepare(history[:end])
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+    for end in (43, 45):
+        longer = session.prepare(history[:end])
+        assert longer[: len(sent)] == sent
+        with pytest.raises(StoreError):
+            session.restore("t3")
+    folder.unlink()
+    clock.pass_(60)
+    session.prepare(history[:47])
+    assert session.state.tokens <= session.state.limit_tokens
+    assert session.restore("t3").messages == tuple(history[3:5])
 
 
 def test_turns_behind_the_last_compaction_are_known_from_the_first_call_on(tmp_path):

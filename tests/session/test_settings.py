@@ -47,6 +47,7 @@ def test_claude_auto_compact_is_honoured(monkeypatch, said, automatic):
         ("windows = 3\n", "windows"),
         ("[plan]\ntarget_ratio = 7\n", "plan.target_ratio"),
         ("this is not toml", "TOML"),
+        ('[tool.compactor]\npreset = "s06"\n', r"compactor\.toml: settings stand here by themselves"),
     ],
 )
 def test_a_wrong_setting_says_its_name(tmp_path, text, names):
@@ -58,8 +59,17 @@ def test_a_wrong_setting_says_its_name(tmp_path, text, names):
 @pytest.mark.parametrize("said", ['compactor = "x"', "compactor = 3", 'compactor = ["preset"]', "compactor = false"])
 def test_what_is_no_table_in_pyproject_is_named_with_its_file_and_cure(tmp_path, said):
     (tmp_path / "pyproject.toml").write_text(f"[tool]\n{said}\n")
-    with pytest.raises(SettingsError, match=r"pyproject\.toml: tool\.compactor: expected a table .*line of its own"):
+    with pytest.raises(
+        SettingsError, match=r"^\S+pyproject\.toml: tool\.compactor: expected a table .*line of its own"
+    ):
         load_settings()
+
+
+@pytest.mark.parametrize("name", [PROJECT_FILE, "pyproject.toml"])
+def test_a_project_file_of_an_editor_that_marks_utf_8_and_ends_lines_as_windows_does_is_read(tmp_path, name):
+    table = "[tool.compactor]\r\n" if name == "pyproject.toml" else ""
+    (tmp_path / name).write_bytes(f'\ufeff{table}preset = "s06"\r\nwindow_tokens = 50000\r\n'.encode())
+    assert (load_settings().preset, load_settings().window_tokens) == ("s06", 50_000)
 
 
 def test_a_pyproject_without_any_tool_says_nothing(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from applier.store import STORE_VARIABLE, default_path, open_store
 from applier.store.tables import MIGRATIONS
-from planner.errors import StoreError
+from planner.errors import StoreError, StoreReplaced
 from planner.reading.history import read_history
 from tests.strategies import make_session
 
@@ -125,6 +125,12 @@ def test_a_name_that_no_store_can_have_is_told_with_the_cure(name, cure, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", [3, 0, 1.5, [], {"path": "x.db"}, False])
+def test_what_is_no_name_of_a_store_is_not_taken_for_none(name):
+    with pytest.raises(StoreError, match="expected a path, sqlite:///path or postgresql://"):
+        open_store(name)
+
+
 def test_who_has_no_home_is_told_to_name_a_store(tmp_path):
     """As a user of a container has it: no HOME, and no entry in the list of users."""
     code = (
@@ -189,11 +195,11 @@ def test_a_store_whose_file_was_taken_away_is_told_before_anything_is_lost(sqlit
     with open_store(sqlite_path) as store:
         store.save_history(HISTORY)
         sqlite_path.unlink()
-        with pytest.raises(StoreError, match=r"store\.db: the store cannot be read: No such file"):
+        with pytest.raises(StoreReplaced, match=r"store\.db: the store cannot be read: No such file"):
             store.save_history(HISTORY)
         with open_store(sqlite_path) as fresh:
             assert fresh.histories() == ()
-            with pytest.raises(StoreError, match="the file was replaced while in use; open the store again"):
+            with pytest.raises(StoreReplaced, match="the file was replaced while in use; open the store again"):
                 store.histories()
             fresh.save_history(HISTORY)
 

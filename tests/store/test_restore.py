@@ -351,7 +351,7 @@ def test_a_bare_turn_is_enough_where_there_is_one_conversation(store):
         key = store.save_history(read_history(messages[:n]))
     assert store.restore("t5").reference == f"{key}:t5"
     store.save_history(read_history([user("another")]))
-    with pytest.raises(ReferenceNotFound, match=r"more than one history; say which: h.*:t5, h"):
+    with pytest.raises(ReferenceNotFound, match=r"several conversations; say whose t5 is meant: h.*:t5, h"):
         store.restore("t5")
 
 

@@ -8,7 +8,7 @@ import click
 
 from applier.adapters.transcripts import Transcript
 from applier.cli.files import read_file, read_plan, write_whole
-from applier.cli.options import OutputFile, as_json, edits, part, plan_file, store_option, transcript
+from applier.cli.options import OutputFile, as_json, edits, part, plan_file, spare, store_option, transcript
 from applier.cli.review import Sheet, reviewed
 from applier.cli.screen import echo, print_json, working
 from applier.cli.work import applied_text
@@ -50,6 +50,7 @@ def command(
     """
     if output is None and not dry_run:
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
+    spare({"plan": plan_file}, output)
     read = read_file(transcript, part)
     with working("applying…"):
         sheet = reviewed(read_plan(plan_file), read.messages, edits)

@@ -119,7 +119,7 @@ def _read(path: Path) -> str:
     if not path.is_file():  # a device may have no end, a pipe no writer
         raise SettingsError(f"{path}: cannot be changed: expected a file")
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: cannot be changed: expected UTF-8: {error.reason}") from None
 

@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import OutputFile, as_json, edits, part, planning, show_all, store_option, transcript, web
+from applier.cli.options import (
+    OutputFile,
+    as_json,
+    edits,
+    part,
+    planning,
+    show_all,
+    spare,
+    store_option,
+    transcript,
+    web,
+)
 from applier.cli.review import print_sheet, reviewed
 from applier.cli.review.in_browser import review_in_browser
 from applier.cli.screen import echo, print_json, screen, working
@@ -45,6 +56,7 @@ def command(
     Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.
     With --web the review opens in a browser, where both can be done (--store says where originals go).
     """
+    spare({"transcript": transcript}, output)
     read = read_file(transcript, part)
     with working("planning…"):
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)

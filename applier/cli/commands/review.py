@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from applier.cli.files import read_file, read_plan, read_text, write_whole
-from applier.cli.options import OutputFile, as_json, brief, edits, part, plan_file, show_all, store_option, web
+from applier.cli.options import OutputFile, as_json, brief, edits, part, plan_file, show_all, spare, store_option, web
 from applier.cli.review import print_sheet, review_sheet, reviewed
 from applier.cli.review.in_browser import review_in_browser
 from applier.cli.screen import print_json, screen, working
@@ -47,6 +47,7 @@ def command(
     removed turns leave in their place is shown. With --web all of it is shown in a browser, where saving writes PLAN
     (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
     """
+    spare({"transcript": transcript}, output)
     plan = read_plan(plan_file)
     if transcript is None and (edits or output or brief_file or edit or web):
         raise click.UsageError("--set, --brief, --edit, --web and -o need TRANSCRIPT too: the guards check against it.")

@@ -28,6 +28,8 @@ WIDE = 110
 """From this width on a turn's words get more room than its reason."""
 MOST_LINES = 12
 """Of failures, findings and constraints so many are shown unless all are asked for."""
+LEAST_NAMED = 28
+"""Characters of what failed, where the page is narrow."""
 INDENT = 2
 
 
@@ -39,7 +41,8 @@ def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     task = min(TASK_LINES * console.width - len("Task: "), TASK_CHARACTERS)
     console.print("", clean(f"Task: {shorten(plan.task, task)}"), sep="\n")
     _section(console, "Brief, first in the view", plan.brief.splitlines(), whole=True)
-    _section(console, "Failed approaches, kept", _some(map(_failed, sheet.failed), whole), whole)
+    failed = (_failed(one, max(LEAST_NAMED, console.width // 4)) for one in sheet.failed)
+    _section(console, "Failed approaches, kept", _some(failed, whole), whole)
     _section(console, "Findings", _some(map(_finding, plan.findings), whole), whole)
     _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
     console.print("")
@@ -119,8 +122,9 @@ def _some(lines: Iterable[str], whole: bool) -> Iterator[str]:
         yield f"and {len(every) - MOST_LINES} more (--all shows them)"
 
 
-def _failed(failed: Failed) -> str:
-    return f"✗ {failed.turn_id} {shorten(failed.what, 28)}: {one_line(failed.how)}"
+def _failed(failed: Failed, width: int) -> str:
+    what = f" {shorten(failed.what, width)}" if failed.what else ""
+    return f"✗ {failed.turn_id}{what}: {one_line(failed.how)}"
 
 
 def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
@@ -132,7 +136,7 @@ def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
         yield from map(_fact, others)
     elif others:
         counts = Counter(fact.type for fact in others)
-        yield f"and {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
+        yield f"others: {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
 
 
 def _fact(fact: ExtractedFact) -> str:
