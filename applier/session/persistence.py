@@ -90,6 +90,12 @@ class SessionStore:
                 self._store = _done(open_store, self._path)
             return self._store
 
+    def after_fork(self) -> None:
+        """In a child process: a lock that another thread held is held for ever."""
+        self._lock = threading.Lock()
+        if self._shared is not None:
+            self._shared.after_fork()
+
     def close(self) -> None:
         """Close it if the session opened it."""
         if self._owned and self._store is not None:

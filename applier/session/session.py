@@ -370,6 +370,7 @@ class Session:
             self._lock.release()
             return
         self._lock = threading.RLock()
+        self._state.store.after_fork()
         self._state = _fresh(self._state)
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import signal
 import threading
 from copy import deepcopy
 
@@ -626,6 +627,29 @@ def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_
     child = os.fork()
     if child == 0:
         os._exit(1 if within.locked() or len(session.prepare(history)) >= len(history) else 0)
+    busy.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_while_another_thread_opens_the_store_does_not_hang_the_child(session_of, monkeypatch, tmp_path):
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(path):
+        inside.set()
+        go.wait(30)
+        return open_store(path)
+
+    monkeypatch.setattr("applier.session.persistence.open_store", slow)
+    session, history = session_of(store=tmp_path / "slow.db"), make_session(60)
+    busy = threading.Thread(target=session.prepare, args=(history,))
+    busy.start()
+    assert inside.wait(30)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        go.set()
+        os._exit(0 if len(session.prepare(history)) < len(history) else 1)
+    go.set()
     busy.join()
     assert os.waitpid(child, 0)[1] == 0
 
