@@ -91,5 +91,6 @@ def verify(context: click.Context, store: str | None, as_json: bool) -> None:
         for finding in findings:
             screen().print(clean(f"{finding.code}: {finding.problem}"))
         verdict = f"{len(findings)} damaged" if findings else "all whole"
-        screen().print(f"{size.histories} histories, {size.messages} messages, {size.file_bytes:,} bytes: {verdict}")
+        histories = f"{size.histories} {'history' if size.histories == 1 else 'histories'}"
+        screen().print(f"{histories}, {size.messages} messages, {size.file_bytes:,} bytes: {verdict}")
     context.exit(1 if findings else 0)
