@@ -20,6 +20,8 @@ TOKEN_CHARACTERS = 1_024
 SCANNED_CHARACTERS = 100_000
 """So much of a source is looked through before its index, ten times its size, is made: all of most turns, and little
 for the worst."""
+MOST_LOOKS = 200_000
+"""And into so many texts in all: of the thousand calls of one turn each is a text, and each may make a fact."""
 FOLDED_CHARACTERS = 4_096
 """So much of a source is folded at a time when it is looked through."""
 REMEMBERED_TEXTS = 32
@@ -109,6 +111,7 @@ class NameIndex:
         self._texts = texts
         self.parts = parts
         self._remembered: dict[str, tuple[str, ...]] = {}
+        self._looks = 0
 
     @lazy_property
     def _tokens(self) -> dict[str, str | list[str]]:
@@ -170,7 +173,8 @@ class NameIndex:
     def is_seen(self, name: str) -> bool:
         """True if `name` stands, whole, in what is looked through of the source before its index is made."""
         left = SCANNED_CHARACTERS
-        for text in self._texts:
+        for text in self._texts if self._looks < MOST_LOOKS else ():
+            self._looks += 1
             if _stands(name, text, left):
                 return True
             left -= len(text)

@@ -194,11 +194,11 @@ class _Entry:
 
     def called(self, chosen: set[int]) -> Iterator[str]:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
+        shown = chosen - self.turn.boilerplate_lines
         for call in self.turn.calls:
             own = self.turn.lines_of(call.block)
             sides = edit_sides(call, own)
             named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
-            shown = chosen - self.turn.boilerplate_lines
             result = self.turn.lines.chosen(shown, call.result_block)
             if named or result or self.stands_alone(chosen):
                 whole = named[0] if named and named[0].number == own[0].number else None

@@ -210,12 +210,14 @@ class Lines(Sequence[Line]):
         lines = self.of_block(block)
         if not lines:
             return []
-        first, stop = lines[0].number, lines[0].number + len(lines)
-        wanted = [number for number in numbers if first <= number < stop]
+        first = lines[0].number
+        own = range(first, first + len(lines))
+        fewer, more = (own, numbers) if len(own) < len(numbers) else (numbers, own)
+        wanted = sorted([number for number in fewer if number in more])
         if len(wanted) * WHOLE_SHARE > len(lines):
             return [line for line in lines if line.number in numbers]
         text = self._text_at(first - 1)
-        return [self._line(number - 1, text) for number in sorted(wanted)]
+        return [self._line(number - 1, text) for number in wanted]
 
     def of_part(self, part: Part) -> Iterator[Line]:
         """The lines that somebody says."""

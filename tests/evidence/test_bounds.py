@@ -11,6 +11,7 @@ from planner.evidence.names import parts_of, specifics_of
 from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import is_host_text
 from planner.reading.history import read_history
+from planner.reading.lines import turn_lines
 from planner.reading.tokens import TokenCounter
 
 SIZE = 32_768
@@ -49,7 +50,7 @@ def test_a_long_line_of_anything_is_read(shape):
 
 
 class CountedBlocks(list):
-    """A list of blocks that counts how often one is taken."""
+    """A list that counts how often something is taken out of it."""
 
     taken = 0
 
@@ -57,6 +58,17 @@ class CountedBlocks(list):
         for block in super().__iter__():
             type(self).taken += 1
             yield block
+
+
+class CountedNumbers(frozenset):
+    """Numbers that count how often one is taken out."""
+
+    taken = 0
+
+    def __iter__(self):
+        for number in super().__iter__():
+            type(self).taken += 1
+            yield number
 
 
 @pytest.mark.parametrize("calls", [10, 1_000])
@@ -76,6 +88,26 @@ def test_each_block_is_taken_as_often_whatever_the_number_of_calls(calls):
     turn = gather_evidence(history, TokenCounter(vocabulary=None)).turns["t2"]
     assert CountedBlocks.taken <= 8 * calls
     assert len([outcome for outcome in turn.outcomes if outcome.status == "failed"]) == calls
+
+
+def test_what_many_texts_do_not_hold_is_not_looked_for_in_each_of_them_for_ever():
+    texts = CountedBlocks(f"wrote src/file_{n}.py" for n in range(2_000))
+    index = NameIndex(texts)
+    CountedBlocks.taken = 0
+    assert [invented(f"wrote src/file_{n}.py", index) for n in range(1_000, 2_000)] == [[]] * 1_000
+    assert invented("wrote src/file_2001.py", index) == ["src/file_2001.py"]
+    assert CountedBlocks.taken <= 300_000
+
+
+def test_the_lines_of_each_of_many_calls_are_chosen_without_looking_at_those_of_others():
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "a\nb"} for n in range(500)]
+    uses = [{"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": "make"}} for n in range(500)]
+    history = read_history([{"role": "assistant", "content": uses}, {"role": "user", "content": results}])
+    lines = turn_lines(history, history.turns[0])
+    numbers = CountedNumbers(range(1, len(lines) + 1, 2))
+    chosen = [line.number for block in range(1_000) for line in lines.chosen(numbers, block)]
+    assert chosen == sorted(numbers)
+    assert CountedNumbers.taken <= 2 * len(numbers)
 
 
 def test_an_answer_is_looked_for_in_a_long_offer():
