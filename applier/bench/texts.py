@@ -13,7 +13,16 @@ from planner.reading.lines import call_text
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Speaker", "agent_values", "message_tokens", "one_space", "pieces", "plain_text", "text_tokens"]
+__all__ = [
+    "Speaker",
+    "agent_values",
+    "forget_counts",
+    "message_tokens",
+    "one_space",
+    "pieces",
+    "plain_text",
+    "text_tokens",
+]
 
 Speaker = Literal["agent", "other"]
 
@@ -72,6 +81,11 @@ def _strings(value: Any) -> Iterator[str]:
 def one_space(text: str) -> str:
     """`text` with each run of white space as one space."""
     return " ".join(text.split())
+
+
+def forget_counts() -> None:
+    """Count texts anew that were counted before: for timings."""
+    _counter.cache_clear()
 
 
 @lru_cache(maxsize=1)
