@@ -63,19 +63,20 @@ def plain_message(message: object, place: str = "message") -> Message:
         raise TranscriptError(
             f"{place}: expected 'content' to be text or a list of blocks, found {type(content).__name__}"
         )
-    plain = [_plain_block(block, f"{place}, block {i}") for i, block in enumerate(content)]
+    plain = [_plain_block(block, place, number) for number, block in enumerate(content)]
     if isinstance(content, list) and all(new is old for new, old in zip(plain, content, strict=True)):
         return data
     return {**data, "content": plain}
 
 
-def _plain_block(block: object, place: str) -> Block:
-    data = block if isinstance(block, dict) else _dumped(block, place)
+def _plain_block(block: object, message: str, number: int) -> Block:
+    """The `block` with this number of a message at this place."""
+    data = block if isinstance(block, dict) else _dumped(block, f"{message}, block {number}")
     if not isinstance(data.get("type"), str):
-        raise TranscriptError(f"{place}: expected a block with a 'type', found {str(data)[:80]!r}")
+        raise TranscriptError(f"{message}, block {number}: expected a block with a 'type', found {str(data)[:80]!r}")
     inner = data.get("content")
     if isinstance(inner, list) and any(not isinstance(item, dict | str) for item in inner):
-        data = {**data, "content": [_dumped(item, place) for item in inner]}
+        data = {**data, "content": [_dumped(item, f"{message}, block {number}") for item in inner]}
     return data
 
 

@@ -88,8 +88,10 @@ def results_stay_together(request: Request) -> Iterator[Violation]:
 def results_keep_the_order_of_calls(request: Request) -> Iterator[Violation]:
     """Rule 4, for strict providers: results of parallel calls stand in the order of the calls."""
     for asked, message in enumerate(request.messages):
-        calls = {call: number for number, call in reversed(list(enumerate(_calls(message))))}
         first = request.results[asked + 1] if _answers(request, asked) else ()
+        if len(first) < 2:
+            continue
+        calls = {call: number for number, call in reversed(list(enumerate(_calls(message))))}
         given = [call for call in first if call in calls]
         if sorted(given, key=calls.__getitem__) != given:
             cure = "sort the results as the calls are"
@@ -142,17 +144,17 @@ def server_calls_and_results_pair(request: Request) -> Iterator[Violation]:
     """
     called: dict[str, str] = {}
     for at, index, block in request.blocks():
-        kind, place = block["type"], place_of(at, index)
+        kind = block["type"]
         if request.messages[at]["role"] == "user" and kind != "tool_result":
             for call, where in called.items():
                 problem, cure = f"server call {call} has no result", "remove the call"
                 yield Violation(9, where, problem, cure, "unanswered_server_call")
             called = {}
         elif kind in ("server_tool_use", "mcp_tool_use"):
-            called[str(block.get("id"))] = place
+            called[str(block.get("id"))] = place_of(at, index)
         elif kind.endswith("_tool_result") and called.pop(str(block.get("tool_use_id")), None) is None:
             problem = f"a server result for {block.get('tool_use_id')} without its call"
-            yield Violation(9, place, problem, "keep both or remove both", "uncalled_server_result")
+            yield Violation(9, place_of(at, index), problem, "keep both or remove both", "uncalled_server_result")
 
 
 def _calls(message: Message) -> list[str]:
