@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
 from planner.earlier import carried_on, earlier_plan
@@ -91,7 +92,7 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
 def _reason(turn: TurnEvidence, rank: float) -> str:
     kinds = {call.kind for call in turn.calls}
     what = "changes" if "write" in kinds else "findings" if kinds else "words"
-    return f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed"
+    return intern(f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed")
 
 
 def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
