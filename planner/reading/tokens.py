@@ -2,7 +2,7 @@
 
 tiktoken is not Claude's tokenizer: against current Claude models its o200k vocabulary gives 0.63 to 0.80 of
 the true count, against older ones 0.79 to 0.90, so a count is scaled by the worst case of the model's family
-and never under-counts. Each line is counted once and remembered, as far as there is room.
+and never under-counts. Each line, and each text as a whole, is counted once and remembered, as far as there is room.
 """
 
 from __future__ import annotations
