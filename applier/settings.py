@@ -148,11 +148,16 @@ def _check_lists(source: EnvSettingsSource, settings_cls: type[BaseSettings]) ->
             raise SettingsError(f"environment variable {PREFIX}{name.upper()}: {wanted}") from None
 
 
+def _toml(path: str | Path) -> dict[str, Any]:
+    """What a file says; an editor may have put a byte order mark before it."""
+    return tomllib.loads(Path(path).read_text("utf-8-sig"))
+
+
 class _OwnFile(TomlConfigSettingsSource):
-    """A ``compactor.toml``; an editor may have put a byte order mark before it."""
+    """A ``compactor.toml``."""
 
     def _read_file(self, file_path: Any) -> dict[str, Any]:
-        said = tomllib.loads(Path(file_path).read_text("utf-8-sig"))
+        said = _toml(file_path)
         if "tool" in said:
             cure = "settings stand here by themselves: [tool.compactor] is for a pyproject.toml"
             raise SettingsError(f"{file_path}: {cure}")
@@ -163,7 +168,7 @@ class _ToolTable(TomlConfigSettingsSource):
     """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
 
     def _read_file(self, file_path: Any) -> dict[str, Any]:
-        tools = tomllib.loads(Path(file_path).read_text("utf-8-sig")).get("tool", {})
+        tools = _toml(file_path).get("tool", {})
         table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
             cure = "write [tool.compactor] on a line of its own, and each setting on a line below"

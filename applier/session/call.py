@@ -102,12 +102,11 @@ def _hand_out(state: State) -> list[Any]:
 def _store_left_out(state: State) -> None:
     """Store what the view leaves out, or leave out less: a message came that goes without its thinking, or one that the
     caller has edited where something else stands for it; or the store was begun anew."""
-    if state.store.reopened != state.store_reopened:
-        try:
-            state.store_anew()
-        except StoreError as error:
-            state.store_failed_at = state.clock()
-            _log_once(state, "store_failed", f"what is left out is not stored any more: {error}")
+    try:
+        state.store_anew()
+    except StoreError as error:
+        state.store_failed_at = state.clock()
+        _log_once(state, "store_failed", f"what is left out is not stored any more: {error}")
     if state.is_left_out_stored:
         return
     before = state.committed

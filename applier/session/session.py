@@ -274,8 +274,7 @@ class Session:
             state, name = self._state, reference.strip()
             if len(state.tracker):
                 key = state.store.use(lambda store: store.save_history(state.tracker.history))
-                if state.store.reopened != state.store_reopened:
-                    state.store_anew()
+                state.store_anew()
                 state.keys[:] = [*(known for known in state.keys if known != key), key]
                 name = name if ":" in name else f"{key}:{name}"
             within = tuple(state.keys)

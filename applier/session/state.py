@@ -290,12 +290,14 @@ class State:
         return self.committed.holds(self.committed.frame, len(self.tracker))
 
     def store_anew(self) -> None:
-        """The store was opened anew, and holds nothing of before: nothing counts as stored until it is stored again,
-        the plans and what placeholders name as far as it is known.
+        """Where the store was opened anew, it holds nothing of before: nothing counts as stored until it is stored
+        again, the plans and what placeholders name as far as it is known.
 
         Raises:
             StoreError: it does not take it.
         """
+        if self.store.reopened == self.store_reopened:
+            return
         before = [self.committed, *self.undoable]
         for length in sorted({one.messages for one in before if one.key}):
             self.store.use(partial(_save_first, self.tracker, length))

@@ -27,7 +27,7 @@ from planner.evidence.outcomes import (
     verdict_of_run,
 )
 from planner.reading.lines import Part, Statement, numbers_of
-from planner.reading.patterns import holds_any, lazy_pattern
+from planner.reading.patterns import held_words, holds_any, lazy_pattern
 
 __all__ = ["Failures", "failures_of", "has_failed", "is_refusal", "read_calls"]
 
@@ -265,8 +265,7 @@ def _report(result: Sequence[Statement], *, matches: bool = False) -> list[State
     What was raised or complained of comes first, then which test failed, then more of both. With `matches` a line
     with a place is no complaint: a search found it elsewhere than where it could not look.
     """
-    whole = "\n".join([statement.text for statement in result]).casefold()
-    words = [word for word in _FAILURE_WORDS if word in whole]
+    words = held_words([statement.text for statement in result], _FAILURE_WORDS)
     ranks: dict[str, tuple[int, Statement]] = {}
     for statement in result:
         if (rank := _rank(statement.text, words, matches=matches)) is not None:

@@ -15,7 +15,7 @@ from typing import Literal
 from planner.evidence.boilerplate import is_wrapping
 from planner.evidence.calls import COMMAND_CHARACTERS, Call, is_looking, last_run, passed_on
 from planner.reading.lines import Statement
-from planner.reading.patterns import holds_any, lazy_pattern
+from planner.reading.patterns import held_words, holds_any, lazy_pattern
 
 __all__ = [
     "Outcome",
@@ -192,10 +192,9 @@ def verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[S
     A failure that was counted before it stands, unless the exit code is known to be 0: of two commands in one line the
     first may have failed.
     """
-    whole = "\n".join([one.text for one in result]).casefold()
-    failed = [word for word in _FAILED_WORDS if word in whole]
-    passed = [word for word in _PASSED_WORDS if word in whole]
-    judged = [(one, word) for one in result if (word := verdict(one.text, failed, passed))] if failed or passed else []
+    near = held_words([one.text for one in result], (*_FAILED_WORDS, *_PASSED_WORDS))
+    failed, passed = [word for word in near if word in _FAILED_WORDS], [word for word in near if word in _PASSED_WORDS]
+    judged = [(one, word) for one in result if (word := verdict(one.text, failed, passed))] if near else []
     if not judged:
         return None, ()
     final = judged[-1][1]

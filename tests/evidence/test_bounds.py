@@ -49,26 +49,23 @@ def test_a_long_line_of_anything_is_read(shape):
     state.remedies(evidence)
 
 
-class CountedBlocks(list):
-    """A list that counts how often something is taken out of it."""
+class Counted:
+    """Counts how often something is taken out of it."""
 
     taken = 0
 
     def __iter__(self):
-        for block in super().__iter__():
+        for one in super().__iter__():
             type(self).taken += 1
-            yield block
+            yield one
 
 
-class CountedNumbers(frozenset):
-    """Numbers that count how often one is taken out."""
+class CountedBlocks(Counted, list):
+    """A list that does."""
 
-    taken = 0
 
-    def __iter__(self):
-        for number in super().__iter__():
-            type(self).taken += 1
-            yield number
+class CountedNumbers(Counted, frozenset):
+    """Numbers that do."""
 
 
 @pytest.mark.parametrize("calls", [10, 1_000])
