@@ -217,7 +217,7 @@ def test_only_one_module_says_how_a_program_of_ours_is_run():
         for node in ast.walk(tree(name))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
     }
-    assert users == {"applier.program", "applier.bench.speed"}
+    assert users == {"applier.program"}
 
 
 def test_the_command_loads_nothing_before_it_has_left_the_folder():

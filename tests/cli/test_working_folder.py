@@ -123,7 +123,7 @@ def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
     project = project_of(folder, {"mine", "planner", *INSTALLED} - {"applier"})
     with (project / "mine.py").open("a") as module:
         module.write("def newest(messages, task, target_tokens):\n    return messages[:1]\n")
-    (folder / "run.json").write_bytes(files("applier.bench").joinpath("transcript.json").read_bytes())
+    (folder / "run.json").write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
     measure = [
         COMMAND,
         "eval",
