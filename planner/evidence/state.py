@@ -6,11 +6,10 @@ is worth showing, and none says what the record does not.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
@@ -19,6 +18,7 @@ from planner.evidence.changes import FileChange, file_changes
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
 from planner.evidence.said import LINE_CHARACTERS, Said, ended_calls, shortened
+from planner.evidence.tasks import Task, task_lists
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 
@@ -30,7 +30,6 @@ __all__ = [
     "latest_request",
     "open_items",
     "remedies",
-    "task_items",
     "urls",
 ]
 
@@ -247,68 +246,14 @@ def _matches(turn: TurnEvidence, pattern: re.Pattern[str]) -> Iterator[str]:
             yield url.rstrip(".,:;!?*")
 
 
-_LIST_KEYS = ("todos", "plan", "items", "tasks")
-_ITEM_KEYS = ("content", "step", "title", "text", "subject")
-_CLOSED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
-
-
 def open_items(evidence: Evidence) -> list[Said]:
-    """The items that the agent's last list of tasks leaves open, with their state; of tasks that are made one by one
-    those that no later call closed."""
-    if tasks := _open_tasks(evidence):
-        return tasks
-    for turn, call, outcome in reversed(list(ended_calls(evidence))):
-        items = task_items(call)
-        if items and outcome.status != "failed":
-            return [
-                Said(f"{shortened(text)} ({status})" if status else shortened(text), (turn.turn.id,))
-                for text, status in items
-                if status not in _CLOSED
-            ]
-    return []
+    """What the agent's lists of tasks leave open, with the state of each."""
+    tasks = [task for standing in task_lists(evidence) for task in standing.tasks if task.is_open]
+    return [Said(f"{_label(task)}{shortened(task.text)} ({task.status})", (task.turn_id,)) for task in tasks]
 
 
-_MADE_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
-_TASK_ID = lazy_pattern(r"#(\d{1,5})\b")
-"""How tools name a task that they made: ``Task #5 created``."""
-
-
-def _open_tasks(evidence: Evidence) -> list[Said]:
-    """Tasks that were made by a call each, with the state that the last call gave them."""
-    tasks: dict[str, tuple[str, str, str]] = {}
-    for turn, call, outcome in ended_calls(evidence):
-        made = _TASK_ID.search(call.text[:LINE_CHARACTERS]) if _MADE_TASK.search(call.name) else None
-        task_id = str(call.input.get("taskId") or call.input.get("task_id") or "")
-        if made and outcome.status != "failed":
-            tasks[made[1]] = (_first(call.input), str(call.input.get("status") or "pending"), turn.turn.id)
-        elif task_id in tasks and (status := call.input.get("status")):
-            tasks[task_id] = (tasks[task_id][0], str(status), turn.turn.id)
-    return [
-        Said(f"Task #{task_id}: {shortened(text)} ({status})", (turn_id,))
-        for task_id, (text, status, turn_id) in tasks.items()
-        if status not in _CLOSED
-    ]
-
-
-def task_items(call: Call) -> list[tuple[str, str]]:
-    """The text and state of each item, if the call's input is a list of tasks."""
-    entries = next((value for key in _LIST_KEYS if (value := _parsed(call.input.get(key)))), [])
-    items = [(_first(entry), str(entry.get("status") or "")) for entry in entries if isinstance(entry, dict)]
-    return [(text, status) for text, status in items if text]
-
-
-def _parsed(value: object) -> list[Any]:
-    """`value` if it is a list, or the list that it is as JSON text."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return []
-    return value if isinstance(value, list) else []
-
-
-def _first(entry: dict[str, Any]) -> str:
-    return next((text for key in _ITEM_KEYS if isinstance(text := entry.get(key), str) and text.strip()), "")
+def _label(task: Task) -> str:
+    return f"Task #{task.number}: " if task.number else ""
 
 
 def _words(turn: TurnEvidence) -> str:
