@@ -16,9 +16,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
-from planner.evidence.outcomes import Outcome
+from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
