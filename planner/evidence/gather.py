@@ -197,6 +197,12 @@ class Evidence:
         """What the whole history names, parts of its identifiers included."""
         return NameIndex([text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
+    def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+        """Every call with its turn and how it ended, in the order of the history."""
+        for turn in self.turns.values():
+            for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+                yield turn, call, outcome
+
     def shown(self, text: str) -> str:
         """`text` as it stands in a note: paths below the root without it."""
         return without_root(text, self.root)

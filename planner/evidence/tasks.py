@@ -14,7 +14,6 @@ from typing import Any
 
 from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence
-from planner.evidence.said import ended_calls
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Task", "TaskList", "task_lists", "written_tasks"]
@@ -74,7 +73,7 @@ def task_lists(evidence: Evidence) -> list[TaskList]:
     """The lists that stand: the one that was written whole last, and the tasks that were made one by one."""
     written: TaskList | None = None
     made: dict[str, Task] = {}
-    for turn, call, outcome in ended_calls(evidence):
+    for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered"):
             continue
         turn_id = turn.turn.id
