@@ -12,15 +12,105 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from applier.adapters.transcripts.chat_shape import check_chat_message
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["arguments_as_object", "block_of_part", "from_openai", "strip_openai", "to_openai"]
+__all__ = [
+    "arguments_as_object",
+    "block_of_part",
+    "chat_messages",
+    "from_openai",
+    "is_chat",
+    "leading_system",
+    "strip_openai",
+    "to_openai",
+]
 
 ChatMessage = dict[str, Any]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _ImageUrl(_Open):
+    url: str
+
+
+class _Part(_Open):
+    type: str
+    text: str = ""
+    refusal: str = ""
+    image_url: _ImageUrl | None = None
+
+    @model_validator(mode="after")
+    def _holds_its_type(self) -> _Part:
+        needed = self.type in ("text", "refusal", "image_url")
+        if needed and (self.type not in self.model_fields_set or getattr(self, self.type) is None):
+            raise ValueError(f"expected a {self.type!r} in a part of that type")
+        return self
+
+
+class _Function(_Open):
+    name: str
+    arguments: str
+
+
+class _Custom(_Open):
+    name: str
+    input: str
+
+
+class _Call(_Open):
+    id: str
+    function: _Function | None = None
+    custom: _Custom | None = None
+
+    @model_validator(mode="after")
+    def _calls_something(self) -> _Call:
+        if (self.function is None) == (self.custom is None):
+            raise ValueError("expected a 'function' or a 'custom' tool in a tool call")
+        return self
+
+
+class _Words(_Open):
+    role: Literal["system", "developer", "user"]
+    content: str | list[_Part]
+
+
+class _Assistant(_Open):
+    role: Literal["assistant"]
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Tool(_Open):
+    role: Literal["tool"]
+    tool_call_id: str
+    content: str | list[_Part] | None = None
+
+
+class _FunctionResult(_Open):
+    """The older form of a tool's answer: it passes through untouched."""
+
+    role: Literal["function"]
+    content: str
+
+
+_MESSAGE: TypeAdapter[Any] = TypeAdapter(
+    Annotated[_Words | _Assistant | _Tool | _FunctionResult, Field(discriminator="role")]
+)
+
+_ONLY_CHAT_ROLES = frozenset({"tool", "developer", "function"})
+_ONLY_CHAT_PARTS = frozenset({"image_url", "input_audio", "refusal", "file"})
+_ONLY_ANTHROPIC_BLOCKS = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use"}
+)
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
@@ -32,10 +122,15 @@ def from_openai(messages: Sequence[object]) -> list[Message]:
     Raises:
         TranscriptError: an entry is no chat message; the text names its index and field.
     """
+    return chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])
+
+
+def chat_messages(messages: Sequence[object], places: Sequence[str]) -> list[Message]:
+    """As `from_openai`; an error names the place of the entry, of which there is one each in `places`."""
     converted: list[Message] = []
     results: list[Block] = []
-    for i, entry in enumerate(messages):
-        message = _plain(entry, f"messages[{i}]")
+    for entry, place in zip(messages, places, strict=True):
+        message = _plain(entry, place)
         if message["role"] == "tool":
             results.append(with_remainder(_result(message), message, _tool))
             continue
@@ -59,12 +154,54 @@ def strip_openai(messages: Sequence[Message]) -> list[Message]:
     return [_stripped(message) for message in messages]
 
 
+def _problem(error: ValidationError, message: dict[str, Any]) -> str:
+    first = error.errors(include_url=False)[0]
+    fields = [str(step) for step in first["loc"] if not str(step)[:1].isupper() and "[" not in str(step)]
+    field = ".".join(fields[1:] if fields and fields[0] == message.get("role") else fields)
+    problem = first["msg"].removeprefix("Value error, ")
+    if field.startswith("content.str") or field == "content":
+        return f"expected 'content' to be text or a list of parts, found {message.get('content')!r:.60}"
+    if not field:
+        return f"{problem}, found {message.get('role')!r}"
+    return f"{field}: {problem}, found {first['input']!r:.60}"
+
+
+def is_chat(messages: Sequence[object]) -> bool | None:
+    """Whether `messages` are OpenAI chat messages, by the first thing that only one of the two formats has.
+
+    None: nothing in them tells.
+    """
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        if message.get("role") in _ONLY_CHAT_ROLES or "tool_calls" in message or "function_call" in message:
+            return True
+        content = message.get("content")
+        if "content" in message and content is None:
+            return True
+        kinds = {b.get("type") for b in content if isinstance(b, dict)} if isinstance(content, list) else set()
+        if kinds & _ONLY_CHAT_PARTS:
+            return True
+        if kinds & _ONLY_ANTHROPIC_BLOCKS:
+            return False
+    return None
+
+
+def leading_system(messages: Sequence[object]) -> int:
+    """How many of `messages` stand in front as the system's; they are no part of the conversation."""
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+
+
 def _plain(entry: object, place: str) -> ChatMessage:
     dump = getattr(entry, "model_dump", None)
     message = dump(mode="json", exclude_unset=True) if callable(dump) else entry
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
-    check_chat_message(message, place)
+    try:
+        _MESSAGE.validate_python(message)
+    except ValidationError as error:
+        raise TranscriptError(f"{place}: {_problem(error, message)}") from None
     return message
 
 
