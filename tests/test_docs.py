@@ -1,7 +1,7 @@
-"""README cannot rot: its Python runs, its commands run, and what it shows is what they print.
+"""README and the pages of docs/ cannot rot: their Python runs, their commands run, what they show is what is printed.
 
-Numbers may drift as planning improves; words may not. ``REWRITE_README=1 pytest tests/test_readme.py`` puts the
-commands' present output in.
+Numbers may drift as planning improves; words may not. ``REWRITE_DOCS=1 pytest tests/test_docs.py`` puts the commands'
+present output in.
 """
 
 import importlib.util
@@ -26,20 +26,24 @@ from tests.transcripts.session_logs import ClaudeCodeLog
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-TEXT = README.read_text("utf-8")
-REWRITE = os.environ.get("REWRITE_README")
+PAGES = {path.name: path for path in (README, *sorted((ROOT / "docs").glob("*.md")))}
+TEXT = "\n".join(path.read_text("utf-8") for path in PAGES.values())
+WITH_PYTHON = (README, ROOT / "docs" / "agents.md")
+"""Pages whose Python is run, the second behind the first."""
+README_BYTES = 10_000
+REWRITE = os.environ.get("REWRITE_DOCS")
 LONG = ("compactor watch", "compactor eval")
-"""Commands of over ten seconds: run when README is rewritten, and by CI."""
+"""Commands of over ten seconds: run when the pages are rewritten, and by CI."""
 CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
 COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
 EXTRAS = {"anthropic", "langchain", "pydantic_ai", "openai", "starlette"}
-"""Packages of extras that README's Python imports."""
+"""Packages of extras that the pages' Python imports."""
 MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\.)")
 """A path or an address of one machine; not ``/workspace``, the demo's own."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.S)
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -70,21 +74,22 @@ def test_python_runs(tmp_path):
     """In an interpreter of its own: frameworks leave their clients open to its end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
     ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": KEY}
+    python = [block for page in WITH_PYTHON for block in blocks("python", page.read_text("utf-8"))]
     with Loopback(["Done."]) as server:
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
-        parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in blocks("python")]
+        parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
         script = "\n".join([LOADED, *parts, CHECKED]).replace("https://api.openai.com", server.url)
         command = [sys.executable, "-c", script]
         ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     paths = [request.path.split("?")[0] for request in server.requests]
-    assert paths == [*["/v1/messages"] * 4, "/v1/chat/completions"]
+    assert paths == [*["/v1/messages"] * 5, "/v1/chat/completions"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """What README's commands find where they are run: a client's session, and the tests of a clone."""
-    folder = tmp_path_factory.mktemp("readme")
+@pytest.fixture
+def folder(tmp_path):
+    """What a page's commands find where they are run: a client's session, and the tests of a clone."""
+    folder = tmp_path
     log = ClaudeCodeLog()
     for number, message in enumerate(demo()["messages"]):
         if message["role"] == "user":
@@ -111,9 +116,11 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("bpe_openai") is None, reason="needs the extra `offline`")
-def test_commands_print_what_is_shown(folder):
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_commands_print_what_is_shown(page, folder):
     printed: dict[str, str] = {}
-    for block in CONSOLES.findall(TEXT):
+    text = page.read_text("utf-8")
+    for block in CONSOLES.findall(text):
         for command, shown in commands(block):
             if command.startswith(LONG) and not (os.environ.get("CI") or REWRITE):
                 continue
@@ -122,7 +129,7 @@ def test_commands_print_what_is_shown(folder):
             if not REWRITE:
                 assert words <= set(printed[command].splitlines()), command
     if REWRITE:
-        README.write_text(CONSOLES.sub(lambda block: _rewritten(block[1], printed), TEXT), "utf-8")
+        page.write_text(CONSOLES.sub(lambda block: _rewritten(block[1], printed), text), "utf-8")
 
 
 def _rewritten(block: str, printed: dict[str, str]) -> str:
@@ -164,14 +171,15 @@ def test_every_command_and_dependency_is_described():
     assert set(shown) <= set(project["optional-dependencies"])
 
 
-def test_links_lead_somewhere():
-    titles = re.findall(r"^#+ (.*)$", TEXT, re.M)
-    headings = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
-    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
-        if target.startswith("#"):
-            assert target[1:] in headings
-        elif "://" not in target and (ROOT / target.split("/")[0]).exists():  # a wheel's tests stand without sources
-            assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")):
+        if "://" not in target and (ROOT / "docs").exists():  # a wheel's tests stand without sources
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def test_readme_is_read_in_ten_minutes():
+    assert len(README.read_bytes()) <= README_BYTES
 
 
 def test_nothing_of_one_machine_is_shown():
