@@ -17,20 +17,20 @@ PACKAGES = ("planner", "applier")
 ONLY_IN = {
     "instructor": ("planner.model",),
     "anthropic": ("planner.model", "applier.adapters.frameworks"),
-    "langchain": ("applier.adapters.frameworks.langchain_", "applier.bench.baselines"),
-    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.bench.baselines"),
+    "langchain": ("applier.adapters.frameworks.langchain_", "applier.eval.baselines"),
+    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.eval.baselines"),
     "langgraph": ("applier.adapters.frameworks.langchain_",),
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
-    "headroom": ("applier.bench.baselines",),
-    "matplotlib": ("applier.bench.chart",),
+    "headroom": ("applier.eval.baselines",),
+    "matplotlib": ("applier.eval.chart",),
     "opentelemetry": ("applier.session.events",),
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
     "starlette": ("applier.adapters.proxy", "applier.web"),
     "uvicorn": ("applier.serving",),
-    "rich": ("applier.cli", "applier.bench.__main__"),
-    "click": ("applier.cli", "applier.bench.client_run", "applier.bench.proxy_load"),
-    "httpx": ("applier.adapters.proxy", "applier.bench.proxy_load"),
+    "rich": ("applier.cli",),
+    "click": ("applier.cli",),
+    "httpx": ("applier.adapters.proxy",),
     "mcp": ("applier.adapters.mcp",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
@@ -159,7 +159,7 @@ FOLDERS = {
         "applier.session",
     ),
 }
-"""What each folder or module may import of this project besides itself; bench and cli stand above all of these.
+"""What each folder or module may import of this project besides itself; eval and cli stand above all of these.
 
 The test server judges what the others make, so it shares nothing with them.
 """
@@ -181,8 +181,8 @@ def test_folders_import_in_the_order_the_data_passes(folder):
 
 def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_below_knows_them():
     above = {
-        "planner.model": ("planner.api", "planner.model", "applier.bench", "applier.cli"),
-        "applier.bench": ("applier.bench", "applier.cli"),
+        "planner.model": ("planner.api", "planner.model", "applier.eval", "applier.cli"),
+        "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),
     }
     guilty = {
@@ -214,8 +214,8 @@ MEASURING = ("eval_probes", "evaluate", "prompts_eval", "watch")
 
 def test_only_commands_that_measure_import_what_measures():
     allowed = {f"applier.cli.commands.{command}" for command in MEASURING}
-    importers = {name for name in MODULES for found in imported(name) if is_below(found, "applier.bench")} - {
-        name for name in MODULES if is_below(name, "applier.bench")
+    importers = {name for name in MODULES for found in imported(name) if is_below(found, "applier.eval")} - {
+        name for name in MODULES if is_below(name, "applier.eval")
     }
     assert importers <= allowed
 

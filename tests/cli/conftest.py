@@ -29,7 +29,7 @@ class Ran:
 @pytest.fixture(scope="session")
 def example():
     """The beginning of the run, as the file has it."""
-    whole = json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+    whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
     return {"task": whole["task"], "messages": whole["messages"][:MESSAGES]}
 
 

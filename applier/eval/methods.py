@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from applier.bench.baselines import PEERS, PLAIN_METHODS
-from applier.bench.texts import message_tokens
+from applier.eval.baselines import PEERS, PLAIN_METHODS
+from applier.eval.texts import message_tokens
 from applier.session.presets import PRESETS, preset_named
 from applier.session.session import Session
 from applier.settings import SessionSettings

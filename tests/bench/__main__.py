@@ -1,4 +1,4 @@
-"""``python -m applier.bench presets|rounds|speed|growth``: what sessions cost and keep, how fast all of it is, and how
+"""``python -m tests.bench presets|rounds|speed|growth``: what sessions cost and keep, how fast all of it is, and how
 time and memory grow with an input that is made to hurt.
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
@@ -17,18 +17,18 @@ from rich.progress import track
 from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.exam import read_exams
-from applier.bench.growth import INPUTS, measure_growth
-from applier.bench.methods import RECORDED, FolderPlanner
-from applier.bench.preset_costs import PresetRun, measure_presets, preset_totals
-from applier.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
-from applier.bench.scripted import ScriptedPlanner
-from applier.bench.speed import measure_speed
+from applier.eval.exam import read_exams
+from applier.eval.methods import RECORDED, FolderPlanner
 from applier.session.presets import PRESETS
 from planner.layout.cache_cost import CACHE_READ_PRICES
 from planner.model.planner import ModelPlanner
 from planner.proposal import Planner
 from planner.rules import RulesPlanner
+from tests.bench.growth import INPUTS, measure_growth
+from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
+from tests.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
+from tests.bench.scripted import ScriptedPlanner
+from tests.bench.speed import measure_speed
 
 __all__ = ["main"]
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m applier.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     commands = parser.add_subparsers(required=True)
     presets = commands.add_parser("presets", help="replay transcripts through every preset and window")
     presets.add_argument("folder", type=Path)

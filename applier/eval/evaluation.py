@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from applier.bench.cuts import CUT_SHARES, Cut, CutKind, cuts_of_file
-from applier.bench.integrity import Integrity, measure_integrity
-from applier.bench.labels import FailureFlags, Labelled, Labels, measure_labels
-from applier.bench.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
-from applier.bench.survival import NeedRecall, Survival, measure_recall, measure_survival
-from applier.bench.texts import message_tokens, text_tokens
+from applier.eval.cuts import CUT_SHARES, Cut, CutKind, cuts_of_file
+from applier.eval.integrity import Integrity, measure_integrity
+from applier.eval.labels import FailureFlags, Labelled, Labels, measure_labels
+from applier.eval.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
+from applier.eval.survival import NeedRecall, Survival, measure_recall, measure_survival
+from applier.eval.texts import message_tokens, text_tokens
 
 __all__ = [
     "OWN_SUMMARY",

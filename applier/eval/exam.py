@@ -17,9 +17,9 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.cuts import own_summary
-from applier.bench.methods import NotRecorded, as_compacted, methods_for
-from applier.bench.texts import message_tokens, one_space, plain_text, text_tokens
+from applier.eval.cuts import own_summary
+from applier.eval.methods import NotRecorded, as_compacted, methods_for
+from applier.eval.texts import message_tokens, one_space, plain_text, text_tokens
 from planner.errors import TranscriptError
 from planner.reading.messages import Message
 

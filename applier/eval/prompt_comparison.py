@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from applier.bench.cuts import Cut
-from applier.bench.evaluation import EvaluationRow, measured
-from applier.bench.methods import CompactedList, FolderPlanner, compact_by
-from applier.bench.specifics import occurrences
-from applier.bench.texts import one_space, pieces
+from applier.eval.cuts import Cut
+from applier.eval.evaluation import EvaluationRow, measured
+from applier.eval.methods import CompactedList, FolderPlanner, compact_by
+from applier.eval.specifics import occurrences
+from applier.eval.texts import one_space, pieces
 from planner.errors import SettingsError
 from planner.model import ModelPlanner
 from planner.proposal import Planner

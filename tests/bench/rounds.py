@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from applier.bench.exam import Exam
-from applier.bench.methods import FolderPlanner, NotRecorded, compact_by
-from applier.bench.texts import message_tokens, one_space, plain_text
+from applier.eval.exam import Exam
+from applier.eval.methods import FolderPlanner, NotRecorded, compact_by
+from applier.eval.texts import message_tokens, one_space, plain_text
 from applier.session.session import Session
 from planner.analysis import analyze
 from planner.evidence import Evidence

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from applier.bench.cuts import placings
-from applier.bench.specifics import specifics, stands
-from applier.bench.texts import agent_values, plain_text
+from applier.eval.cuts import placings
+from applier.eval.specifics import specifics, stands
+from applier.eval.texts import agent_values, plain_text
 from applier.session.events import Event
 from applier.session.frame import first_difference
 from applier.session.presets import Preset

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.labels import FailureFlags, Labels, failure_flags
-from applier.bench.specifics import occurrences, path_splits, specifics, stands
-from applier.bench.texts import agent_values, message_tokens, pieces, plain_text
+from applier.eval.labels import FailureFlags, Labels, failure_flags
+from applier.eval.specifics import occurrences, path_splits, specifics, stands
+from applier.eval.texts import agent_values, message_tokens, pieces, plain_text
 from planner.reading.messages import Message, blocks
 
 __all__ = [

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from applier.bench.speed import made_session
 from applier.store.secrets import redact
 from planner.api import plan_compaction
 from planner.reading.messages import Block, Message
+from tests.bench.speed import made_session
 
 __all__ = ["FACTORS", "INPUTS", "Growth", "measure_growth"]
 

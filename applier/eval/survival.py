@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from applier.bench.cuts import Need, context_words, placings
-from applier.bench.texts import one_space, pieces, plain_text
+from applier.eval.cuts import Need, context_words, placings
+from applier.eval.texts import one_space, pieces, plain_text
 from planner.reading.messages import Message, blocks, result_text
 
 __all__ = [

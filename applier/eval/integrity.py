@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from applier.bench.methods import CompactedList
-from applier.bench.texts import message_tokens, plain_text
+from applier.eval.methods import CompactedList
+from applier.eval.texts import message_tokens, plain_text
 from applier.store import open_store
 from planner.layout.cache_cost import payback_calls
 from planner.reading.history import History, Turn, read_history

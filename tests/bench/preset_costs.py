@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from applier.adapters.transcripts import read_transcript
-from applier.bench.replay import Replay, count_needs, replay
+from applier.eval.replay import Replay, count_needs, replay
 from applier.store import open_store
 from planner.layout.cache_cost import CACHE_READ_PRICES
 

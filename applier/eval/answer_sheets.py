@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from applier.bench.exam import Exam, ExamView
+from applier.eval.exam import Exam, ExamView
 from planner.errors import TranscriptError
 
 __all__ = ["AnswerSheet", "Grade", "LookedUpAnswers", "Round", "advance_round", "graded_views", "read_sheets"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from applier.bench.evaluation import EvaluationMean
+from applier.eval.evaluation import EvaluationMean
 from planner.errors import SettingsError
 
 __all__ = ["draw_recall"]

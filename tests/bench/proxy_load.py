@@ -1,4 +1,4 @@
-"""What the proxy adds to a request, and what it holds under load: ``python -m applier.bench.proxy_load``.
+"""What the proxy adds to a request, and what it holds under load: ``python -m tests.bench.proxy_load``.
 
 Times to the first byte of a stream with and without it, and the memory of its process with many conversations at
 once. Against the test server on this machine, whose own work is in both columns.

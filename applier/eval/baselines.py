@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from applier.bench.specifics import specifics
-from applier.bench.texts import message_tokens, pieces, text_tokens
+from applier.eval.specifics import specifics
+from applier.eval.texts import message_tokens, pieces, text_tokens
 from planner.errors import SettingsError
 from planner.reading.history import read_history
 from planner.reading.messages import Block, Message, blocks, result_text

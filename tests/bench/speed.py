@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from applier.bench.baselines import PEERS, Baseline
-from applier.bench.texts import forget_counts, message_tokens, plain_text
+from applier.eval.baselines import PEERS, Baseline
+from applier.eval.texts import forget_counts, message_tokens, plain_text
 from applier.session.session import Session
 from applier.store import open_store
 from applier.view import apply

@@ -1,7 +1,7 @@
 """A real coding client at work for hundreds of rounds, behind the proxy and without it, on the test server.
 
 The server scripts the model, the client really runs the tools. Needs no account: ``npm install
-@anthropic-ai/claude-code``, then ``python -m applier.bench.client_run --client node_modules/.bin/claude``.
+@anthropic-ai/claude-code``, then ``python -m tests.bench.client_run --client node_modules/.bin/claude``.
 """
 
 from __future__ import annotations
