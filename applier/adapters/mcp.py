@@ -210,7 +210,7 @@ def _asking(
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]
 
-    tool.__name__, tool.__doc__ = name, model.__doc__
+    tool.__name__, tool.__doc__ = name, inspect.getdoc(model)
     tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(

@@ -19,8 +19,8 @@ from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.adapters.transcripts.document import Document, json_text
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins, derived_id, malformed
+from applier.adapters.transcripts.document import Document, json_text, malformed
+from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins, derived_id
 from applier.adapters.transcripts.transcript import Transcript, seconds
 from planner.errors import TranscriptError
 from planner.evidence.sources import is_host_text

@@ -14,9 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from planner.errors import TranscriptError
 
-__all__ = ["MAX_DEPTH", "MAX_MEGABYTES", "Document", "json_text", "load_document"]
+__all__ = ["MAX_DEPTH", "MAX_MEGABYTES", "Document", "json_text", "load_document", "malformed"]
 
 MAX_MEGABYTES = 512
 """Larger input is refused: a request to the API may have 32 MB, and the longest session logs seen have 124 MB."""
@@ -205,3 +207,12 @@ def json_text(value: Any, indent: int | None = None, *, ascii_only: bool = False
     except UnicodeEncodeError:
         text = json.dumps(value, indent=indent, ensure_ascii=True)
     return text + "\n"
+
+
+def malformed(error: ValidationError, place: str) -> TranscriptError:
+    """What to raise for the value at `place` that has another form."""
+    first = error.errors(include_url=False)[0]
+    steps = [str(step) for step in first["loc"] if "[" not in str(step) and not str(step)[:1].isupper()]
+    if first["type"] == "value_error":
+        return TranscriptError(f"{place}: {first['msg'].removeprefix('Value error, ')}")
+    return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {first['input']!r:.60}")

@@ -13,10 +13,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
+from applier.adapters.transcripts.document import malformed
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks
 
@@ -79,34 +80,33 @@ class _Call(_Open):
         return self
 
 
-class _Words(_Open):
-    role: Literal["system", "developer", "user"]
-    content: str | list[_Part]
-
-
-class _Assistant(_Open):
-    role: Literal["assistant"]
+class _Message(_Open):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    """``function`` is the older form of a tool's answer: it passes through untouched."""
     content: str | list[_Part] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _is_text_or_parts(cls, content: object) -> object:
+        if content is not None and not isinstance(content, str | list):
+            raise ValueError(_no_content(content))
+        return content
+
+    @model_validator(mode="after")
+    def _says_something(self) -> _Message:
+        if self.content is None and self.role not in ("assistant", "tool"):
+            raise ValueError(_no_content(None))
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("tool_call_id: expected the id of the call that a tool's message answers")
+        return self
 
 
-class _Tool(_Open):
-    role: Literal["tool"]
-    tool_call_id: str
-    content: str | list[_Part] | None = None
+def _no_content(content: object) -> str:
+    return f"expected 'content' to be text or a list of parts, found {content!r:.60}"
 
-
-class _FunctionResult(_Open):
-    """The older form of a tool's answer: it passes through untouched."""
-
-    role: Literal["function"]
-    content: str
-
-
-_MESSAGE: TypeAdapter[Any] = TypeAdapter(
-    Annotated[_Words | _Assistant | _Tool | _FunctionResult, Field(discriminator="role")]
-)
 
 _ONLY_CHAT_ROLES = frozenset({"tool", "developer", "function"})
 _ONLY_CHAT_PARTS = frozenset({"image_url", "input_audio", "refusal", "file"})
@@ -265,22 +265,10 @@ def _plain(entry: object, place: str) -> ChatMessage:
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
     try:
-        _MESSAGE.validate_python(message)
+        _Message.model_validate(message)
     except ValidationError as error:
-        raise TranscriptError(f"{place}: {_problem(error, message)}") from None
+        raise malformed(error, place) from None
     return message
-
-
-def _problem(error: ValidationError, message: dict[str, Any]) -> str:
-    first = error.errors(include_url=False)[0]
-    fields = [str(step) for step in first["loc"] if not str(step)[:1].isupper() and "[" not in str(step)]
-    field = ".".join(fields[1:] if fields and fields[0] == message.get("role") else fields)
-    problem = first["msg"].removeprefix("Value error, ")
-    if field.startswith("content.str") or field == "content":
-        return f"expected 'content' to be text or a list of parts, found {message.get('content')!r:.60}"
-    if not field:
-        return f"{problem}, found {message.get('role')!r}"
-    return f"{field}: {problem}, found {first['input']!r:.60}"
 
 
 def _user(message: ChatMessage) -> Message:

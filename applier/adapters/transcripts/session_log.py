@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
-from pydantic import ValidationError
-
 from applier.adapters.transcripts.document import Document
 from applier.adapters.transcripts.transcript import Client, Transcript, guess_task, pairing_warnings
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks, message_digest
 
-__all__ = ["Assembly", "LogLine", "Only", "Origins", "derived_id", "malformed"]
+__all__ = ["Assembly", "LogLine", "Only", "Origins", "derived_id"]
 
 LogLine = dict[str, Any]
 Only = Literal["", "whole", "part"]
@@ -224,13 +222,6 @@ def _line_ranges(numbers: Sequence[int]) -> str:
             runs.append([number, number])
     text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     return f"line{'s' if len(set(numbers)) > 1 else ''} {text}"
-
-
-def malformed(error: ValidationError, place: str) -> TranscriptError:
-    """What to raise for a line at `place` that has a field of another form."""
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(step) for step in first["loc"]) or "line"
-    return TranscriptError(f"{place}: {field}: {first['msg']}, found {first['input']!r:.60}")
 
 
 def derived_id(messages: Sequence[Message], like: Transcript) -> str:
