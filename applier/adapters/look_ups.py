@@ -96,8 +96,8 @@ class RestoreContext(ToolInput):
 class SearchContext(ToolInput):
     """Find where something stands in the whole conversation so far, compacted turns included.
 
-    Shows the best line for each word, with the turn's id and line numbers for restore_context. Exact names count
-    most; words and calls come before what tools printed.
+    What stands there as you write it comes first; a question or several words find the turns that fit best. Shows
+    the best lines, with the turn's id and line numbers for restore_context.
     """
 
     text: str = Field(min_length=1, description="a text, or several words; quotes keep words together")
