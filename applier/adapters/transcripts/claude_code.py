@@ -59,8 +59,8 @@ class _ClaudeCode:
                 assembly.compacted(line.number, _carried(line, lines))
             elif line.speaks and not line.is_api_error and not _add(assembly, line):
                 empty.append(line.number)
-        assembly.left_out(errors, "errors of the API, not words of the model")
-        assembly.left_out(empty, "attachments without text")
+        assembly.note(errors, "errors of the API, not words of the model; left out")
+        assembly.note(empty, "attachments without text; left out")
         log = dict(document.log_lines)
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
@@ -169,15 +169,16 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
     main = _distinct([line for line in lines if not line.of_a_subagent])
     if any(line.speaks for line in main):
         aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
-        assembly.aside(aside, "conversations of subagents")
+        assembly.note(aside, "conversations of subagents, not read")
     else:
         main = _distinct(lines)
     parents, lost = _parents(main)
-    assembly.warnings += [f"{assembly.name}, line {number}: the line it follows is not in this log" for number in lost]
+    for number in lost:
+        assembly.note([number], "the line it follows is not in this log")
     main = _in_order(main, parents)
     chosen = _with_siblings(main, _path(main, parents))
     left = [line.number for line in main if line.speaks and line.number not in chosen]
-    assembly.aside(left, "a branch that the session left")
+    assembly.note(left, "a branch that the session left, not read")
     return [line for line in main if line.number in chosen]
 
 

@@ -129,13 +129,12 @@ class _Rollout:
         elif data.get("type") == "thread_rolled_back":
             turns = _Item.model_validate(data).num_turns
             self.assembly.roll_back(turns)
-            note = f"{self.assembly.name}, line {number}: the session went back {turns} turns; these are not read"
-            self.assembly.warnings.append(note)
+            self.assembly.note([number], f"the session went back {turns} turns; these are not read")
 
     def finish(self, client: Client, part: int | None) -> Transcript:
         """The transcript."""
         for kind, numbers in self.skipped.items():
-            self.assembly.left_out(numbers, f"{kind} has no place in a transcript")
+            self.assembly.note(numbers, f"{kind} has no place in a transcript; left out")
         return self.assembly.finish(client, self.log, system="\n\n".join(self.system) or None, part=part)
 
     def _instructions(self, meta: dict[str, Any]) -> None:

@@ -153,22 +153,19 @@ def _transcript(
     document, container, entries = place.document, place.container, place.entries
     task, tools = container.get("task"), container.get("tools")
     places = [place.of_entry(i) for i in starts]
+    count, several = len(_places(document)), []
+    if part is None and count > 1:
+        several = [f"{document.name}: holds {count} conversations; this is the first (part=0 to {count - 1})"]
     return Transcript(
         messages=messages,
         system=system,
         tools=tools if isinstance(tools, list) else None,
         task=task if isinstance(task, str) and task.strip() else guess_task(messages),
         format=f"{name}_jsonl" if _is_jsonl(document) else name,
-        warnings=(*_several(document, part), *_odd_roles(messages, places), *pairing_warnings(messages, places)),
+        warnings=(*several, *_odd_roles(messages, places), *pairing_warnings(messages, places)),
         timestamps=tuple(seconds(entries[i].get("timestamp")) for i in starts),
         source={"path": document.path, "place": place},
     )
-
-
-def _several(document: Document, part: int | None) -> Iterator[str]:
-    count = len(_places(document))
-    if part is None and count > 1:
-        yield f"{document.name}: holds {count} conversations; this is the first (part=0 to {count - 1})"
 
 
 def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[str]:
