@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from copy import deepcopy
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
-from applier.session.gauge import Gauge
 from applier.session.planning import Breaker, Planning, Worker
+from applier.session.request import Gauge
 from applier.settings import SessionSettings, load_settings
 from applier.store import open_store
 from planner.errors import SettingsError, StoreError
@@ -265,7 +266,7 @@ def test_typos_are_errors_with_the_cure(session_of, monkeypatch):
 
 def test_credentials_are_looked_for_where_the_planner_looks(monkeypatch):
     def planning(model=""):
-        return Planning("auto", model, None, PlanSettings(), Clock(), print, Breaker(), Worker(0.0))
+        return Planning("auto", None, SessionSettings(planner_model=model), Clock(), print)
 
     assert not planning().asks_a_model
     assert planning("openai/gpt-5-mini").asks_a_model
@@ -484,7 +485,7 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     path = tmp_path / "own.db"
     with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
         session.prepare(make_session(40))
-        opened = session._state.store._store
+        opened = session._state.store.use(lambda store: store)
         with opened.database.transaction(write=True) as damage:
             damage.rows("DROP TABLE histories")
     assert session.log()[-1].kind == "store_failed"
@@ -666,6 +667,60 @@ def test_close_does_not_wait_for_a_planner_that_hangs(session_of, monkeypatch):
     session.close()
     go.set()
     busy.join()
+
+
+# The state is a snapshot.
+
+
+def test_the_state_is_read_while_another_thread_is_in_a_call(session_of):
+    inside, go = threading.Event(), threading.Event()
+
+    def hold(event):
+        inside.set()
+        go.wait(30)
+
+    session, _, busy = busy_session(session_of, hold, inside)
+    before, reader = session.state, threading.Thread(target=lambda: (session.state, session.task, session.log()))
+    reader.start()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert before.compactions == 0
+    go.set()
+    busy.join()
+    assert session.state.compactions == 1
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 10**6), st.sampled_from(["relevance", "claude-code", "opencode"]))
+def test_reading_the_state_changes_nothing(tmp_path_factory, seed, preset):
+    history = random_grown(seed)
+    played = []
+    for reads in (False, True):
+        with open_store(tmp_path_factory.mktemp("read") / "s.db") as store:
+            clock = Clock()
+            session = Session("x", store=store, clock=clock, planner="rules", window_tokens=12_000, preset=preset)
+            sent = []
+            for end in range(1, len(history) + 1, 2):
+                sent.append(session.prepare(history[:end]))
+                if reads:
+                    assert session.state == session.state
+                clock.pass_(7)
+            played.append(
+                (sent, [(event.kind, event.trigger, event.at) for event in session.log()], session.state.level)
+            )
+    assert played[0] == played[1]
+
+
+def random_grown(seed):
+    """A history whose results differ widely in size, so that the prompt rises over levels and falls below them."""
+    chance = Random(seed)
+    messages = grown(0, 0)
+    for number in range(20):
+        call, answer = grown(1, chance.choice([200, 1_000, 4_000, 9_000]), [{}])[1:]
+        call["content"][0]["id"] = answer["content"][0]["tool_use_id"] = f"toolu_{number}"
+        call["content"][0]["input"] = {"file_path": f"f{number}.py"}
+        messages += [call, answer]
+    return messages
 
 
 # Read once.
