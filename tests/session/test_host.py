@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from copy import deepcopy
-from random import Random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -690,37 +690,22 @@ def test_the_state_is_read_while_another_thread_is_in_a_call(session_of):
     assert session.state.compactions == 1
 
 
-@settings(max_examples=8)
-@given(st.integers(0, 10**6), st.sampled_from(["relevance", "claude-code", "opencode"]))
-def test_reading_the_state_changes_nothing(tmp_path_factory, seed, preset):
-    history = random_grown(seed)
-    played = []
-    for reads in (False, True):
-        with open_store(tmp_path_factory.mktemp("read") / "s.db") as store:
-            clock = Clock()
-            session = Session("x", store=store, clock=clock, planner="rules", window_tokens=12_000, preset=preset)
-            sent = []
-            for end in range(1, len(history) + 1, 2):
-                sent.append(session.prepare(history[:end]))
-                if reads:
-                    assert session.state == session.state
-                clock.pass_(7)
-            played.append(
-                (sent, [(event.kind, event.trigger, event.at) for event in session.log()], session.state.level)
-            )
-    assert played[0] == played[1]
-
-
-def random_grown(seed):
-    """A history whose results differ widely in size, so that the prompt rises over levels and falls below them."""
-    chance = Random(seed)
-    messages = grown(0, 0)
-    for number in range(20):
-        call, answer = grown(1, chance.choice([200, 1_000, 4_000, 9_000]), [{}])[1:]
-        call["content"][0]["id"] = answer["content"][0]["tool_use_id"] = f"toolu_{number}"
-        call["content"][0]["input"] = {"file_path": f"f{number}.py"}
-        messages += [call, answer]
-    return messages
+def test_reading_the_state_changes_nothing(session_of):
+    """One session is looked at after every call and one is not: a level that is held is held in both."""
+    watched, unwatched = (session_of(preset="amp", session_id=name) for name in ("watched", "unwatched"))
+    history, sizes = grown(160, 500), []
+    for end in range(1, len(history) + 1, 2):
+        assert watched.prepare(history[:end]) == unwatched.prepare(history[:end])
+        sizes.append(watched.state.tokens)
+        if watched.state.level == "critical":
+            break
+    assert watched.compact(history[:end]).applied == unwatched.compact(history[:end]).applied
+    assert watched.state.level == "normal"
+    limit, each = watched.state.limit_tokens, sizes[-1] - sizes[-2]
+    end += 2 * int(1 + (0.925 * limit - watched.state.tokens) / each)
+    assert watched.prepare(history[:end]) == unwatched.prepare(history[:end])
+    assert 0.9 <= watched.state.tokens / limit < 0.95
+    assert watched.state == replace(unwatched.state, session_id="watched")
 
 
 # Read once.
