@@ -53,13 +53,13 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 def demo() -> dict:
-    return json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+    return json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
 
 
 LOADED = """
 import json, os
 from importlib.resources import files
-whole = json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
 messages, task = whole["messages"][:41], whole["task"]
 """
 CHECKED = """

@@ -14,6 +14,7 @@ from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
 from planner.api import RESTORE_TOOL
 from planner.layout.layout import inner_mark
+from planner.layout.placeholders import clean
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
@@ -114,7 +115,7 @@ def draft(
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
     placeholders = {
-        place: f"{text}\n{_restore_line(tracker, place, key, restore_tool)}"
+        place: f"{clean(text)}\n{_restore_line(tracker, place, key, restore_tool)}"
         for place, text in edits.placeholders.items()
         if place[0] >= frame.start
     }
