@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from applier.session.frame import Addition, Frame
 from applier.session.history_tracker import HistoryTracker
-from planner.evidence.names import specifics_of
-from planner.evidence.roots import common_root, file_paths, without_root
+from planner.evidence.names import common_root, file_paths, specifics_of, without_root
 from planner.layout.placeholders import clean
 from planner.reading.lines import call_text, join_lines, turn_lines
 from planner.reading.messages import Message, blocks, plain_message, result_text

@@ -17,7 +17,7 @@ from applier.adapters.transcripts.assembly import Assembly, line_ranges
 from applier.adapters.transcripts.document import Document
 from applier.adapters.transcripts.transcript import Transcript, seconds
 from planner.errors import TranscriptError
-from planner.evidence.sources import is_host_text
+from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block
 
 __all__ = ["is_claude_code", "read_claude_code"]

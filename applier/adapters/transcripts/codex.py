@@ -16,7 +16,7 @@ from applier.adapters.transcripts.document import Document
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
 from applier.adapters.transcripts.transcript import Transcript, seconds
 from planner.errors import TranscriptError
-from planner.evidence.sources import is_host_text
+from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block
 
 __all__ = ["is_codex", "read_codex"]
