@@ -220,7 +220,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
-    return f"{call.name} {subject}".strip()
+    return f"{' '.join(call.name.split())} {subject}".strip()
 
 
 def gather_evidence(
