@@ -15,8 +15,7 @@ from pathlib import Path
 
 from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker, Result
-from planner.evidence.names import specifics_of
-from planner.evidence.roots import common_root, file_paths, without_root
+from planner.evidence.names import common_root, file_paths, specifics_of, without_root
 from planner.evidence.tasks import TaskList, task_lists
 from planner.layout.placeholders import clean
 from planner.reading.lines import call_text, join_lines, turn_lines

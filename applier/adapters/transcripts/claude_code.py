@@ -23,7 +23,7 @@ from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins, derived_id
 from applier.adapters.transcripts.transcript import Client, Transcript, seconds
 from planner.errors import TranscriptError
-from planner.evidence.sources import is_host_text
+from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks
 from planner.reading.tokens import TokenCounter
 

@@ -19,7 +19,7 @@ from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
 from applier.adapters.transcripts.session_log import Assembly, LogLine, Only, Origins, derived_id
 from applier.adapters.transcripts.transcript import Client, Transcript, seconds
-from planner.evidence.sources import is_host_text
+from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 
 __all__ = ["CODEX"]
