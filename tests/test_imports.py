@@ -147,6 +147,7 @@ FOLDERS = {
     "applier.settings": ("planner",),
     "applier.sheet": ("planner", "applier.store", "applier.view"),
     "applier.serving": (),
+    "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
@@ -206,6 +207,30 @@ def test_libraries_are_imported_only_where_they_belong():
         if not name.startswith(ONLY_IN[library])
     }
     assert guilty == set()
+
+
+def test_only_one_module_says_how_a_program_of_ours_is_run():
+    """Or else one of them would import from the folder it is run in. (One benchmark times a bare import.)"""
+    users = {
+        name
+        for name in MODULES
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
+    }
+    assert users == {"applier.program"}
+
+
+def test_the_command_loads_nothing_before_it_has_left_the_folder():
+    begins = ("applier", "applier.cli", "applier.cli.__main__", "applier.cli.start")
+    early = {found for name in begins for node in at_import(tree(name)) for found in named(node)}
+    assert early <= {"applier.cli.start", "os", "site", "sys"}
+
+
+def named(node):
+    """The modules that an import statement names; none for other statements."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    return {node.module} if isinstance(node, ast.ImportFrom) else set()
 
 
 MEASURING = ("eval_probes", "evaluate", "prompts_eval", "watch")

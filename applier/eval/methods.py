@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import glob
 import importlib
+import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -148,6 +150,8 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
 
 
 def _yours(module: str, function: str) -> Method:
+    if places := os.environ.get("PYTHONPATH"):  # of which the command else imports nothing
+        sys.path += places.split(os.pathsep)
     try:
         method: Method = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

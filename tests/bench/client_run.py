@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from applier.program import program
 from applier.testing import Bill, MessagesServer, Request, say, use
 
 __all__ = ["ClientRun", "run_client"]
@@ -101,7 +101,7 @@ def run_client(client: str, rounds: int, *, window_tokens: int | None, timeout_s
             command = [client, "-p", _PROMPT, "--allowedTools", "Bash,Read,Edit,Write"]
             if window_tokens is not None:
                 options = ["--planner", "rules", "--window", str(window_tokens)]
-                command = [sys.executable, "-m", "applier.cli", "wrap", *options, *command]
+                command = program("wrap", *options, *command)
             started = time.monotonic()
             done = subprocess.run(
                 command, cwd=folder, env=_environment(home, server.url), capture_output=True, text=True,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from applier.program import program
 from applier.store.secrets import redact
 from planner.api import plan_compaction
 from planner.reading.messages import Block, Message
@@ -191,7 +192,7 @@ def _file(factor: int) -> tuple[int, Work]:
         asked = ("plan", str(path), "--task", TASK, "--planner", "rules", "--json")
         try:
             subprocess.run(
-                [sys.executable, "-m", "applier.cli", *asked],
+                program(*asked),
                 check=True,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -7,7 +7,6 @@ once. Against the test server on this machine, whose own work is in both columns
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import click
 import httpx
 
+from applier.program import program
 from applier.testing import MessagesServer
 
 __all__ = ["conversation", "first_bytes", "running_proxy"]
@@ -45,7 +45,7 @@ def running_proxy(upstream: str, window_tokens: int) -> Iterator[tuple[str, int]
     """The URL and process id of a proxy in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--port", "0", "--upstream", upstream, "--window", str(window_tokens), "--planner", "rules"]
-        command = [sys.executable, "-m", "applier.cli", "proxy", *options, "--store", f"{folder}/store.db"]
+        command = program("proxy", *options, "--store", f"{folder}/store.db")
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             yield process.stderr.readline().strip().removeprefix("ANTHROPIC_BASE_URL="), process.pid

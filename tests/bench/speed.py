@@ -170,7 +170,7 @@ def _imports() -> Iterator[Timing]:
         code = f"import time; start = time.process_time(); {what}; print(time.process_time() - start)"
         with tempfile.TemporaryDirectory() as compiled:
             environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled}
-            command = [sys.executable, "-c", code]
+            command = [sys.executable, "-P", "-c", code]  # not from the folder this is run in
             runs = [
                 subprocess.run(command, capture_output=True, check=True, env=environment) for _ in range(REPEATS + 1)
             ]

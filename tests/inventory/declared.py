@@ -139,7 +139,8 @@ def presets() -> Iterator[str]:
 
 def formats() -> Iterator[str]:
     """Formats of transcripts."""
-    yield from sorted(typing.get_args(transcripts.Format))
+    for form in transcripts.FORMATS:
+        yield f"{form.name}: {form.title}"
 
 
 def tools() -> Iterator[str]:

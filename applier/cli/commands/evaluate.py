@@ -44,7 +44,7 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     multiple=True,
     default=["rules"],
     show_default=True,
-    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function.",
+    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function (by PYTHONPATH).",
 )
 @click.option(
     "--ratio",
