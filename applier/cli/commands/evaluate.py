@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -13,24 +12,19 @@ from rich.console import Console
 from applier.cli.commands.eval_probes import ExamOptions, hold_exams
 from applier.cli.options import OutputFile, as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
-from applier.eval.chart import draw_recall
-from applier.eval.cuts import transcript_paths
-from applier.eval.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
-from applier.eval.exam import SUMMARY, Target
-from applier.eval.labels import read_labels
+from applier.eval.evaluation import (
+    EvaluationJob,
+    EvaluationMean,
+    EvaluationRow,
+    draw_recall,
+    evaluate_files,
+    evaluation_means,
+    transcript_paths,
+)
 from applier.eval.methods import METHODS
 from planner.errors import TranscriptError
 
 __all__ = ["command"]
-
-
-class _TargetType(click.ParamType[Target]):
-    name = "SHARE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if value == SUMMARY:
-            return SUMMARY
-        return click.FloatRange(0, 1, min_open=True).convert(value, param, ctx)
 
 
 _EXISTING = click.Path(exists=True, path_type=Path)
@@ -48,13 +42,11 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 )
 @click.option(
     "--ratio",
-    "targets",
-    type=_TargetType(),
+    "ratios",
+    type=click.FloatRange(0, 1, min_open=True),
     multiple=True,
-    help="Target sizes, as shares of the tokens (default: .25, .1, .04); with --probes also `summary`, the size of "
-    "the agent's own (default: summary, .1).",
+    help="Target sizes, as shares of the tokens (default: .25, .1, .04; with --probes .1).",
 )
-@click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
@@ -62,33 +54,17 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 @click.option(
     "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
 )
-@click.option(
-    "--write-views",
-    "round_folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="With --probes: write the views for readers into DIR, and take up what they and graders wrote there.",
-)
-@click.option(
-    "--sheets",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="With --probes: report the grades of answer sheets in DIR.",
-)
 @click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
 def command(
     places: tuple[Path, ...],
     methods: tuple[str, ...],
-    targets: tuple[Target, ...],
-    labels: tuple[Path, ...],
+    ratios: tuple[float, ...],
     model: str | None,
     workers: int,
     chart: Path | None,
     lost: bool,
     probes: Path | None,
-    round_folder: Path | None,
-    sheets: Path | None,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -102,17 +78,9 @@ def command(
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:
-        hold_exams(
-            paths, ExamOptions(probes, methods, targets or (SUMMARY, 0.10), model, round_folder, sheets, lost, as_json)
-        )
+        hold_exams(paths, ExamOptions(probes, methods, ratios or (0.10,), model, lost, as_json))
         return
-    targets = targets or (0.25, 0.10, 0.04)
-    ratios = tuple(target for target in targets if not isinstance(target, str))
-    if len(ratios) < len(targets) or round_folder or sheets:
-        raise click.UsageError("--ratio summary, --write-views and --sheets go with --probes.")
-    job = EvaluationJob(
-        tuple(methods), ratios, labels=read_labels(labels) if labels else None, quick=quick, model=model
-    )
+    job = EvaluationJob(tuple(methods), ratios or (0.25, 0.10, 0.04), quick=quick, model=model)
     with progress("measuring", len(paths)) as done:
         rows = evaluate_files(job, paths, workers, done)
     means = evaluation_means(rows)
@@ -125,7 +93,6 @@ def command(
 
 
 COLUMNS = {
-    "cut": "kind",
     "method": "method",
     "target": "ratio",
     "cuts": "cuts",
@@ -139,16 +106,6 @@ COLUMNS = {
     "payback": "payback_calls",
 }
 """Titles of the table with the field of `EvaluationMean` behind each."""
-LABEL_COLUMNS = {
-    "labels": "method",
-    "target": "ratio",
-    "failed": "labelled_failed",
-    "constraints": "labelled_constraints",
-    "answers": "labelled_answers",
-    "flag precision": "flag_precision",
-    "flag recall": "flag_recall",
-}
-"""Likewise of what was labelled; the flags are the failures that the planner's evidence sees, whatever the method."""
 
 
 def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
@@ -157,15 +114,8 @@ def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *
     if not means:
         screen().print("no cut of these transcripts is long enough to measure")
         return
-    _print(COLUMNS, means)
-    labelled = [mean for mean in means if mean.kind == "labelled"]
-    if labelled:
-        _print(LABEL_COLUMNS, labelled)
-
-
-def _print(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
-    shown = {title: name for title, name in columns.items() if any(getattr(mean, name) is not None for mean in means)}
-    table = plain_table(*shown, right=shown.keys() - {"cut", "method", "labels"})
+    shown = {title: name for title, name in COLUMNS.items() if any(getattr(mean, name) is not None for mean in means)}
+    table = plain_table(*shown, right=shown.keys() - {"method"})
     for mean in means:
         table.add_row(*(_cell(getattr(mean, name)) for name in shown.values()))
     screen().print(table)
@@ -182,9 +132,6 @@ def _print_lost(console: Console, row: EvaluationRow) -> None:
         "bare": row.recall.bare,
         "failed": row.survival.failures_lost,
         "said": row.survival.demands_lost,
-        "labels": row.labelled.lost if row.labelled else (),
-        "flagged as failed, not labelled": row.flags.false if row.flags else (),
-        "labelled as failed, not flagged": row.flags.missed if row.flags else (),
     }
     for title, lost in losses.items():
         for what in lost:

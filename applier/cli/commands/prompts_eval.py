@@ -11,8 +11,7 @@ from rich.console import Console
 
 from applier.cli.options import as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
-from applier.eval.cuts import cuts_of_file, transcript_paths
-from applier.eval.evaluation import evaluation_means
+from applier.eval.evaluation import cuts_of_file, evaluation_means, transcript_paths
 from applier.eval.prompt_comparison import (
     DEFAULT_RATIO,
     Difference,
@@ -51,7 +50,7 @@ def command(
     what to read when editing a prompt.
     """
     first, second = _variants(folders, answers, model)
-    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path) if cut.kind == "cut"]
+    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
     with progress("planning", len(cuts)) as done:
         comparison = compare_prompts(first, second, cuts, ratio, done)
     if as_json:
