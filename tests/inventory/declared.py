@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-import mcp
 from pydantic import BaseModel
 
 import planner
 from applier.adapters import transcripts
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
-from applier.adapters.mcp import Visible, mcp_server
 from applier.session import PRESETS, Event, Preset
 from applier.store import open_store
 from planner.validity import Violation
@@ -152,6 +150,10 @@ def tools() -> Iterator[str]:
 
 
 async def _mcp_offers() -> list[tuple[str, str, dict[str, Any]]]:
+    import mcp  # a second of loading that no other text needs
+
+    from applier.adapters.mcp import Visible, mcp_server
+
     visible = Visible(lambda: open_store("inventory.db"), session="none")
     async with mcp.Client(mcp_server(visible)) as client:
         offered = [("tool", tool.name, tool) for tool in (await client.list_tools()).tools]
