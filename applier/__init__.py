@@ -1,14 +1,16 @@
 """Acts, keeps and runs: turns a plan into a message list, and stores and restores what was removed."""
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # `typing` has it, too, but the `compactor` command first leaves the folder it is run in
 if TYPE_CHECKING:
     from applier.store import open_store
     from applier.view import Preview, apply, preview
 else:
-    from planner.lazy_names import lazy_names
 
-    __getattr__ = lazy_names(__name__, "applier.store", "applier.view")
+    def __getattr__(name: str) -> object:
+        from planner.lazy_names import lazy_names
+
+        return lazy_names(__name__, "applier.store", "applier.view")(name)
+
 
 __all__ = ["Preview", "apply", "open_store", "preview"]
 

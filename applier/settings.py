@@ -1,7 +1,8 @@
 """What a user may tune about sessions, from arguments, environment and project file, in this order.
 
 Reads ``COMPACTOR_…`` variables, the nearest ``compactor.toml`` (or ``[tool.compactor]`` in a ``pyproject.toml``),
-and ``CLAUDE_AUTO_COMPACT``. Checks names and bounds; applies nothing.
+and ``CLAUDE_AUTO_COMPACT``. A project's file is a stranger's: only what `PROJECT_NAMES` lists is read from it. Checks
+names and bounds; applies nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ from pydantic_settings import (
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from planner.errors import SettingsError
 from planner.reading.families import known_window_tokens
-from planner.settings import CheckedSettings, PlanSettings
+from planner.settings import TOOL_NAME, CheckedSettings, PlanSettings
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
@@ -34,9 +34,22 @@ PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
 """Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
-_HOSTS = frozenset(("file_roots", "permissions", "planner_model"))
-"""What only the host may set, for a repository that an agent works in brings its own project file. (A model's name says
-which provider reads the history.)"""
+PROJECT_NAMES = frozenset(
+    (
+        "preset",
+        "auto_compact",
+        "compact_at_ratio",
+        "window_tokens",
+        "max_output_tokens",
+        "background",
+        "background_debounce_seconds",
+        "background_new_turns",
+    )
+)
+PROJECT_PLAN_NAMES = frozenset(("target_ratio", "window_tokens", "min_savings_tokens"))
+"""All that a project's file may set, and in its table ``[plan]``, in these very letters, for a repository that an agent
+works in brings its own: when and how deeply is compacted; never who reads the history, what planning may cost, what is
+said or read for the host, or a word that the agent reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
@@ -75,7 +88,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """Folders from which recently read files may be read again after a compaction; none: only the store."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, said again after each compaction."""
-    compact_tool: str = "compact"
+    compact_tool: str = Field(default="compact", pattern=rf"^{TOOL_NAME}$")
     """Name of the tool by which the model itself asks for a compaction."""
     plan: PlanSettings = PlanSettings()
     """How plans are made. `plan.target_ratio`, where it is set, is how much a compaction leaves of the messages that
@@ -115,18 +128,23 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return init_settings, env_settings, host, _project_file(settings_cls, Path.cwd())
 
 
+def _variables(settings_cls: type[BaseSettings]) -> frozenset[str]:
+    """The environment variables that set something."""
+    names = [*settings_cls.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
+    return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
+
+
 def _check_variables(variables: Iterable[str], settings_cls: type[BaseSettings]) -> None:
     """Refuse a ``COMPACTOR_…`` variable that sets nothing.
 
     Raises:
         SettingsError: there is one; the text names the nearest that exists.
     """
-    names = {f"{PREFIX}{name}".upper() for name in settings_cls.model_fields} | OTHER_VARIABLES
-    nested = {f"{PREFIX}PLAN__{name}".upper() for name in PlanSettings.model_fields}
+    known = sorted(_variables(settings_cls))
     for variable in (name.upper() for name in variables):
-        if variable.startswith(PREFIX) and variable not in names | nested:
-            near = get_close_matches(variable, sorted(names | nested), 1)
-            cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
+        if variable.startswith(PREFIX) and variable not in known:
+            near = get_close_matches(variable, known, 1)
+            cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
 
 
@@ -148,71 +166,62 @@ def _check_lists(source: EnvSettingsSource, settings_cls: type[BaseSettings]) ->
             raise SettingsError(f"environment variable {PREFIX}{name.upper()}: {wanted}") from None
 
 
-def _toml(path: str | Path) -> dict[str, Any]:
-    """What a file says; an editor may have put a byte order mark before it."""
-    return tomllib.loads(Path(path).read_text("utf-8-sig"))
-
-
-class _OwnFile(TomlConfigSettingsSource):
-    """A ``compactor.toml``."""
-
-    def _read_file(self, file_path: Any) -> dict[str, Any]:
-        said = _toml(file_path)
-        if "tool" in said:
-            cure = "settings stand here by themselves: [tool.compactor] is for a pyproject.toml"
-            raise SettingsError(f"{file_path}: {cure}")
-        return said
-
-
-class _ToolTable(TomlConfigSettingsSource):
-    """The table ``[tool.compactor]`` of a ``pyproject.toml``."""
-
-    def _read_file(self, file_path: Any) -> dict[str, Any]:
-        tools = _toml(file_path).get("tool", {})
-        table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
-        if not isinstance(table, dict):
-            cure = "write [tool.compactor] on a line of its own, and each setting on a line below"
-            raise SettingsError(
-                f"{file_path}: tool.compactor: expected a table of settings, found {table!r:.80}: {cure}"
-            )
-        return table
-
-
 def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBaseSettingsSource:
     """What the nearest project file at or above `folder` says; nothing if there is none.
 
     Raises:
-        SettingsError: the file is not TOML, or what it says is no table of settings.
+        SettingsError: the file is not TOML, or sets what is not for it to set.
     """
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"
         path = own if own.is_file() else shared
-        source: TomlConfigSettingsSource | None = None
-        try:
-            if own.is_file():
-                source = _OwnFile(settings_cls, own)
-            elif shared.is_file():
-                source = _ToolTable(settings_cls, shared)
-        except SettingsError:
-            raise
-        except (OSError, ValueError, AttributeError) as error:
-            raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
-        if source is not None and (own.is_file() or source.toml_data):
-            _check_trust(source.toml_data, path)
-            return source
+        table = _table(path) if path.is_file() else {}
+        if table or path is own:
+            _check_trust(table, path, settings_cls)
+            return InitSettingsSource(settings_cls, init_kwargs=table)
     return InitSettingsSource(settings_cls, init_kwargs={})
 
 
-def _check_trust(data: Mapping[str, Any], path: Path) -> None:
-    """Refuse of a project file what would let whoever wrote the repository speak or read for the host, or send its text
-    elsewhere.
+def _table(path: Path) -> dict[str, Any]:
+    """What a ``compactor.toml`` says, or the table ``[tool.compactor]`` of a ``pyproject.toml``; empty without one.
 
     Raises:
-        SettingsError: the file sets one of these.
+        SettingsError: the file is not TOML, or what it says is no table of settings.
     """
-    for name in sorted(_HOSTS & data.keys()):
-        cure = f"set {PREFIX}{name.upper()}, or hand it to the session"
-        raise SettingsError(f"{path}: {name} is not read from a project's file, which may be a stranger's: {cure}")
+    try:
+        content = tomllib.loads(path.read_text("utf-8-sig"))  # an editor may have put a byte order mark before it
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
+    tools = content.get("tool")
+    if path.name == PROJECT_FILE:
+        if tools is not None:
+            cure = "settings stand here by themselves: [tool.compactor] is for a pyproject.toml"
+            raise SettingsError(f"{path}: {cure}")
+        return content
+    table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        cure = "write [tool.compactor] on a line of its own, and each setting on a line below"
+        raise SettingsError(f"{path}: tool.compactor: expected a table of settings, found {table!r:.80}: {cure}")
+    return table
+
+
+def _check_trust(table: Mapping[str, Any], path: Path, settings_cls: type[BaseSettings]) -> None:
+    """Refuse of a project's file whatever is not listed above: in other letters it would be applied as well.
+
+    Raises:
+        SettingsError: the file sets it; the text says what else does, or what the file may set.
+    """
+    plan = table.get("plan")
+    nested = plan.keys() if isinstance(plan, dict) else set()  # what is no table sets nothing, and its value is refused
+    names = [*(table.keys() - PROJECT_NAMES - {"plan"}), *map("plan.{}".format, nested - PROJECT_PLAN_NAMES)]
+    if not names:
+        return
+    name = min(names)
+    variable = PREFIX + name.upper().replace(".", "__")
+    listed = ", ".join(sorted(PROJECT_NAMES | set(map("plan.{}".format, PROJECT_PLAN_NAMES))))
+    known = variable in _variables(settings_cls)
+    cure = f"set {variable}, or hand it to the session" if known else f"it may set {listed}"
+    raise SettingsError(f"{path}: {name!r:.80} is not read from a project's file, which may be a stranger's: {cure}")
 
 
 def load_settings(**given: Any) -> SessionSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
 from planner.selection import select
-from planner.settings import PlanSettings
+from planner.settings import TOOL_NAME, PlanSettings
 from planner.soundness import sound_proposal
 
 __all__ = [
@@ -342,7 +343,8 @@ def bare_tool_name(name: str) -> str:
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
     """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none."""
     names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
-    return next((name for name in names if called in (name, bare_tool_name(name))), "")
+    named = (name for name in names if called in (name, bare_tool_name(name)))
+    return next((name for name in named if re.fullmatch(TOOL_NAME, name)), "")
 
 
 def check_planner(choice: object) -> None:

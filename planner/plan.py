@@ -15,6 +15,7 @@ from planner.decision import MOST_TOKENS, SURROGATE, Count, PlanPart, Text, Turn
 from planner.errors import PlanRejected
 from planner.layout.layout import Layout
 from planner.reading.history import History
+from planner.settings import OptionalToolName
 
 __all__ = [
     "PLAN_VERSION",
@@ -66,7 +67,7 @@ class HistoryStamp(PlanPart):
     messages: Count
     turns: Count
     tokens: Count
-    digest: str
+    digest: str = Field(pattern="^sha256:[0-9a-f]{64}$")
 
     @classmethod
     def of(cls, history: History, tokens: int) -> HistoryStamp:
@@ -147,7 +148,7 @@ class CompactionPlan(BaseModel):
     """The model that will read the view; decides how thinking is treated. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, gt=0, le=MOST_TOKENS)
     """Of that model: a live tail that it could not hold is demoted."""
-    restore_tool: str = ""
+    restore_tool: OptionalToolName = ""
     """The agent's tool that returns a turn whole, named in the view; empty if it has none."""
     turns: tuple[TurnDecision, ...]
     brief: Text = ""

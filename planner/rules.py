@@ -12,15 +12,18 @@ from sys import intern
 from planner.brief import Heading, Statement, brief_text, check_brief
 from planner.earlier import carried_on, earlier_plan
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.repository import branches, commits, conflicts, pending_changes
-from planner.evidence.said import Said
 from planner.evidence.state import (
+    RecordLine,
+    branches,
     changed_files,
     check_outcomes,
     choices,
+    commits,
+    conflicts,
     latest_request,
     open_items,
-    remedies,
+    pending_changes,
+    recoveries,
     urls,
 )
 from planner.plan import ExtractedFact, FactType, Provenance
@@ -134,7 +137,7 @@ def rules_brief(evidence: Evidence) -> str:
     and not here again. Each statement cites turns that hold all it names.
     """
     wanted = latest_request(evidence)
-    sections: dict[Heading, list[Said]] = {
+    sections: dict[Heading, list[RecordLine]] = {
         "REQUEST": [*([wanted] if wanted else []), *reversed(choices(evidence))],
         "STATE": [
             *reversed(check_outcomes(evidence)),
@@ -142,7 +145,7 @@ def rules_brief(evidence: Evidence) -> str:
             *conflicts(evidence),
             *reversed(changed_files(evidence)),
         ],
-        "FAILED": list(reversed(remedies(evidence))),
+        "FAILED": list(reversed(recoveries(evidence))),
         "FACTS": [
             *reversed(branches(evidence)),
             *reversed(commits(evidence)),
@@ -153,14 +156,14 @@ def rules_brief(evidence: Evidence) -> str:
     page = [
         Statement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
         for heading, listed in sections.items()
-        for one in {said.text: said for said in listed}.values()
+        for one in {line.text: line for line in listed}.values()
     ]
     sound, _ = check_brief(brief_text(page), evidence)
     return sound
 
 
-def _pages(evidence: Evidence) -> list[Said]:
+def _pages(evidence: Evidence) -> list[RecordLine]:
     """Pull requests and issues, then other pages; none that only programs read."""
     reviews = urls(evidence, reviews_only=True)
     pages = [*reversed(reviews), *reversed(urls(evidence))]
-    return [said for said in pages if "//api." not in said.text and "#" not in said.text][:MOST_PAGES]
+    return [page for page in pages if "//api." not in page.text and "#" not in page.text][:MOST_PAGES]

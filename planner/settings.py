@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import SettingsError
 
-__all__ = ["CheckedSettings", "PlanSettings"]
+__all__ = ["TOOL_NAME", "CheckedSettings", "OptionalToolName", "PlanSettings"]
+
+TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
+"""What a tool's name is made of, for the API and for a view that names it: ``mcp__memory__restore_context``; nothing
+that could end a sentence, a line or a frame."""
+OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
 class CheckedSettings(BaseModel):
@@ -66,7 +71,7 @@ class PlanSettings(CheckedSettings):
     """The model that will read the view: decides token counts and thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, ge=1_000)
     """Of the model that will read the view: only a live tail that would not fit it otherwise is demoted."""
-    restore_tool: str = ""
+    restore_tool: OptionalToolName = ""
     """The agent's tool that returns a turn whole, to be named in the view; empty if it has none."""
     min_savings_tokens: int = Field(default=0, ge=0)
     """A plan that saves fewer tokens keeps everything instead."""

@@ -17,20 +17,20 @@ PACKAGES = ("planner", "applier")
 ONLY_IN = {
     "instructor": ("planner.model",),
     "anthropic": ("planner.model", "applier.adapters.frameworks"),
-    "langchain": ("applier.adapters.frameworks.langchain_", "applier.bench.baselines"),
-    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.bench.baselines"),
+    "langchain": ("applier.adapters.frameworks.langchain_", "applier.eval.baselines"),
+    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.eval.baselines"),
     "langgraph": ("applier.adapters.frameworks.langchain_",),
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
-    "headroom": ("applier.bench.baselines",),
-    "matplotlib": ("applier.bench.chart",),
+    "headroom": ("applier.eval.baselines",),
+    "matplotlib": ("applier.eval.chart",),
     "opentelemetry": ("applier.session.events",),
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
     "starlette": ("applier.adapters.proxy", "applier.web"),
     "uvicorn": ("applier.serving",),
-    "rich": ("applier.cli", "applier.bench.__main__"),
-    "click": ("applier.cli", "applier.bench.client_run", "applier.bench.proxy_load"),
-    "httpx": ("applier.adapters.proxy", "applier.bench.proxy_load"),
+    "rich": ("applier.cli",),
+    "click": ("applier.cli",),
+    "httpx": ("applier.adapters.proxy",),
     "mcp": ("applier.adapters.mcp",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
@@ -147,6 +147,7 @@ FOLDERS = {
     "applier.settings": ("planner",),
     "applier.sheet": ("planner", "applier.store", "applier.view"),
     "applier.serving": (),
+    "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
@@ -159,7 +160,7 @@ FOLDERS = {
         "applier.session",
     ),
 }
-"""What each folder or module may import of this project besides itself; bench and cli stand above all of these.
+"""What each folder or module may import of this project besides itself; eval and cli stand above all of these.
 
 The test server judges what the others make, so it shares nothing with them.
 """
@@ -181,8 +182,8 @@ def test_folders_import_in_the_order_the_data_passes(folder):
 
 def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_below_knows_them():
     above = {
-        "planner.model": ("planner.api", "planner.model", "applier.bench", "applier.cli"),
-        "applier.bench": ("applier.bench", "applier.cli"),
+        "planner.model": ("planner.api", "planner.model", "applier.eval", "applier.cli"),
+        "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),
     }
     guilty = {
@@ -208,14 +209,38 @@ def test_libraries_are_imported_only_where_they_belong():
     assert guilty == set()
 
 
+def test_only_one_module_says_how_a_program_of_ours_is_run():
+    """Or else one of them would import from the folder it is run in. (One benchmark times a bare import.)"""
+    users = {
+        name
+        for name in MODULES
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
+    }
+    assert users == {"applier.program"}
+
+
+def test_the_command_loads_nothing_before_it_has_left_the_folder():
+    begins = ("applier", "applier.cli", "applier.cli.__main__", "applier.cli.start")
+    early = {found for name in begins for node in at_import(tree(name)) for found in named(node)}
+    assert early <= {"applier.cli.start", "os", "site", "sys"}
+
+
+def named(node):
+    """The modules that an import statement names; none for other statements."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    return {node.module} if isinstance(node, ast.ImportFrom) else set()
+
+
 MEASURING = ("eval_probes", "evaluate", "prompts_eval", "watch")
 """Commands that measure; `demo` only takes its transcript from there, as data."""
 
 
 def test_only_commands_that_measure_import_what_measures():
     allowed = {f"applier.cli.commands.{command}" for command in MEASURING}
-    importers = {name for name in MODULES for found in imported(name) if is_below(found, "applier.bench")} - {
-        name for name in MODULES if is_below(name, "applier.bench")
+    importers = {name for name in MODULES for found in imported(name) if is_below(found, "applier.eval")} - {
+        name for name in MODULES if is_below(name, "applier.eval")
     }
     assert importers <= allowed
 

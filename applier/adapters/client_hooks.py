@@ -6,6 +6,7 @@ how to get a turn back. Pure: settings in, settings out; reads and writes no fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -19,8 +20,9 @@ __all__ = ["HookCall", "brief_after_compaction", "read_call", "with_hooks", "wit
 
 EVENTS: Mapping[str, str | None] = {"PreCompact": None, "SessionStart": "compact"}
 """The events that are hooked, each with what it must match: only the start of a compacted session is ours."""
-MARK = " -m applier.cli hooks run"
-"""How the command of each of our hooks ends, and no one else's."""
+OURS = re.compile(r" (-m applier\.cli|-c .*\bfrom applier\.cli import main; main\(\)') hooks run$")
+"""How the command of each of our hooks ends, and no one else's: ``python -I -m applier.cli hooks run`` and ``python -IS
+-c '…; from applier.cli import main; main()' hooks run``; not ``echo applier.cli hooks run``."""
 TIMEOUT_SECONDS = 120
 MOST_CHARACTERS = 9_500
 """What a hook says beyond 10,000 characters the client puts into a file instead of the context."""
@@ -52,8 +54,8 @@ def read_call(raw: bytes) -> HookCall:
         raise SettingsError(f"expected a hook's event as JSON on standard input: {said}") from None
 
 
-def with_hooks(settings: Mapping[str, Any], python: str) -> dict[str, Any]:
-    """`settings` in which each event of `EVENTS` runs our hook by the interpreter `python`, once.
+def with_hooks(settings: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """`settings` in which each event of `EVENTS` runs our `command`, once.
 
     Nothing else is changed.
 
@@ -64,7 +66,7 @@ def with_hooks(settings: Mapping[str, Any], python: str) -> dict[str, Any]:
     hooks = {**bare.get("hooks", {})}
     for event, matcher in EVENTS.items():
         matched = {} if matcher is None else {"matcher": matcher}
-        ours = {**matched, "hooks": [{"type": "command", "command": python + MARK, "timeout": TIMEOUT_SECONDS}]}
+        ours = {**matched, "hooks": [{"type": "command", "command": command, "timeout": TIMEOUT_SECONDS}]}
         hooks[event] = [*hooks.get(event, []), ours]
     return {**bare, "hooks": hooks}
 
@@ -96,7 +98,7 @@ def _bare(entry: Any) -> Any:
 
 
 def _is_ours(command: Any) -> bool:
-    return isinstance(command, dict) and str(command.get("command", "")).endswith(MARK)
+    return isinstance(command, dict) and OURS.search(str(command.get("command", ""))) is not None
 
 
 def brief_after_compaction(plan: CompactionPlan, key: str, command: str) -> str:

@@ -1,17 +1,34 @@
-"""What a search of the agent answers: the best hits in a few lines each, the ids of others, and how to narrow it.
+"""How an agent looks behind what was compacted: what it may ask, as tools describe it, and what it is answered.
 
-Short by default: a look-up should cost less than what it saves. Reads the results of a search; reads no history itself.
+Short by default: a look-up should cost less than what it saves. Docstrings and descriptions of inputs are what the
+model reads; what is restored goes to it as an ordinary tool result, and no history is changed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from applier.store.protocol import Match, Restored, SearchResult
+from planner.errors import ReferenceNotFound
 from planner.reading.lines import Part
+from planner.reading.messages import Block
 
-__all__ = ["MATCHES_CHARACTERS", "SEARCH_TURNS", "search_answer"]
+__all__ = [
+    "Answer",
+    "Record",
+    "RestoreContext",
+    "SearchContext",
+    "ToolInput",
+    "restored_answer",
+    "search_answer",
+]
 
+Answer = str | list[Block]
+"""Content of a tool result: text, or blocks where images or documents belong to it."""
 SEARCH_TURNS, TURN_CHARACTERS = 5, 400
 """So many turns are shown if the agent names no number, with so much of each on average: seven look-ups of a reader
 took 2,000 tokens and less."""
@@ -21,54 +38,146 @@ ELSEWHERE_TURNS = 2
 """So many are shown where nothing matches as it was filtered, but something would."""
 MOST_NAMED = 12
 """Of the turns that are not shown so many are named."""
+LAST_LINE = 10**9
+"""No turn has so many lines."""
 
 _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 """A line that matches, without its number: ``12: return None``; not ``11- near``."""
 _NEAR = re.compile(r"^\d+- .*\n?", re.MULTILINE)
 """A line beside one that matches: ``11- near``; not ``12: return None``."""
 
-Hits = tuple[Sequence[tuple[str, str]], int]
-"""References with their excerpts, best first, and how many turns match in all."""
+
+class Record(Protocol):
+    """What can be looked up: a session, or what a server may show of a store."""
+
+    @property
+    def page_characters(self) -> int:
+        """How much one answer may have."""
+        ...
+
+    def restore(
+        self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
+    ) -> Restored:
+        """As of `Store.restore`."""
+        ...
+
+    def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
+        """As of `Store.search`."""
+        ...
 
 
-def search_answer(
-    find: Callable[[Part | None, str | None], Hits], part: Part | None, tool: str | None, limit: int, characters: int
-) -> str:
-    """The answer to a search: what `find` gives for `part` and `tool`, or, if that is nothing, for neither of them.
+class ToolInput(BaseModel):
+    """An input; unknown arguments are refused."""
 
-    At most `limit` turns in about so many `characters`. Empty if nothing matches.
+    model_config = ConfigDict(extra="forbid")
+
+
+class RestoreContext(ToolInput):
+    """Bring back the exact original of a turn that was compacted, images included.
+
+    Give the id that stands in the conversation (for example h1a2b3c4d:t12, or t12). A long turn comes in pages; each
+    says where the next one begins. Ask for lines, or search within it, when you know what you need.
     """
-    hits, turns = find(part, tool)
-    if hits or (part is None and tool is None):
-        return _shown(hits, turns, min(characters, limit * TURN_CHARACTERS))
-    hits, turns = find(None, None)
-    asked = " ".join(f"{name}={value}" for name, value in (("part", part), ("tool", tool)) if value is not None)
-    elsewhere = _shown(hits, turns, min(characters, ELSEWHERE_TURNS * TURN_CHARACTERS))
-    return elsewhere and f"nothing with {asked}; without it:\n{elsewhere}"
+
+    reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
+    first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
+    last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
+    search: str | None = Field(
+        default=None, min_length=1, description="show only lines with this text, or the best lines for these words"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RestoreContext:
+        if self.first_line is not None and self.last_line is not None and self.last_line < self.first_line:
+            raise ValueError("last_line stands before first_line")
+        return self
 
 
-def _shown(hits: Sequence[tuple[str, str]], turns: int, room: int) -> str:
-    """`hits` within about `room` characters; what does not fit beside the next is shown by its matching lines alone.
+class SearchContext(ToolInput):
+    """Find where something stands in the whole conversation so far, compacted turns included.
 
-    A hit that says the same as one above, a file that was read again, is only named.
+    What stands there as you write it comes first; a question or several words find the turns that fit best. Shows
+    the best lines, with the turn's id and line numbers for restore_context.
+    """
+
+    text: str = Field(min_length=1, description="a text, or several words; quotes keep words together")
+    part: Part | None = Field(
+        default=None, description="only words of the user or the assistant, only calls, or only results of tools"
+    )
+    tool: str | None = Field(default=None, description="only calls of this tool and their results")
+    limit: int = Field(default=SEARCH_TURNS, ge=1, le=100, description="how many turns at most")
+
+
+def restored_answer(record: Record, asked: RestoreContext) -> Answer:
+    """The turn of `record` that was asked for, or a page of it.
+
+    Raises:
+        CompactorError: there is none; the text says what to do instead.
+    """
+    lines = None
+    if asked.first_line is not None or asked.last_line is not None:
+        lines = (asked.first_line or 1, asked.last_line or LAST_LINE)
+    page = record.page_characters if asked.search is None else min(record.page_characters, MATCHES_CHARACTERS)
+    restored = record.restore(asked.reference.strip(), lines=lines, search=asked.search, max_characters=page)
+    first, last = restored.lines
+    whole = (first, last) == (1, restored.total_lines) or not restored.total_lines
+    head = restored.reference if whole else f"{restored.reference} lines {first} to {last} of {restored.total_lines}"
+    more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
+    if all(block["type"] == "text" for block in restored.blocks):
+        return f"{head}\n{restored.text}{more}"
+    text = [{"type": "text", "text": more.strip()}] if more else []
+    return [{"type": "text", "text": head}, *(block for block in restored.blocks if block.get("text") != ""), *text]
+
+
+def search_answer(record: Record, asked: SearchContext) -> str:
+    """The best hits in `record` in a few lines each, the ids of others, and how to narrow it.
+
+    Where nothing matches as it was filtered, what matches without the filter.
+
+    Raises:
+        ReferenceNotFound: nothing matches.
+    """
+    room = record.page_characters
+    result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
+    if result.matches:
+        return _shown(result, min(room, asked.limit * TURN_CHARACTERS))
+    filters = " ".join(f"{name}={value}" for name, value in (("part", asked.part), ("tool", asked.tool)) if value)
+    elsewhere = record.search(asked.text, part=None, tool=None, limit=asked.limit) if filters else result
+    if not elsewhere.matches:
+        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words")
+    shown = _shown(elsewhere, min(room, ELSEWHERE_TURNS * TURN_CHARACTERS))
+    return f"nothing with {filters}; without it:\n{shown}"
+
+
+def _shown(result: SearchResult, room: int) -> str:
+    """The matches within about `room` characters; what does not fit beside the next is shown by its hits alone.
+
+    One that says the same as one above, a file that was read again, is only named.
     """
     shown: list[str] = []
     named: list[str] = []
     known: set[str] = set()
-    for at, (reference, excerpt) in enumerate(hits):
-        lines = set(_HIT.findall(excerpt))
-        entry = f"{reference}\n{excerpt}"
-        if len(entry) > room - (TURN_CHARACTERS // 2 if at + 1 < len(hits) else 0):
-            entry = _NEAR.sub("", entry).rstrip("\n")
+    for at, match in enumerate(result.matches, 1):
+        lines = set(_HIT.findall(match.excerpt))
+        entry = _entry(match, room, is_last=at == len(result.matches))
         if shown and (lines <= known or len(entry) > room):
-            named.append(reference)
+            named.append(match.turn_id)
             continue
         known |= lines
         shown.append(entry if len(entry) <= room else f"{entry[:room]}…")
         room -= len(entry) + 1
-    others = turns - len(shown)
-    if others:
-        names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
-        more = "1 more turn matches" if others == 1 else f"{others} more turns match"
-        shown.append(f"… {more}{names}: narrow it by words, part or tool")
+    if result.turns > len(shown):
+        shown.append(_others(result.turns - len(shown), named))
     return "\n".join(shown)
+
+
+def _entry(match: Match, room: int, *, is_last: bool) -> str:
+    entry = f"{match.turn_id}\n{match.excerpt}"
+    fits = len(entry) <= room - (0 if is_last else TURN_CHARACTERS // 2)
+    return entry if fits else _NEAR.sub("", entry).rstrip("\n")
+
+
+def _others(count: int, named: Sequence[str]) -> str:
+    names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
+    more = "1 more turn matches" if count == 1 else f"{count} more turns match"
+    return f"… {more}{names}: narrow it by words, part or tool"

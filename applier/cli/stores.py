@@ -7,7 +7,7 @@ from applier.store.protocol import Store
 from applier.store.reference import parse_key
 from planner.errors import ReferenceNotFound, StoreError
 
-__all__ = ["existing_store", "known_history", "latest_history"]
+__all__ = ["existing_store", "known_history", "latest_history", "store_anywhere"]
 
 
 def existing_store(name: str | None) -> Store:
@@ -22,6 +22,12 @@ def existing_store(name: str | None) -> Store:
     if file is not None and not file.is_file():
         raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
     return open_store(name)
+
+
+def store_anywhere(name: str) -> str:
+    """The store `name` as it is called from any folder: a file by its whole path."""
+    file = store_file(name)
+    return name if file is None else str(file.absolute())
 
 
 def known_history(store: Store, key: str) -> str:

@@ -83,4 +83,4 @@ def applied_text(sheet: Sheet, read: Transcript, output: object, store: str | No
         with open_store(store) as opened:
             place = f"{history_key(sheet.plan.history.digest)} to {output}"
             view = apply_and_record(sheet.plan, read.messages, opened, message=place)
-    return write_transcript(view, read, session_id=str(uuid4()) if read.is_session_log else "")
+    return write_transcript(view, read, session_id=str(uuid4()) if read.client else "")

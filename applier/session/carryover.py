@@ -6,14 +6,13 @@ Text only, within an allowance. Never reads outside the allowed roots, whatever 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from applier.session.history_tracker import HistoryTracker, Result
+from planner.evidence.tasks import TaskList, task_lists
 from planner.layout.placeholders import clean
 from planner.reading.tokens import TokenCounter
 
@@ -208,56 +207,11 @@ def _readable(tracker: HistoryTracker, marks: FileMarks) -> Iterator[RecentFile]
             yield RecentFile(path, turn_id, result.text, False)
 
 
-_LIST_TOOL = re.compile(r"todo|update_?plan|set_?plan|task_?list", re.I)
-"""Tools that write a whole list: ``TodoWrite``, ``update_plan``; not ``plan_trip``."""
-_CREATE_TASK = re.compile(r"^task_?create$", re.I)
-"""``TaskCreate``, ``task_create``; not ``create_task_force``."""
-_UPDATE_TASK = re.compile(r"^task_?update$", re.I)
-"""``TaskUpdate``; not ``update``."""
-_NUMBER = re.compile(r"\d+")
-"""The number that a tool gives a task: of ``Task #12 created`` the 12; nothing of ``created``."""
-_TEXT_KEYS = ("content", "step", "text", "subject", "title", "task", "description")
-_DONE = frozenset(("completed", "done", "cancelled", "deleted"))
-
-
 def open_lists(tracker: HistoryTracker) -> list[str]:
     """Each list of the agent that still has something open, as text: the todo list it wrote last, and its tasks."""
-    lists = (_latest_list(tracker), _open_tasks(tracker.results))
-    return [text for text in lists if text]
+    return [_shown_list(tasks) for tasks in task_lists(tracker.analysis.evidence) if tasks.is_open]
 
 
-def _latest_list(tracker: HistoryTracker) -> str:
-    for result in reversed(tracker.results):
-        if _LIST_TOOL.search(result.tool):
-            entries = next((value for value in result.arguments.values() if _is_list(value)), None)
-            if entries is not None:
-                return _shown_list(f"Todo list ({tracker.turn_id(result.message)})", entries)
-    return ""
-
-
-def _open_tasks(results: Iterable[Result]) -> str:
-    tasks: dict[str, dict[str, Any]] = {}
-    for result in results:
-        if _CREATE_TASK.match(result.tool) and not result.is_error:
-            number = _NUMBER.search(result.text)
-            tasks[number.group() if number else str(len(tasks) + 1)] = dict(result.arguments)
-        elif _UPDATE_TASK.match(result.tool):
-            name = str(result.arguments.get("taskId") or result.arguments.get("id") or "")
-            if name in tasks:
-                tasks[name].update(result.arguments)
-    return _shown_list("Tasks", list(tasks.values()))
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
-
-
-def _shown_list(title: str, entries: Iterable[Mapping[str, Any]]) -> str:
-    rows = [(str(entry.get("status", "pending")), _entry_text(entry)) for entry in entries]
-    if all(status in _DONE for status, _ in rows):
-        return ""
-    return "\n".join([f"{title}:", *(f"- [{status}] {text}" for status, text in rows)])
-
-
-def _entry_text(entry: Mapping[str, Any]) -> str:
-    return next((str(entry[key]) for key in _TEXT_KEYS if entry.get(key)), "")
+def _shown_list(tasks: TaskList) -> str:
+    title = "Tasks" if tasks.tasks[0].number else f"Todo list ({tasks.turn_id})"
+    return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks.tasks)])

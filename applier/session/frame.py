@@ -15,6 +15,7 @@ from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
 from planner.api import RESTORE_TOOL
 from planner.layout.layout import inner_mark
+from planner.layout.placeholders import clean
 from planner.layout.thinking import ThinkingPolicy, without_thinking
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
@@ -133,7 +134,7 @@ def draft(
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
     placeholders = {
-        (made.message, made.block): f"{made.text}\n{_restore_line(tracker, made, key, restore_tool)}"
+        (made.message, made.block): f"{clean(made.text)}\n{_restore_line(tracker, made, key, restore_tool)}"
         for made in edits.placeholders
         if made.message >= frame.start
     }

@@ -164,7 +164,7 @@ def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore,
 class _SavedFrame(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    key: str
+    key: str = Field(pattern="^(h[0-9a-f]{8,64})?$")
     messages: int = Field(ge=0)
     plan_id: str
     head: list[dict[str, Any]]

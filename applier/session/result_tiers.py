@@ -15,7 +15,7 @@ from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.tiers import Situation
 from planner.api import RESTORE_TOOL, bare_tool_name
 from planner.evidence.calls import CallKind, calls_of
-from planner.evidence.failures import failures_of
+from planner.evidence.outcomes import failures_of
 from planner.evidence.sources import attributed
 from planner.evidence.user_words import constraints_of
 from planner.reading.lines import Line, statements, turn_lines

@@ -1,6 +1,5 @@
 """Where originals, plans, facts, events and session states live; see `Store` for what it promises."""
 
-from applier.store.files import open_beneath
 from applier.store.opening import REDACT_VARIABLE, STORE_VARIABLE, default_path, open_store, store_file
 from applier.store.protocol import Match, Restored, SearchResult, Store, StoredHistory, StoreSize
 from applier.store.reference import history_key
@@ -16,7 +15,6 @@ __all__ = [
     "StoredHistory",
     "default_path",
     "history_key",
-    "open_beneath",
     "open_store",
     "store_file",
 ]

@@ -34,6 +34,8 @@ class Dialect(Protocol):
     bytes_type: str
     serial_type: str
     """A primary key that counts upwards by itself."""
+    unsampled_sql: str
+    """Lets the database keep no samples of the content of ``{table}``; empty if it never does."""
     begin_read: str
     begin_write: str
     """Starts a transaction that no other process writes beside."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import regex
 
-from applier.store.matching import SEARCH_SECONDS, Hits, Searched, defines, matching_lines
 from applier.store.protocol import Match, Restored, SearchResult
+from applier.store.search import SEARCH_SECONDS, Hits, defines, matching_turns
 from planner.errors import ReferenceNotFound
 from planner.layout.placeholders import ranges_of
 from planner.reading.history import History, Turn, read_history
@@ -31,8 +32,18 @@ NEAR_LINES = 1
 """Around each line that a search of all turns shows."""
 HIT_CHARACTERS, NEAR_CHARACTERS = 240, 100
 """Of a line that matches an excerpt shows so much, around the match; of a line beside it so much."""
+SHOWN_LINES = 3
+"""Matching lines of one turn that are worth showing beside other turns: it is to be recognised, not read."""
 MOST_NAMED = 5
 """Of other lines that match so many ranges are named."""
+
+
+class Searched(NamedTuple):
+    """A turn that is searched."""
+
+    lines: Sequence[Line]
+    calls: Mapping[int, int]
+    """By the number of a call's block and of its result's: that of the call."""
 
 
 def restored_part(
@@ -42,8 +53,10 @@ def restored_part(
     lines: tuple[int, int] | None = None,
     search: str | None = None,
     max_characters: int | None = None,
+    by_words: bool = True,
 ) -> Restored:
-    """The turn that `messages` are, or the part of it that `Store.restore` was asked for.
+    """The turn that `messages` are, or the part of it that `Store.restore` was asked for; without `by_words` what is
+    searched for has to stand there, or to match as a pattern.
 
     Raises:
         ReferenceNotFound: it has no such lines, or none of them matches.
@@ -53,11 +66,11 @@ def restored_part(
     every = turn_lines(history, turn)
     part = list(every) if lines is None else _range_of(every, lines, reference)
     if search is not None:
-        calls = _calls(history, turn)
-        hits = matching_lines({"": Searched(part, calls)}, search).get("")
-        if hits is None:
+        matches, _ = matching_turns({"": part}, search, by_words=by_words)
+        if not matches:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
-        text, cut = _up_to(_found_in(Searched(every, calls), part, hits), max_characters)
+        hits = matches[""]
+        text, cut = _up_to(_found_in(Searched(every, _calls(history, turn)), part, hits), max_characters)
         shown: list[Block] = [{"type": "text", "text": text}]
         following = next((number for number in hits.lines if cut and number > cut), None)
         return Restored(reference, tuple(messages), text, tuple(shown), _span(part), len(every), following, hits.lines)
@@ -269,21 +282,15 @@ def find_matches(
         StoreError: the pattern takes too long.
     """
     turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
-    matching = matching_lines(
-        {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}, search
-    )
-
-    def rank(turn_id: str) -> tuple[bool, float, bool, int]:
-        hits = matching[turn_id]
-        return not hits.leads, -hits.weight, hits.only_results, -history.by_id[turn_id].number
-
-    ranked = sorted(matching, key=rank)
-    shown = ranked if limit is None else ranked[:limit]
-    return SearchResult(tuple(_match(turn_id, turns[turn_id], matching[turn_id]) for turn_id in shown), len(ranked))
+    wanted = {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}
+    elsewhere = [turn.lines for turn in turns.values()] if part or tool else []
+    hits, count = matching_turns(wanted, search, limit, elsewhere=elsewhere)
+    by_words = any(some.by_words for some in hits.values())
+    return SearchResult(tuple(_match(turn_id, turns[turn_id], some) for turn_id, some in hits.items()), count, by_words)
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
-    best = hits.best[: hits.telling]
+    best = hits.best[:SHOWN_LINES]
     runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), hits.match)
     rank = {number: at for at, number in enumerate(best)}
     runs.sort(key=lambda run: min(rank.get(number, len(rank)) for number, _ in run))
@@ -292,16 +299,16 @@ def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
     return Match(turn_id, hits.lines, "\n".join([*(text for _, text in shown), *([others] if others else [])]))
 
 
-def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Searched:
+def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:
     if part is None and tool is None:
-        return searched
+        return searched.lines
     blocks = [block for _, block in history.blocks_of(turn)]
 
     def wanted(line: Line) -> bool:
         name = str(blocks[searched.calls[line.block]].get("name", "")) if line.block in searched.calls else ""
         return (part is None or line.part == part) and (tool is None or name.lower() == tool.lower())
 
-    return searched._replace(lines=[line for line in searched.lines if wanted(line)])
+    return [line for line in searched.lines if wanted(line)]
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:

@@ -55,13 +55,13 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The turns that match a search, best first: those with the best line for one of its words, by what this line says;
-    then those where words or calls match before mere results, and the newer before the older.
-    """
+    """The turns that match a search, best first, see `Store.search`."""
 
     matches: tuple[Match, ...]
     turns: int
     """How many turns match; more than there are `matches` where a limit cut."""
+    by_words: bool = False
+    """True if the text stands nowhere and matches nothing as a pattern: these hold some of its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,10 @@ class Store(Protocol):
         """What stands behind `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
         `lines`: only these, first and last included. `search`: only the lines (of these) that match, found as in
-        `search`. `max_characters`: at most so much text, cut behind a line; `Restored.next_line` says where to go on.
-        `within`: the keys of the histories that the reader may see; one that these extend is seen, too. Any other
-        is to the reader as if it were not there, and a bare ``t12`` means the first of `within` that is stored.
+        `search`: by words only if the text stands in no turn of the history. `max_characters`: at most so much text,
+        cut behind a line; `Restored.next_line` says where to go on. `within`: the keys of the histories that the reader
+        may see; one that these extend is seen, too. Any other is to the reader as if it were not there, and a bare
+        ``t12`` means the first of `within` that is stored.
 
         Raises:
             ReferenceNotFound: no such history, turn or lines, or nothing in them matches; the text says what there
@@ -145,8 +146,10 @@ class Store(Protocol):
         limit: int | None = None,
     ) -> SearchResult:
         """The turns of a history that match `text`, whatever its case: that hold it as it stands, or else match it
-        as a regular expression, or else have the best lines for its words: rare words, names that stand exactly, and
-        words that stand together count most. A phrase in quotes is one word.
+        as a regular expression, or else hold any of its words. The first two stand in order of their time, the newest
+        first, those behind the others where nothing but results of tools matches; the last by BM25 of the whole turn,
+        whatever the store. A phrase in quotes is one word. What stands in the history, but not in the `part` or the
+        calls of the `tool` that were asked for, is not looked for there by its words.
 
         `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of
         this tool and their results. `limit`: at most so many turns.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 from applier.store.chain import ROOT, Known, SavedMemo, add_nodes, chain_of, contents_of, node_contents
@@ -121,18 +123,17 @@ class SqlStore:
             contents = contents_of(transaction, turn_nodes(nodes, wanted.turn, entry.key), entry.key)
         name = f"{entry.key}:t{wanted.turn}"
         messages: list[Message] = [content.value() for content in contents]
+        part = partial(restored_part, name, messages, lines=lines, search=search, max_characters=max_characters)
         try:
-            return restored_part(name, messages, lines=lines, search=search, max_characters=max_characters)
+            return part(by_words=False)
         except ReferenceNotFound as error:
-            elsewhere = self._turns_that_match(entry, search) if search else ""
-            raise ReferenceNotFound(f"{error}{elsewhere}") from None
-
-    def _turns_that_match(self, entry: SavedHistory, search: str) -> str:
-        """Where in the history it is instead, to be added to an error."""
-        result = self.search(search, f"h{entry.tip.hex()}", limit=_SUGGESTED)
-        names = [f"{entry.key}:{match.turn_id}" for match in result.matches]
-        more = f" and {result.turns - len(names)} more turns" if result.turns > len(names) else ""
-        return f"; {', '.join(names)}{more} match" if names else "; no other turn of this history does"
+            if not search:
+                raise
+            elsewhere = self.search(search, f"h{entry.tip.hex()}", limit=_SUGGESTED)
+            if elsewhere.by_words:
+                with suppress(ReferenceNotFound):
+                    return part()
+            raise ReferenceNotFound(f"{error}; {_turns_of(entry.key, elsewhere)}") from None
 
     def search(
         self,
@@ -284,6 +285,13 @@ class SqlStore:
             prefixes = sorted({entry.says, *(node.says for node in entry.chain(transaction))})
             sql = f"SELECT seq, {columns} FROM {table} WHERE says IN (??)"
             return [row[1:] for row in sorted(transaction.rows_of(sql, prefixes, types=(int, *types)))]
+
+
+def _turns_of(key: str, result: SearchResult) -> str:
+    """Where it is instead."""
+    names = [f"{key}:{match.turn_id}" for match in result.matches]
+    more = f" and {result.turns - len(names)} more turns" if result.turns > len(names) else ""
+    return f"{', '.join(names)}{more} match" if names else "no other turn of this history does"
 
 
 def _find_plan(transaction: Transaction, plan_id: str) -> tuple[bytes, bytes]:

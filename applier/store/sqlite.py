@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from applier.store.database import Database, Transaction, shared_database
-from applier.store.files import cause_of, make_private_file
 from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
 __all__ = ["SqliteDialect", "sqlite_database"]
@@ -20,6 +19,9 @@ Identity = tuple[int, int]
 
 APPLICATION_ID = 0x636F6D70
 """Stands in the header of every store file."""
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+"""Of what is made: only its owner enters and reads."""
 
 _BUSY = "SQLITE_BUSY", "SQLITE_LOCKED"
 _CURES = {
@@ -43,6 +45,7 @@ class SqliteDialect:
     placeholder = "?"
     bytes_type = "BLOB"
     serial_type = "INTEGER PRIMARY KEY AUTOINCREMENT"
+    unsampled_sql = ""
     begin_read = "BEGIN"
     begin_write = "BEGIN IMMEDIATE"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
@@ -154,9 +157,9 @@ def sqlite_database(path: Path, busy_timeout_seconds: float) -> Database:
 def _prepared(path: Path) -> Identity:
     """Make the file if it is not there; which one it is."""
     try:
-        make_private_file(path)
+        _make_private_file(path)
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: the store cannot be made here: {cause_of(error)}") from error
+        raise StoreError(f"{path}: the store cannot be made here: {_cause_of(error)}") from error
     status = _stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path}: {_CURES['SQLITE_CANTOPEN']}")
@@ -166,6 +169,38 @@ def _prepared(path: Path) -> Identity:
     for name in (real, *(real.with_name(real.name + ending) for ending in _BESIDE)):
         _refuse_linked(name)
     return _identity(status)
+
+
+def _make_private_file(path: Path) -> None:
+    """An empty file, and the folders above it, that only the owner enters and reads, whatever the umask.
+
+    What is there already keeps its mode and is not opened: closing a file takes every lock from it that the
+    process holds, those of other connections too (POSIX; "How To Corrupt An SQLite Database File", 2.2).
+
+    Raises:
+        OSError: it cannot be made, or `path` is a link that leads nowhere.
+    """
+    for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
+        try:
+            os.mkdir(folder, FOLDER_MODE)
+        except FileExistsError:
+            continue  # another process was first
+        os.chmod(folder, FOLDER_MODE)
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), FILE_MODE)
+    except FileExistsError:
+        path.stat()  # a link that leads nowhere ends here: what is written there is for another to read
+        return
+    try:
+        if hasattr(os, "fchmod"):
+            os.fchmod(handle, FILE_MODE)
+    finally:
+        os.close(handle)
+
+
+def _cause_of(error: Exception) -> str:
+    """What went wrong, without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 _BESIDE = "-wal", "-shm", "-journal"
@@ -190,4 +225,4 @@ def _stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: the store cannot be read: {cause_of(error)}") from error
+        raise StoreError(f"{path}: the store cannot be read: {_cause_of(error)}") from error

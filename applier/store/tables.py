@@ -93,7 +93,14 @@ def _step_2(transaction: Transaction, dialect: Dialect) -> None:
         transaction.rows(sql)
 
 
-MIGRATIONS: tuple[Step, ...] = (_step_1, _step_2)
+def _step_3(transaction: Transaction, dialect: Dialect) -> None:
+    """A server's planner keeps no values of what is stored: they would outlive what is forgotten."""
+    for table in _CONTENT:
+        if dialect.unsampled_sql:
+            transaction.rows(dialect.unsampled_sql.format(table=table))
+
+
+MIGRATIONS: tuple[Step, ...] = (_step_1, _step_2, _step_3)
 """Step n brings a store of version n-1 to version n."""
 
 _CONTENT = ("blobs", "plans", "facts", "events", "states")

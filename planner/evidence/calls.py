@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run", "passed_on"]
+__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -55,11 +55,6 @@ _CHAINED = lazy_pattern(r"(&&|\|\||\|&?|[;\n])")
 _OPENS = lazy_pattern(r"(?:[({] *|(?:then|do|else) )*")
 """What a shell puts before a command that it holds together with others: ``( cd a``, ``then grep b``."""
 _CLOSES = lazy_pattern(r"(?:[)}]|done|fi|esac)(?: *\d?[<>].*)?")
-_PASSES_ON = lazy_pattern(
-    r"(?:\w+=\S+ )*(?:xargs(?: (?:-[adEILnPs] ?\S+|-\S+))*+ |find (?=.*\{\} \+).*? -exec(?:dir)? )([^-\s].*)", re.S
-)
-"""``xargs -0 -n 1 grep x``, ``find . -exec grep x {} +``, with the command that they run in its group; not ``xargs``
-alone, nor ``find . -exec grep x {} \\;``, which exits 0."""
 _STOPS = lazy_pattern(r"\bset -[a-z]*e")
 _QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
@@ -200,12 +195,6 @@ def last_run(command: str) -> list[str]:
                 last = [one]
         before = behind
     return last
-
-
-def passed_on(command: str) -> str:
-    """The command whose "no" `command` passes on by its own exit code; empty if it runs none."""
-    match = _PASSES_ON.match(command)
-    return match[1] if match else ""
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import specifics_of
-from planner.evidence.said import ended_calls
 from planner.reading.lines import Line, call_parts, without_numbers
 from planner.reading.patterns import lazy_pattern
 
@@ -63,7 +62,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     changes: dict[str, FileChange] = {}
     seen: dict[str, str] = {}
     written = {path for turn in evidence.turns.values() for path in turn.once(_written_paths)}
-    for turn, call, outcome in ended_calls(evidence):
+    for turn, call, outcome in evidence.ended_calls():
         if call.kind in ("read", "search") and call.path in written and not call.is_error:
             shown = without_numbers(call.text)
             seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]

@@ -16,9 +16,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from planner.evidence.answers import Choice, answered_option
 from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
 from planner.evidence.calls import Call, calls_of
-from planner.evidence.failures import is_refusal, read_calls
 from planner.evidence.grounding import NameIndex
-from planner.evidence.outcomes import Outcome
+from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.roots import common_root, file_paths, without_root
 from planner.evidence.sources import attributed
 from planner.evidence.superseded import Overtaken, overtaken_turns
@@ -198,6 +197,12 @@ class Evidence:
         """What the whole history names, parts of its identifiers included."""
         return NameIndex([text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
+    def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+        """Every call with its turn and how it ended, in the order of the history."""
+        for turn in self.turns.values():
+            for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
+                yield turn, call, outcome
+
     def shown(self, text: str) -> str:
         """`text` as it stands in a note: paths below the root without it."""
         return without_root(text, self.root)
@@ -215,7 +220,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
-    return f"{call.name} {subject}".strip()
+    return f"{' '.join(call.name.split())} {subject}".strip()
 
 
 def gather_evidence(

@@ -1,57 +1,88 @@
-"""What a history says of the state of the work, as statements with the turns they rest on: an extractive brief.
+"""What a history says of the state of the work and its repository, as lines with the turns they rest on.
 
-Each function reads evidence that was gathered and returns its statements in the order of the history. None judges what
-is worth showing, and none says what the record does not.
+Each function reads evidence that was gathered and returns its lines in the order of the history. None judges what is
+worth showing, and none says what the record does not.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from planner.evidence.answers import Choice
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call, chained
-from planner.evidence.changes import FileChange, file_changes
+from planner.evidence.changes import FileChange, file_changes, written_texts
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.outcomes import Outcome
-from planner.evidence.said import LINE_CHARACTERS, Said, ended_calls, shortened
+from planner.evidence.tasks import Task, task_lists
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "CheckKind",
+    "RecordLine",
+    "branches",
     "changed_files",
     "check_outcomes",
     "choices",
+    "commits",
+    "conflicts",
     "latest_request",
     "open_items",
-    "remedies",
-    "task_items",
+    "pending_changes",
+    "recoveries",
     "urls",
 ]
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
+LINE_CHARACTERS = 300
+"""Of one line so much."""
 REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
 OUTCOME_CHARACTERS = 160
 """Of how a check ended so much."""
+COMMAND_CHARACTERS = 120
+"""Of a command, and of the subject of a commit."""
 MOST_NAMES = 5
 """Of the names in one file so many of a kind, the last ones."""
 
 
-def latest_request(evidence: Evidence) -> Said | None:
+@dataclass(frozen=True, slots=True)
+class RecordLine:
+    """What the record says, and the ids of the turns that say it."""
+
+    text: str
+    turn_ids: tuple[str, ...]
+
+
+def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
+    """`text` in one line of so many characters; a cut is marked, and made between words where there are several."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
+
+
+def latest_request(evidence: Evidence) -> RecordLine | None:
     """What the user typed last; of a short answer with what it chose. None if the user typed nothing."""
     for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
-            return Said(_quoted(shortened(words, REQUEST_CHARACTERS)), (turn.turn.id,))
+            return RecordLine(_quoted(shortened(words, REQUEST_CHARACTERS)), (turn.turn.id,))
     return None
+
+
+def choices(evidence: Evidence) -> list[RecordLine]:
+    """What short answers of the user chose, each with the words of the answer."""
+    return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
+
+
+def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
+    words = _plain_lines(one.text for one in statements(turn.user_lines))
+    return RecordLine(f"{_quoted(words)} to: {shortened(choice.text)}", (choice.turn_id, turn.turn.id))
 
 
 def _last_typed(turn: TurnEvidence) -> str:
@@ -60,24 +91,23 @@ def _last_typed(turn: TurnEvidence) -> str:
     return _plain_lines(one.text for one in statements(line for line in typed if line.block == typed[-1].block))
 
 
-def _chosen(turn: TurnEvidence, choice: Choice) -> Said:
-    return Said(f"{_quoted(_words(turn))} to: {shortened(choice.text)}", (choice.turn_id, turn.turn.id))
+def _plain_lines(texts: Iterable[str]) -> str:
+    return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
 
 
-def choices(evidence: Evidence) -> list[Said]:
-    """What short answers of the user chose, each with the words of the answer."""
-    return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
+def _quoted(text: str) -> str:
+    return f"“{' '.join(text.split())}”"
 
 
-def changed_files(evidence: Evidence) -> list[Said]:
+def changed_files(evidence: Evidence) -> list[RecordLine]:
     """The files that were written: how the last change ended, and what was edited, defined and named in each."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 
-def _change(evidence: Evidence, change: FileChange) -> Said:
+def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     path, ids = evidence.shown(change.path), tuple(dict.fromkeys(change.turns))
     if not ids:
-        return Said(f"{path}: change failed", (change.failed_turn,))
+        return RecordLine(f"{path}: change failed", (change.failed_turn,))
     state = "written" if change.written else "edited"
     names = [
         f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
@@ -85,7 +115,7 @@ def _change(evidence: Evidence, change: FileChange) -> Said:
         if listed
     ]
     state += ", last change failed" * change.failed_last
-    return Said("; ".join([f"{path}: {state}", *names]), ids)
+    return RecordLine("; ".join([f"{path}: {state}", *names]), ids)
 
 
 _CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
@@ -110,106 +140,42 @@ def check_kinds(call: Call) -> list[CheckKind]:
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
-def check_outcomes(evidence: Evidence) -> list[Said]:
+def check_outcomes(evidence: Evidence) -> list[RecordLine]:
     """Of each kind of check the last run: its command, whether it passed, and the lines that say so."""
-    calls = list(ended_calls(evidence))
-    ended = [at for at, (_, _, outcome) in enumerate(calls) if outcome.status != "unanswered"]
-    last = {kind: at for at in ended for kind in check_kinds(calls[at][1])}
+    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered"]
+    last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
     return [
-        _check_outcome(evidence, [kind for kind in last if last[kind] == at], *calls[at])
+        _check_outcome(evidence, [kind for kind in last if last[kind] == at], *ended[at])
         for at in dict.fromkeys(last.values())
     ]
 
 
 def _check_outcome(
     evidence: Evidence, kinds: Sequence[CheckKind], turn: TurnEvidence, call: Call, outcome: Outcome
-) -> Said:
-    command = shortened(evidence.shown(call.subject), 120)
-    return Said(f"{', '.join(kinds)}: `{command}` {_ended(turn, outcome)}", (turn.turn.id,))
-
-
-def _ended(turn: TurnEvidence, outcome: Outcome) -> str:
-    word = {"passed": "passed", "failed": "failed", "done": "ended"}[outcome.status]
+) -> RecordLine:
+    command = shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)
+    word = {"passed": "passed", "failed": "failed"}.get(outcome.status, "ended")
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
-    return f"{word}: {shortened(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
-
-
-_REMEDY = lazy_pattern(
-    r"\b(?:root cause|the (?:issue|problem|bug|error|cause|culprit|reason) (?:is|was)\b(?! (?:real|valid|fixed"
-    r"|resolved|gone|now))|the fix (?:is|was)|fixed by|"
-    r"turned out|this (?:happens|happened|fails|failed) because|should be .{0,40} instead)\b",
-    re.I,
-)
-"""How the agent names a cause or a remedy: ``root cause: the lock is held``; not ``the issue tracker``."""
-_WORD = lazy_pattern(r"^(?!\s*```).*\w")
-"""A line that says something: not ``` ```go ```, which opens what is said."""
-REMEDY_TURNS = 6
-"""A remedy is looked for in so many turns behind the failure."""
-
-
-def remedies(evidence: Evidence) -> list[Said]:
-    """Of failures for which the record shows a cause or a later success: which call, and that, once where several say
-    the same; what failed stands as an entry of its own."""
-    turns = list(evidence.turns.values())
-    passed = _successes(turns)
-    failed: dict[str, list[str]] = {}
-    for at, turn in enumerate(turns):
-        remedy, ids = _remedy(turns, at, passed) if turn.decisive_lines and turn.calls else ("", ())
-        if remedy:
-            failed.setdefault(f"{_tried(evidence, turn)} failed{remedy}", []).extend((turn.turn.id, *ids))
-    return [Said(text, tuple(dict.fromkeys(ids))) for text, ids in failed.items()]
-
-
-def _tried(evidence: Evidence, turn: TurnEvidence) -> str:
-    return "; ".join(call_head(call, evidence.root) for call in turn.failed_calls[:1]) or turn.turn.id
-
-
-def _remedy(turns: Sequence[TurnEvidence], at: int, passed: dict[str, list[int]]) -> tuple[str, tuple[str, ...]]:
-    """The cause that the agent gives and where the same call succeeded later, with their turns."""
-    text = ""
-    ids: tuple[str, ...] = ()
-    cause = _cause(turns, at)
-    if cause is not None:
-        text, ids = f"; cause as the agent said: {shortened(cause.text)}", cause.turn_ids
-    keys = [_retry_key(call) for call in turns[at].failed_calls]
-    later = next((then for key in keys for then in passed.get(key, ()) if then > at), None)
-    if later is not None:
-        text, ids = f"{text}; later succeeded at {turns[later].turn.id}", (*ids, turns[later].turn.id)
-    return text, ids
-
-
-def _successes(turns: Sequence[TurnEvidence]) -> dict[str, list[int]]:
-    """Where calls succeeded, by what they were about: places in the history, ascending."""
-    places: dict[str, list[int]] = {}
-    for at, turn in enumerate(turns):
-        for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
-            if outcome.status in ("passed", "done"):
-                places.setdefault(_retry_key(call), []).append(at)
-    return places
+    end = f"{word}: {shortened(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
+    return RecordLine(f"{', '.join(kinds)}: `{command}` {end}", (turn.turn.id,))
 
 
 _SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head|grep|rg)\b.*$|\s*2>&1\s*$", re.S)
 """What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
 
 
-def _retry_key(call: Call) -> str:
-    """The same for a call and one that does it again: of a command what it runs, of a change the file."""
-    return (
-        f"{call.name} {call.path or _SHOWING.sub('', call.command[:LINE_CHARACTERS]) or call.subject[:LINE_CHARACTERS]}"
-    )
-
-
-def _cause(turns: Sequence[TurnEvidence], at: int) -> Said | None:
-    """What the agent says of the cause, up to the next failure or words of the user, and what its colon opens."""
-    for turn in turns[at + 1 : at + 1 + REMEDY_TURNS]:
-        spoken = statements(line for line in turn.lines.of_part("assistant") if _WORD.search(line.text))
-        for one in spoken:
-            if _REMEDY.search(one.text):
-                opened = islice(spoken, int(one.text.rstrip().endswith(":")))
-                return Said(" ".join(said.text.strip() for said in (one, *opened)), (turn.turn.id,))
-        if turn.failed or turn.turn.kind == "user":
-            return None
-    return None
+def recoveries(evidence: Evidence) -> list[RecordLine]:
+    """Commands that failed and of which a later run shows that it passed; what failed stands as an entry of its own."""
+    failed: dict[str, list[str]] = {}
+    lines: list[RecordLine] = []
+    for turn, call, outcome in evidence.ended_calls():
+        command = f"{call.name} {_SHOWING.sub('', call.command)}"
+        if call.kind == "run" and outcome.status == "failed" and not turn.is_refused(call):
+            failed.setdefault(command, []).append(turn.turn.id)
+        elif outcome.status == "passed" and (ids := failed.pop(command, None)):
+            text = f"{call_head(call, evidence.root)} failed; the same command passed at {turn.turn.id}"
+            lines.append(RecordLine(text, (*dict.fromkeys(ids), turn.turn.id)))
+    return lines
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
@@ -219,106 +185,137 @@ _REVIEW = lazy_pattern(
 """A pull request or an issue: ``https://host/a/b/pull/7``."""
 
 
-def urls(evidence: Evidence, reviews_only: bool = False) -> list[Said]:
+def urls(evidence: Evidence, reviews_only: bool = False) -> list[RecordLine]:
     """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it.
 
     `reviews_only`: those of pull requests and issues alone.
     """
-    named: dict[str, list[str]] = {}
+    naming: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
-        for url in turn.once(_named_reviews if reviews_only else _named_urls):
-            named.setdefault(url, []).append(turn.turn.id)
-    return [Said(url, tuple(ids)) for url, ids in named.items()]
+        for url in turn.once(_urls):
+            review = _REVIEW.match(url)
+            if review or not reviews_only:
+                naming.setdefault(review[0] if review and reviews_only else url, []).append(turn.turn.id)
+    return [RecordLine(url, tuple(dict.fromkeys(ids))) for url, ids in naming.items()]
 
 
-def _named_urls(turn: TurnEvidence) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_matches(turn, _URL)))
-
-
-def _named_reviews(turn: TurnEvidence) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_matches(turn, _REVIEW)))
-
-
-def _matches(turn: TurnEvidence, pattern: re.Pattern[str]) -> Iterator[str]:
+def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
-    for line in sorted(own):
-        for url in pattern.findall(line.text):
-            yield url.rstrip(".,:;!?*")
+    matches = (url.rstrip(".,:;!?*") for line in sorted(own) for url in _URL.findall(line.text))
+    return tuple(dict.fromkeys(matches))
 
 
-_LIST_KEYS = ("todos", "plan", "items", "tasks")
-_ITEM_KEYS = ("content", "step", "title", "text", "subject")
-_CLOSED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
+def open_items(evidence: Evidence) -> list[RecordLine]:
+    """What the agent's lists of tasks leave open, with the state of each."""
+    tasks = [task for standing in task_lists(evidence) for task in standing.tasks if task.is_open]
+    return [RecordLine(f"{_label(task)}{shortened(task.text)} ({task.status})", (task.turn_id,)) for task in tasks]
 
 
-def open_items(evidence: Evidence) -> list[Said]:
-    """The items that the agent's last list of tasks leaves open, with their state; of tasks that are made one by one
-    those that no later call closed."""
-    if tasks := _open_tasks(evidence):
-        return tasks
-    for turn, call, outcome in reversed(list(ended_calls(evidence))):
-        items = task_items(call)
-        if items and outcome.status != "failed":
-            return [
-                Said(f"{shortened(text)} ({status})" if status else shortened(text), (turn.turn.id,))
-                for text, status in items
-                if status not in _CLOSED
-            ]
-    return []
+def _label(task: Task) -> str:
+    return f"Task #{task.number}: " if task.number else ""
 
 
-_MADE_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
-_TASK_ID = lazy_pattern(r"#(\d{1,5})\b")
-"""How tools name a task that they made: ``Task #5 created``."""
-
-
-def _open_tasks(evidence: Evidence) -> list[Said]:
-    """Tasks that were made by a call each, with the state that the last call gave them."""
-    tasks: dict[str, tuple[str, str, str]] = {}
-    for turn, call, outcome in ended_calls(evidence):
-        made = _TASK_ID.search(call.text[:LINE_CHARACTERS]) if _MADE_TASK.search(call.name) else None
-        task_id = str(call.input.get("taskId") or call.input.get("task_id") or "")
-        if made and outcome.status != "failed":
-            tasks[made[1]] = (_first(call.input), str(call.input.get("status") or "pending"), turn.turn.id)
-        elif task_id in tasks and (status := call.input.get("status")):
-            tasks[task_id] = (tasks[task_id][0], str(status), turn.turn.id)
+def pending_changes(evidence: Evidence) -> list[RecordLine]:
+    """The files that were changed after the last test, and after the last commit, if there was one."""
+    since = {
+        "test": _changed_since(evidence, lambda call: "test" in check_kinds(call)),
+        "commit": _changed_since(evidence, lambda call: bool(_commits(call))),
+    }
     return [
-        Said(f"Task #{task_id}: {shortened(text)} ({status})", (turn_id,))
-        for task_id, (text, status, turn_id) in tasks.items()
-        if status not in _CLOSED
+        RecordLine(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
+        for what, changed in since.items()
+        if changed
     ]
 
 
-def task_items(call: Call) -> list[tuple[str, str]]:
-    """The text and state of each item, if the call's input is a list of tasks."""
-    entries = next((value for key in _LIST_KEYS if (value := _parsed(call.input.get(key)))), [])
-    items = [(_first(entry), str(entry.get("status") or "")) for entry in entries if isinstance(entry, dict)]
-    return [(text, status) for text, status in items if text]
+def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
+    """Files with the turn that changed them last, behind the last call that `closes`; none if there is none."""
+    changed: dict[str, str] = {}
+    closed = False
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status in ("failed", "unanswered"):
+            continue
+        if closes(call):
+            closed = True
+            changed.clear()
+        changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
+    return changed if closed else {}
 
 
-def _parsed(value: object) -> list[Any]:
-    """`value` if it is a list, or the list that it is as JSON text."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return []
-    return value if isinstance(value, list) else []
+_GIT = lazy_pattern(r"\b(?:git|gh|glab)\b")
+"""Commands whose output tells of commits, branches and conflicts: ``git switch main``, ``gh pr checkout 7``."""
+_COMMIT = lazy_pattern(r"^\[[\w./-]{1,120} (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
+"""What git says of a commit: ``[main a1b2c3d] Fix the race``; not ``[main] Fix``."""
+_CONFLICT = lazy_pattern(
+    r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
+    r"|^(?:UU|AA) (\S.{0,250})$",
+    re.M,
+)
+"""How git names a file in conflict: when it merges, in its status, and in its short status, ``UU src/a.py``."""
+_SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
+_GIVEN_UP = lazy_pattern(r"\bgit (?:merge|rebase|cherry-pick|am) --(?:abort|quit)\b")
+_ON_BRANCH = lazy_pattern(
+    r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
+    r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
+    re.M,
+)
+"""The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
+_ASKS_BRANCH = lazy_pattern(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
+_BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
+"""What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
 
 
-def _first(entry: dict[str, Any]) -> str:
-    return next((text for key in _ITEM_KEYS if isinstance(text := entry.get(key), str) and text.strip()), "")
+def _git_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+    return (one for one in evidence.ended_calls() if _GIT.search(one[1].command))
 
 
-def _words(turn: TurnEvidence) -> str:
-    """The user's own words of a turn, without the host's sentences around them."""
-    return _plain_lines(one.text for one in statements(turn.user_lines))
+def _commits(call: Call) -> list[tuple[str, str]]:
+    """Hash and subject of each commit that `call` made."""
+    return _COMMIT.findall(call.text) if call.kind == "run" and _GIT.search(call.command) else []
 
 
-def _plain_lines(texts: Iterable[str]) -> str:
-    return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
+def commits(evidence: Evidence) -> list[RecordLine]:
+    """Commits that were made: hash and subject."""
+    return [
+        RecordLine(f"commit {made} {shortened(subject, COMMAND_CHARACTERS)}", (turn.turn.id,))
+        for turn, call, _ in _git_calls(evidence)
+        for made, subject in _commits(call)
+    ]
 
 
-def _quoted(text: str) -> str:
-    return f"“{' '.join(text.split())}”"
+def conflicts(evidence: Evidence) -> list[RecordLine]:
+    """The files that a merge left in conflict and no commit settled, and which of them were changed since."""
+    standing: dict[str, str] = {}
+    changed: dict[str, str] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if _GIT.search(call.command):
+            if _commits(call) or _SETTLED.search(call.text) or _GIVEN_UP.search(call.command):
+                standing.clear()
+            named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
+            standing |= dict.fromkeys(named, turn.turn.id)
+        elif standing and outcome.status != "failed":
+            written = [path for path, _, _ in written_texts(call)]
+            changed |= {path: turn.turn.id for path in standing if any(one.endswith(path) for one in written)}
+    if not standing:
+        return []
+    since = [path for path in standing if path in changed]
+    text = f"merge conflicts in {', '.join(map(evidence.shown, standing))}"
+    text += f"; changed since: {', '.join(map(evidence.shown, since))}" * bool(since)
+    return [RecordLine(text, tuple(dict.fromkeys((*standing.values(), *(changed[path] for path in since)))))]
+
+
+def branches(evidence: Evidence) -> list[RecordLine]:
+    """The branches that the work was on, the last one last."""
+    naming: dict[str, list[str]] = {}
+    for turn, call, _ in _git_calls(evidence):
+        named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
+        if _ASKS_BRANCH.search(call.command):
+            named += _BRANCH_ALONE.findall(call.text)[:1]
+        for branch in named:
+            naming[branch] = [*naming.pop(branch, []), turn.turn.id]
+    current = next(reversed(naming), "")
+    return [
+        RecordLine(f"{'on' if branch == current else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)))
+        for branch, ids in naming.items()
+    ]

@@ -251,7 +251,7 @@ def _preview(
     inside = block.get("content")
     items = inside if isinstance(inside, list) else []
     images = [item for item in items if item.get("type") == "image"]
-    others = [media_mark(item) for item in items if item.get("type") != "image"]
+    others = [clean(media_mark(item)) for item in items if item.get("type") != "image"]
     text = "\n".join(filter(None, (text, *others)))
     return [{"type": "text", "text": text}, *images] if images else text
 

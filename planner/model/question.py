@@ -16,13 +16,16 @@ from planner.brief import brief_text
 from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.boilerplate import without_boilerplate
-from planner.evidence.repository import branches, commits, conflicts, pending_changes
-from planner.evidence.said import Said
 from planner.evidence.state import (
+    RecordLine,
+    branches,
     changed_files,
     check_outcomes,
+    commits,
+    conflicts,
     open_items,
-    remedies,
+    pending_changes,
+    recoveries,
 )
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards
@@ -221,7 +224,7 @@ def _question(
     request: PlanRequest,
     turns: Sequence[TurnEvidence],
     cards: str,
-    said: Sequence[Said],
+    said: Sequence[RecordLine],
     earlier: CompactionPlan | None,
 ) -> Question:
     everyone = list(request.evidence.turns.values())
@@ -248,7 +251,7 @@ def _question(
 
 
 def _since(
-    request: PlanRequest, scope: Scope, said: Sequence[Said], earlier: CompactionPlan, *, last: bool
+    request: PlanRequest, scope: Scope, said: Sequence[RecordLine], earlier: CompactionPlan, *, last: bool
 ) -> dict[str, str]:
     """What a later question says besides the cards: little, for the brief that it shows has the rest."""
     latest = latest_request(list(request.evidence.turns.values()), LATER_CHARACTERS)
@@ -332,10 +335,10 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
-_OUTCOMES = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, remedies, open_items)
+_OUTCOMES = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, recoveries, open_items)
 
 
-def _outcomes(said: Sequence[Said], scope: Scope, characters: int) -> str:
+def _outcomes(said: Sequence[RecordLine], scope: Scope, characters: int) -> str:
     """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
     lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", characters): one for one in said}

@@ -18,7 +18,7 @@ from itertools import islice
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
-from planner.evidence.state import task_items
+from planner.evidence.tasks import written_tasks
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line, call_parts
 
@@ -77,9 +77,6 @@ says how things stood."""
 LONG_READING_LINES = 40
 LIVE_LINES = 16
 """Of a turn that stays whole in any case so many lines tell what it is about."""
-
-_TASK_LIST = re.compile(r"todo|update_?plan|task_?list", re.I)
-"""Names of tools that keep a list of tasks, the newest of which says what is left: ``TodoWrite``, ``update_plan``."""
 
 
 class _Rank(IntEnum):
@@ -220,10 +217,12 @@ def _rank_task_lists(ranked: _Ranked) -> dict[str, frozenset[int]]:
     """
     updated: dict[str, frozenset[int]] = defaultdict(frozenset)
     newer: frozenset[str] | None = None
-    lists = ((turn, ranks, call) for turn, ranks in ranked for call in turn.calls if _TASK_LIST.search(call.name))
-    for turn, ranks, call in lists:
+    calls = ((turn, ranks, call, written_tasks(call)) for turn, ranks in ranked for call in turn.calls)
+    for turn, ranks, call, tasks in calls:
+        if tasks is None:
+            continue
         numbers = [line.number for line in turn.lines_of(call.block) if line.text.strip()]
-        items = frozenset(text for text, _ in task_items(call))
+        items = frozenset(task.text for task in tasks)
         if newer is None:
             ranks |= dict.fromkeys(numbers, _Rank.AGENT)
         elif items & newer:

@@ -10,6 +10,7 @@ import pytest
 
 from applier.cli.app import run
 from planner import CompactionPlan, plan_compaction
+from tests.transcripts.session_logs import ClaudeCodeLog
 
 MESSAGES = 67
 """How much of the example agent's run: 34 turns, failures and the user's constraints among them."""
@@ -29,7 +30,7 @@ class Ran:
 @pytest.fixture(scope="session")
 def example():
     """The beginning of the run, as the file has it."""
-    whole = json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+    whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
     return {"task": whole["task"], "messages": whole["messages"][:MESSAGES]}
 
 
@@ -51,6 +52,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def transcript(folder: Path, example) -> Path:
     path = folder / "transcript.json"
     path.write_text(json.dumps(example))
+    return path
+
+
+@pytest.fixture
+def session_log(folder: Path) -> Path:
+    """A session of Claude Code: one wish, and twenty files that were read."""
+    log = ClaudeCodeLog()
+    log.user("rename the module parser to reader, and never touch tests/")
+    for number in range(20):
+        key = f"toolu_{number}"
+        call = {"type": "tool_use", "id": key, "name": "Bash", "input": {"command": f"cat src/part{number}.py"}}
+        log.assistant(f"msg_{number}", call)
+        log.user([{"type": "tool_result", "tool_use_id": key, "content": "x = 1\n" * 200}])
+    path = folder / "session.jsonl"
+    path.write_text(log.text())
     return path
 
 

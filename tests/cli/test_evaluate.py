@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from applier.bench.cuts import cuts_of_file
+from applier.eval.cuts import cuts_of_file
 
 
 @pytest.fixture
 def whole_run(folder):
     path = folder / "run.json"
-    path.write_bytes(files("applier.bench").joinpath("transcript.json").read_bytes())
+    path.write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
     return path
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import sys
 
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from applier.adapters.client_hooks import brief_after_compaction, with_hooks, without_hooks
 from planner import CompactionPlan
-from tests.transcripts.session_logs import ClaudeCodeLog
 
 commands = st.lists(st.fixed_dictionaries({"type": st.just("command"), "command": st.text()}), max_size=2)
 entries = st.lists(st.fixed_dictionaries({"hooks": commands}, optional={"matcher": st.text()}), max_size=2)
@@ -21,10 +21,20 @@ settings = st.fixed_dictionaries(
 )
 
 
-@given(settings)
-def test_what_is_installed_once_and_removed_leaves_what_was(before):
-    installed = with_hooks(before, "python")
-    assert with_hooks(installed, "python") == installed
+ours = st.sampled_from(
+    [
+        "/usr/bin/python3 -m applier.cli hooks run",
+        "COMPACTOR_STORE='/a b/store.db' '/my venv/bin/python' -I -m applier.cli hooks run",
+        shlex.join(["/usr/bin/python3", "-IS", "-c", "from applier.cli import main; main()", "hooks", "run"]),
+    ]
+)
+"""What any version of this program and any way to install it writes."""
+
+
+@given(settings, ours, ours)
+def test_what_is_installed_once_and_removed_leaves_what_was(before, older, command):
+    installed = with_hooks(before, command)
+    assert with_hooks(with_hooks(before, older), command) == installed
     assert without_hooks(installed) == filled(before)
     assert without_hooks(before) == filled(before)
     assert {**installed, "hooks": None} == {**before, "hooks": None}
@@ -100,18 +110,14 @@ def call_hook(compactor, monkeypatch, **fields):
     return compactor("hooks", "run")
 
 
-def test_originals_are_stored_before_and_told_of_after(compactor, folder, monkeypatch):
-    log = ClaudeCodeLog()
-    log.user("rename the module parser to reader, and never touch tests/")
-    for number in range(20):
-        key = f"toolu_{number}"
-        call = {"type": "tool_use", "id": key, "name": "Bash", "input": {"command": f"cat src/part{number}.py"}}
-        log.assistant(f"msg_{number}", call)
-        log.user([{"type": "tool_result", "tool_use_id": key, "content": "x = 1\n" * 200}])
-    path = folder / "session.jsonl"
-    path.write_text(log.text())
+def test_originals_are_stored_before_and_told_of_after(compactor, session_log, monkeypatch):
     before = call_hook(
-        compactor, monkeypatch, hook_event_name="PreCompact", session_id="s1", transcript_path=str(path), trigger="auto"
+        compactor,
+        monkeypatch,
+        hook_event_name="PreCompact",
+        session_id="s1",
+        transcript_path=str(session_log),
+        trigger="auto",
     )
     assert (before.code, before.out, before.err) == (0, "", "")
     (event,) = compactor("log", "--json").json

@@ -2,14 +2,15 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from applier.adapters.transcripts import read_transcript
+from applier.program import program
 from planner.reading.messages import blocks
 from tests.loopback import Loopback, say, use
 
@@ -90,6 +91,6 @@ def test_hooks_keep_what_the_clients_own_compaction_loses(client, compactor, mon
         sent = json.dumps(server.requests[-1].body["messages"])
     (event,) = compactor("log", "--json").json
     assert event["kind"] == "pre_compact"
-    assert f"{sys.executable} -m applier.cli restore {event['history']}:t1" in sent
+    assert f"{shlex.join(program())} restore {event['history']}:t1" in sent
     turns = [compactor("restore", f"{event['history']}:t{number}").out for number in range(1, 7)]
     assert all(any(f"400\t{name} line" in turn for turn in turns) for name in ("alpha", "beta", "gamma"))

@@ -1,6 +1,7 @@
 """`resume`: a compacted session beside the old one, which stays as it was."""
 
 import json
+import re
 import stat
 import subprocess
 from datetime import UTC, datetime
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from applier.adapters.transcripts import client_file, client_finds, read_transcript
+from applier.adapters.transcripts import read_transcript
 from planner.validity import check_messages
 from tests.transcripts.session_logs import ClaudeCodeLog
 
@@ -72,25 +73,39 @@ def test_where_the_client_does_not_look_it_is_told_to_be_put_there(compactor, se
     assert "cp " not in again.json["resume"], "beside a session of the client's own it is found"
 
 
+def rollout(folder):
+    """A rollout of Codex below `folder`, long enough to be compacted."""
+    lines = [{"type": "session_meta", "payload": {"id": "s", "cwd": "/w", "history_mode": "paginated"}}]
+    text = {"type": "input_text", "text": "rename the module parser to reader"}
+    lines.append({"type": "response_item", "payload": {"type": "message", "role": "user", "content": [text]}})
+    for number in range(30):
+        call = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": f"c{number}"}
+        output = {"type": "function_call_output", "call_id": f"c{number}", "output": f"value = {number}\n" * 150}
+        lines += [{"type": "response_item", "payload": item} for item in (call, output)]
+    path = folder / "rollout-old.jsonl"
+    path.write_text("".join(json.dumps({"ordinal": at, **line}) + "\n" for at, line in enumerate(lines)))
+    return path
+
+
+def test_a_rollout_goes_below_the_sessions_of_the_day_with_every_line_numbered(compactor, folder, monkeypatch):
+    monkeypatch.setenv("CODEX_HOME", str(folder / "codex"))
+    ran = compactor("resume", rollout(folder), "--planner", "rules", "--in-client", "--json")
+    place = Path(ran.json["file"])
+    name = str(place.relative_to(folder / "codex" / "sessions"))
+    assert re.fullmatch(rf"\d{{4}}/\d\d/\d\d/rollout-[\dT-]+-{ran.json['session_id']}\.jsonl", name)
+    assert ran.json["resume"] == f"cd /w && codex resume {ran.json['session_id']}"
+    lines = [json.loads(line) for line in place.read_text().splitlines()]
+    assert [line["ordinal"] for line in lines] == list(range(len(lines)))
+
+
 def test_a_rollout_is_found_anywhere_below_the_sessions(tmp_path):
-    text = json.dumps({"type": "session_meta", "payload": {"id": "s", "cwd": "/w"}}) + "\n"
-    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
-    read = read_transcript(text + json.dumps({"type": "response_item", "payload": item}) + "\n")
-    session_id = "0b5c0b5c-0000-4000-8000-000000000001"
-    in_place = client_file(read, session_id, datetime(2026, 1, 2, tzinfo=UTC), {"CODEX_HOME": str(tmp_path)})
-    older = tmp_path / "sessions" / "2025" / "11" / "30" / in_place.name
-    assert client_finds(read, older, in_place)
-    assert not client_finds(read, older.with_name("other.jsonl"), in_place)
-    assert not client_finds(read, tmp_path / in_place.name, in_place)
-
-
-def test_rollouts_have_their_own_place(tmp_path):
-    text = json.dumps({"type": "session_meta", "payload": {"id": "s", "cwd": "/w"}}) + "\n"
-    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
-    read = read_transcript(text + json.dumps({"type": "response_item", "payload": item}) + "\n")
-    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    place = client_file(read, "0b5c", now, {"CODEX_HOME": str(tmp_path)})
-    assert place == tmp_path / "sessions/2026/01/02/rollout-2026-01-02T03-04-05-0b5c.jsonl"
+    client = read_transcript(rollout(tmp_path)).client
+    name = client.log_name("0b5c0b5c-0000-4000-8000-000000000001", datetime(2026, 1, 2, tzinfo=UTC))
+    in_place = client.log_folder("/w", datetime(2026, 1, 2, tzinfo=UTC), {"CODEX_HOME": str(tmp_path)}) / name
+    older = tmp_path / "sessions" / "2025" / "11" / "30" / name
+    assert client.finds(older, in_place)
+    assert not client.finds(older.with_name("other.jsonl"), in_place)
+    assert not client.finds(tmp_path / name, in_place)
 
 
 def test_a_session_is_never_overwritten(compactor, session, folder):

@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from applier.bench.evaluation import EvaluationMean
+from applier.eval.evaluation import EvaluationMean
 from planner.errors import SettingsError
 
 pytest.importorskip("matplotlib")
-from applier.bench.chart import draw_recall
+from applier.eval.chart import draw_recall
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
-from applier.bench.exam import SUMMARY, Exam, ExamView, exam_samples, exam_views, mean_scores, read_exams
-from applier.bench.texts import one_space, plain_text
+from applier.eval.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
+from applier.eval.exam import SUMMARY, Exam, ExamView, exam_samples, exam_views, mean_scores, read_exams
+from applier.eval.texts import one_space, plain_text
 from planner.errors import TranscriptError
 from tests.evaluation.work import PAST, TASK
 
 EXAMS = Path(__file__).with_name("exams")
 TRANSCRIPTS = [
-    Path(str(files("applier.bench").joinpath("transcript.json"))),
+    Path(str(files("applier.eval").joinpath("transcript.json"))),
     Path(__file__).parents[1] / "example" / "failing.json",
 ]
 EXAM = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from applier.bench.integrity import measure_integrity
-from applier.bench.methods import CompactedList, compact_by
-from applier.bench.texts import message_tokens
+from applier.eval.integrity import measure_integrity
+from applier.eval.methods import CompactedList, compact_by
+from applier.eval.texts import message_tokens
 from planner.plan import Usage
 from tests.evaluation.work import TASK
 from tests.strategies import make_session

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.bench import cuts as cuts_module
-from applier.bench.baselines import PLAIN_METHODS
-from applier.bench.cuts import cut_transcript, transcript_paths
-from applier.bench.evaluation import EvaluationJob, evaluate, evaluate_files, evaluation_means
-from applier.bench.methods import METHODS, as_compacted, find_method
-from applier.bench.texts import message_tokens
+from applier.eval import cuts as cuts_module
+from applier.eval.baselines import PLAIN_METHODS
+from applier.eval.cuts import cut_transcript, transcript_paths
+from applier.eval.evaluation import EvaluationJob, evaluate, evaluate_files, evaluation_means
+from applier.eval.methods import METHODS, as_compacted, find_method
+from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.evaluation.work import FUTURE, PAST, TASK

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from applier.bench.baselines import PEERS
-from applier.bench.texts import message_tokens
+from applier.eval.baselines import PEERS
+from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.evaluation.work import TASK

@@ -2,9 +2,9 @@
 
 import pytest
 
-from applier.bench import cuts as cuts_module
-from applier.bench.cuts import cut_transcript
-from applier.bench.prompt_comparison import PromptVariant, compare_prompts
+from applier.eval import cuts as cuts_module
+from applier.eval.cuts import cut_transcript
+from applier.eval.prompt_comparison import PromptVariant, compare_prompts
 from planner.errors import SettingsError
 from tests.evaluation.work import FUTURE, PAST, TASK, call, result
 
@@ -21,7 +21,7 @@ KEEP_NOTHING = '{"need": "", "turns": ["t2 drop 0"], "facts": []}'
 @pytest.fixture
 def cuts(monkeypatch):
     monkeypatch.setattr(cuts_module, "LEAST_NEEDS", 1)
-    monkeypatch.setattr("applier.bench.cuts.LEAST_PREFIX_TOKENS", 20)
+    monkeypatch.setattr("applier.eval.cuts.LEAST_PREFIX_TOKENS", 20)
     return cut_transcript("job", [*PAST[:3], *NOISE, *PAST[3:], *FUTURE], TASK, (0.9,))
 
 

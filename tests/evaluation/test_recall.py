@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.bench import cuts as cuts_module
-from applier.bench.cuts import cut_points, find_needs
-from applier.bench.survival import measure_recall
+from applier.eval import cuts as cuts_module
+from applier.eval.cuts import cut_points, find_needs
+from applier.eval.survival import measure_recall
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.strategies import histories
 

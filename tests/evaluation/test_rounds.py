@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from applier.bench.__main__ import main
-from applier.bench.exam import Exam
-from applier.bench.rounds import AnsweredRounds, compact_in_rounds
-from applier.bench.speed import made_session
-from applier.bench.texts import message_tokens
+from applier.eval.exam import Exam
+from applier.eval.texts import message_tokens
 from planner.plan import Usage
 from planner.reading.tokens import TokenCounter
 from planner.rules import RulesPlanner
 from planner.validity import check_messages
+from tests.bench.__main__ import main
+from tests.bench.rounds import AnsweredRounds, compact_in_rounds
+from tests.bench.speed import made_session
 from tests.strategies import make_session
 
 FAILING = Path(__file__).parents[1] / "example" / "failing.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from applier.bench.labels import Labels, failure_flags, measure_labels, read_labels
-from applier.bench.survival import failure_traces, measure_survival, user_demands
+from applier.eval.labels import Labels, failure_flags, measure_labels, read_labels
+from applier.eval.survival import failure_traces, measure_survival, user_demands
 from planner.errors import TranscriptError
 from tests.evaluation.work import PAST, call, result
 from tests.strategies import histories
@@ -81,7 +81,7 @@ def test_labels_are_found_whatever_the_white_space_and_need_all_of_an_answer(tmp
 
 OWN = Path(__file__).with_name("labels")
 TRANSCRIPTS = {
-    "transcript": Path(str(files("applier.bench").joinpath("transcript.json"))),
+    "transcript": Path(str(files("applier.eval").joinpath("transcript.json"))),
     **{name: Path(__file__).parents[1] / "example" / f"{name}.json" for name in ("failing", "service")},
 }
 

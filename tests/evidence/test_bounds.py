@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.evidence import gather_evidence, repository, state
+from planner.evidence import gather_evidence, state
 from planner.evidence.answers import answered_option
 from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
@@ -43,10 +43,10 @@ def test_a_long_line_of_anything_is_read(shape):
     ]
     evidence = gather_evidence(read_history(messages), TokenCounter(vocabulary=None))
     assert evidence.turns["t2"].calls[0].kind == "run"
-    for told in (state.changed_files, state.check_outcomes, state.urls, repository.branches):
+    for told in (state.changed_files, state.check_outcomes, state.urls, state.branches):
         told(evidence)
     state.latest_request(evidence)
-    state.remedies(evidence)
+    state.recoveries(evidence)
 
 
 class Counted:

@@ -2,7 +2,9 @@
 
 import json
 
-from planner.evidence import gather_evidence, repository, state
+import pytest
+
+from planner.evidence import gather_evidence, state
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
@@ -71,21 +73,22 @@ def test_of_each_kind_of_check_the_last_run_counts():
     ]
 
 
-def test_a_failure_is_told_with_its_cause_and_its_later_success():
-    session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make run")
-    session.says("The root cause is:\n\n- a missing default.").calls("Bash", "fine", command="make run | tail -3")
-    (failure,) = state.remedies(session.evidence)
-    assert failure.text.startswith("Bash make run failed")
-    assert "The root cause is: - a missing default." in failure.text
-    assert "later succeeded at t4" in failure.text
-    assert failure.turn_ids == ("t2", "t3", "t4")
+RECOVERIES = {
+    "shown another way": (["make test | tail -3", "4 passed in 1s", False], True),
+    "no success that shows": (["make test", "fine", False], False),
+    "failed again": (["make test", "2 failed, 3 passed", False], False),
+    "another command": (["make test SUITE=a", "4 passed in 1s", False], False),
+    "what the agent says alone": (["git status", "The root cause was: a missing default.", False], False),
+}
 
 
-def test_a_cause_goes_on_within_the_code_that_its_colon_opens():
-    session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make run")
-    session.says("The issue is:\n\n```py\ntoken = headers['token']\n```")
-    (failure,) = state.remedies(session.evidence)
-    assert "The issue is: token = headers['token']" in failure.text
+@pytest.mark.parametrize(("later", "told"), RECOVERIES.values(), ids=RECOVERIES)
+def test_a_failed_command_has_recovered_where_a_later_run_of_it_shows_that_it_passed(later, told):
+    command, result, is_error = later
+    session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make test")
+    session.calls("Bash", result, is_error, command=command)
+    wanted = [("Bash make test | tail -3 failed; the same command passed at t3", ("t2", "t3"))] if told else []
+    assert lines(state.recoveries(session.evidence)) == wanted
 
 
 def test_branch_commits_urls_and_open_items():
@@ -95,8 +98,8 @@ def test_branch_commits_urls_and_open_items():
     todos = [{"content": "Write a test", "status": "completed"}, {"content": "Open a PR", "status": "pending"}]
     session.calls("TodoWrite", "ok", todos=json.dumps(todos))
     evidence = session.evidence
-    assert lines(repository.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
-    assert lines(repository.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
+    assert lines(state.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
+    assert lines(state.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
     assert lines(state.urls(evidence, reviews_only=True)) == [("https://host.example/a/b/issues/3", ("t1",))]
     assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
@@ -104,7 +107,7 @@ def test_branch_commits_urls_and_open_items():
 def test_an_empty_record_says_nothing():
     evidence = gather_evidence(read_history([]), TokenCounter.for_model(""))
     assert state.latest_request(evidence) is None
-    for statements in (state.changed_files, state.check_outcomes, state.remedies):
+    for statements in (state.changed_files, state.check_outcomes, state.recoveries):
         assert statements(evidence) == []
 
 
@@ -112,18 +115,18 @@ def test_what_was_changed_since_the_last_test_and_commit_is_told():
     session = Session("Fix it.").calls("Edit", "done", file_path="/a/one.py", old_string="x", new_string="y")
     session.calls("Bash", "0 issues.\n4 passed in 1s", command="make lint && make test")
     session.calls("Edit", "done", file_path="/a/two.py", old_string="x", new_string="y")
-    assert lines(repository.pending_changes(session.evidence)) == [("changed since the last test: /a/two.py", ("t4",))]
+    assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: /a/two.py", ("t4",))]
     assert [one.text.split(":")[0] for one in state.check_outcomes(session.evidence)] == ["lint, test"]
     session.calls("Bash", "[main a1b2c3d] Fix it\n 2 files changed", command="git commit -am x")
     session.calls("Edit", "Error: not found", is_error=True, file_path="/a/one.py", old_string="x", new_string="y")
     session.calls("Bash", "4 passed in 1s", command="make test")
-    assert repository.pending_changes(session.evidence) == []
+    assert state.pending_changes(session.evidence) == []
 
 
 def test_the_branch_that_the_work_is_on_is_told_from_one_it_was_on():
     session = Session("Review it.").calls("Bash", "old-work", command="git branch --show-current")
     session.calls("Bash", "Switched to branch 'their-fix'", command="gh pr checkout 2")
-    said = [one.text for one in repository.branches(session.evidence)]
+    said = [one.text for one in state.branches(session.evidence)]
     assert said == ["before on branch old-work", "on branch their-fix"]
 
 
@@ -135,15 +138,15 @@ def test_files_in_conflict_are_told_until_a_commit_settles_them():
         command="git merge main",
     )
     session.calls("Edit", "done", file_path="/repo/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
-    assert lines(repository.conflicts(session.evidence)) == [
+    assert lines(state.conflicts(session.evidence)) == [
         ("merge conflicts in app/a.py, app/b.py; changed since: app/b.py", ("t2", "t3"))
     ]
     session.calls("Bash", "[fix a1b2c3d] Merge main", command="git commit --no-edit")
-    assert repository.conflicts(session.evidence) == []
+    assert state.conflicts(session.evidence) == []
     session.calls("Bash", "UU app/c.py\n M app/d.py", command="git status --short")
-    assert lines(repository.conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
+    assert lines(state.conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
     session.calls("Bash", "", command="git merge --abort")
-    assert repository.conflicts(session.evidence) == []
+    assert state.conflicts(session.evidence) == []
 
 
 def test_what_was_not_done_or_only_written_about_is_no_change_of_code():

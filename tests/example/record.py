@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import applier.bench
+import applier.eval
 from planner.reading.messages import plain_message
 from tests.example.agent import SYSTEM, run_agent
 from tests.example.screenplay import Call, Screenplay, load_screenplay
@@ -22,7 +22,7 @@ __all__ = ["HERE", "RECORDINGS", "played", "record", "seeded"]
 
 HERE = Path(__file__).parent
 RECORDINGS = {
-    Path(applier.bench.__file__).with_name("transcript.json"): (HERE / "story", 2),
+    Path(applier.eval.__file__).with_name("transcript.json"): (HERE / "story", 2),
     HERE / "failing.json": (HERE / "failing", 0),
     HERE / "service.json": (HERE / "service", 0),
 }

@@ -48,7 +48,7 @@ def calls(message: dict) -> list[dict]:
 
 
 def test_the_demo_transcript_is_long_and_holds_what_the_demo_is_about():
-    transcript = json.loads(files("applier.bench").joinpath("transcript.json").read_text(encoding="utf-8"))
+    transcript = json.loads(files("applier.eval").joinpath("transcript.json").read_text(encoding="utf-8"))
     history = read_history(transcript["messages"])
     results = [b for m in history.messages for b in blocks(m) if b["type"] == "tool_result"]
     assert 150 <= len(history.turns) <= 250

@@ -31,7 +31,7 @@ def rounds(seed):
 
 def known_transcripts():
     """The messages of the example that ships, and of what stands beside this repository."""
-    example = files("applier.bench").joinpath("transcript.json").read_text("utf-8")
+    example = files("applier.eval").joinpath("transcript.json").read_text("utf-8")
     beside = (path.read_text("utf-8") for path in sorted(SHARED.glob("*.json")))
     yield from (json.loads(text)["messages"] for text in (example, *beside))
 

@@ -13,7 +13,7 @@ MODEL = "claude-sonnet-5-5"
 @pytest.fixture(scope="session")
 def conversation() -> list[dict]:
     """The example's transcript: about 105,000 tokens as the session counts them."""
-    return json.loads(files("applier.bench").joinpath("transcript.json").read_text(encoding="utf-8"))["messages"]
+    return json.loads(files("applier.eval").joinpath("transcript.json").read_text(encoding="utf-8"))["messages"]
 
 
 @pytest.fixture

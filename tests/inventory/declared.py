@@ -57,7 +57,11 @@ def _setting_lines(cls: type) -> Iterator[tuple[str, str]]:
         )
         return
     for name, field in cls.model_fields.items():
-        bounds = [plain(bound) for bound in field.metadata if not hasattr(bound, "func")]
+        bounds = [
+            plain(bound).removeprefix("_PydanticGeneralMetadata")
+            for bound in field.metadata
+            if not hasattr(bound, "func")
+        ]
         default = plain(field.get_default(call_default_factory=True))
         yield name, " ".join([f"{name}: {type_text(field.annotation)} = {default}", *bounds])
 
@@ -137,7 +141,8 @@ def presets() -> Iterator[str]:
 
 def formats() -> Iterator[str]:
     """Formats of transcripts."""
-    yield from sorted(typing.get_args(transcripts.Format))
+    for form in transcripts.FORMATS:
+        yield f"{form.name}: {form.title}"
 
 
 def tools() -> Iterator[str]:

@@ -172,7 +172,7 @@ def logs() -> Iterator[str]:
             read = read_transcript(text)
             plan = planner.plan_compaction(read.messages, whole["task"], target_ratio=0.25, planner="rules", now=0.0)
             view = preview(plan).messages
-            written = write_transcript(view, read, session_id=SESSION_ID if read.is_session_log else "")
+            written = write_transcript(view, read, session_id=SESSION_ID if read.client else "")
             same = "as they were" if read.messages == messages else digest(read.messages)
             yield f"{label}: {read.format}, {len(read.messages)} messages, {same}; task {digest(read.task)}"
             again = f"{len(written.splitlines())} lines, {digest(written)}"

@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from applier.program import program
 from applier.testing import MessagesServer, Request, say, use
 
-ROOT = str(Path(__file__).parents[2])
 ROUNDS = 25
 SEARCH, RESTORE = "mcp__compactor__search_context", "mcp__compactor__restore_context"
 
@@ -37,18 +35,20 @@ class Model:
 
 @pytest.mark.skipif(shutil.which("claude") is None, reason="needs the client: npm install -g @anthropic-ai/claude-code")
 def test_the_client_looks_behind_its_references(tmp_path):
-    servers = {"compactor": {"command": sys.executable, "args": ["-m", "applier.cli", "mcp"]}}
+    config = subprocess.run(program("mcp", "--config"), capture_output=True, text=True, check=True).stdout
+    servers = {"compactor": json.loads(config)}
+    (tmp_path / "click.py").write_text("raise ImportError('a stranger')")
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     client = ["claude", "-p", "Count.", "--allowedTools", f"Bash,{SEARCH},{RESTORE}", "--mcp-config", "mcp.json"]
     with MessagesServer(Model(), window_tokens=60_000) as server:
         env = {
-            "PATH": os.environ["PATH"], "PYTHONPATH": ROOT, "HOME": str(tmp_path),
+            "PATH": os.environ["PATH"], "PYTHONPATH": ".", "HOME": str(tmp_path),
             "ANTHROPIC_API_KEY": "sk-ant-loopback",
             "ANTHROPIC_BASE_URL": server.url, "COMPACTOR_STORE": str(tmp_path / "store.db"), "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "applier.cli", "wrap", "--planner", "rules", "--window", "60000", *client],
+            program("wrap", "--planner", "rules", "--window", "60000", *client),
             cwd=tmp_path, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     assert (done.returncode, server.violations) == (0, [])

@@ -101,7 +101,7 @@ def test_other_conversations_cannot_be_reached(store_path):
         ("restore_context", {"reference": strange}),
         ("log", {"count": 200}),
     )
-    assert answers[0].startswith("Nothing holds")
+    assert "nothing in this conversation matches" in answers[0]
     assert "below-4712" in answers[1]
     assert answers[2].startswith("!")
     assert answers[3].startswith("!")

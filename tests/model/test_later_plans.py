@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.bench.scripted import ScriptedPlanner
 from planner.analysis import analyze
 from planner.api import plan_analysis, plan_compaction
 from planner.brief import read_brief
@@ -20,6 +19,7 @@ from planner.model.recorded import RecordedPlanner
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
+from tests.bench.scripted import ScriptedPlanner
 from tests.loopback import Loopback, hang_up, say
 from tests.model.sample import answer, plan_request, sent_tokens
 from tests.model.test_planner import large_history

@@ -16,8 +16,8 @@ import anthropic
 import httpx
 import pytest
 
-from applier.bench.client_run import run_client
 from applier.testing import MessagesServer
+from tests.bench.client_run import run_client
 from tests.server.agent import Script, Tools, one_call, work
 
 COMPACTOR = [sys.executable, "-m", "applier.cli"]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from applier.bench.rounds import MeteredPlanner
-from applier.bench.scripted import ScriptedPlanner
 from applier.settings import load_settings
 from planner.errors import PlannerUnavailable
 from planner.plan import Usage
+from tests.bench.rounds import MeteredPlanner
+from tests.bench.scripted import ScriptedPlanner
 from tests.session.agent import Agent
 from tests.strategies import make_session
 

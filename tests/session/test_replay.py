@@ -4,10 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from applier.bench.preset_costs import PresetJob, PresetRun, preset_totals, run_preset
-from applier.bench.replay import count_needs, replay
+from applier.eval.replay import count_needs, replay
 from applier.session import PRESETS
 from applier.store import open_store
+from tests.bench.preset_costs import PresetJob, PresetRun, preset_totals, run_preset
 from tests.strategies import make_session
 
 
@@ -81,7 +81,7 @@ def test_names_that_were_removed_and_are_needed_again_are_missed(replayed):
 
 
 SMALL = 60_000
-"""Characters of the transcripts in the sample; `python -m applier.bench presets` takes all."""
+"""Characters of the transcripts in the sample; `python -m tests.bench presets` takes all."""
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

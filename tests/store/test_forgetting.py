@@ -129,3 +129,21 @@ def test_what_is_saved_again_after_it_was_forgotten_is_there(store):
     key = store.save_history(HISTORY)
     store.forget(key)
     assert store.load_history(store.save_history(HISTORY)).messages == HISTORY.messages
+
+
+def test_no_file_of_a_servers_tables_holds_what_was_forgotten(postgres_url):
+    """Its planner's samples of the columns included; its write-ahead log is named in what is left."""
+    psycopg = pytest.importorskip("psycopg")
+    tables = Path(postgres_url.split("host=")[1], "data", "base")
+
+    def held():
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("ANALYZE; CHECKPOINT")
+        return any(SECRET.encode() in path.read_bytes() for path in tables.rglob("*") if path.is_file())
+
+    with open_store(postgres_url) as store:
+        key = fill(store)
+        assert store.search(f"zebra {SECRET}", key).turns == 2
+        assert held()
+        store.forget(key)
+        assert not held()

@@ -79,6 +79,19 @@ def test_a_left_branch_and_a_subagent_are_not_read_and_said_so():
     )
 
 
+def test_an_answer_that_stands_before_its_request_is_read_behind_it():
+    log = ClaudeCodeLog()
+    start = log.user("look around")
+    asked = log.user("make it fast", parent=start)
+    log.assistant("msg_1", text("fast it is"), parent=asked)
+    log.lines[1], log.lines[2] = log.lines[2], log.lines[1]
+    transcript = read_transcript(log.text())
+    assert spoken(transcript) == ["look around", "make it fast", "fast it is"]
+    assert transcript.warnings == ()
+    again = read_transcript(write_transcript(transcript.messages, transcript))
+    assert again.messages == transcript.messages
+
+
 def test_a_subagents_own_log_is_read():
     log = ClaudeCodeLog()
     log.user("find the bug", isSidechain=True)

@@ -58,6 +58,7 @@ def test_a_view_of_a_codex_session_is_a_rollout_of_its_own(pair, data):
     meta, *lines = written_lines(text)
     assert (meta["type"], meta["payload"]["id"]) == ("session_meta", SESSION)
     assert {line["type"] for line in lines} <= {"turn_context", "response_item", "event_msg"}
+    assert [line["ordinal"] for line in (meta, *lines)] == list(range(len(lines) + 1))
 
 
 @given(claude_code_logs())

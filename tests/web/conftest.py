@@ -37,7 +37,7 @@ def review_of(plan, messages, written=None) -> Review:
 
 @pytest.fixture(scope="session")
 def whole_run():
-    return json.loads(files("applier.bench").joinpath("transcript.json").read_text("utf-8"))
+    return json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Tools by which the model itself looks behind references and asks for a compaction.
 
-As plain definitions and a function that answers a call; works with any client. Changes no history: what is
-restored goes to the model as an ordinary tool result. Docstrings and descriptions of inputs are what the model reads.
+As plain definitions and a function that answers a call; works with any client.
 """
 
 from __future__ import annotations
@@ -9,64 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
-from applier.adapters.look_ups import MATCHES_CHARACTERS, SEARCH_TURNS, search_answer
-from planner.errors import CompactorError, ReferenceNotFound
-from planner.reading.lines import Part
-from planner.reading.messages import Block
+from applier.adapters.look_ups import (
+    Answer,
+    RestoreContext,
+    SearchContext,
+    ToolInput,
+    restored_answer,
+    search_answer,
+)
+from planner.errors import CompactorError
 
 if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "Answer", "answer_call", "handle_tool_use"]
-
-Answer = str | list[Block]
-"""Content of a tool result: text, or blocks where images or documents belong to it."""
-LAST_LINE = 10**9
-"""No turn has so many lines."""
-
-
-class ToolInput(BaseModel):
-    """An input; unknown arguments are refused."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class RestoreContext(ToolInput):
-    """Bring back the exact original of a turn that was compacted, images included.
-
-    Give the id that stands in the conversation (for example h1a2b3c4d:t12, or t12). A long turn comes in pages; each
-    says where the next one begins. Ask for lines, or search within it, when you know what you need.
-    """
-
-    reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
-    first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
-    last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
-    search: str | None = Field(
-        default=None, min_length=1, description="show only lines with this text, or the best lines for these words"
-    )
-
-    @model_validator(mode="after")
-    def _in_order(self) -> RestoreContext:
-        if self.first_line is not None and self.last_line is not None and self.last_line < self.first_line:
-            raise ValueError("last_line stands before first_line")
-        return self
-
-
-class SearchContext(ToolInput):
-    """Find where something stands in the whole conversation so far, compacted turns included.
-
-    Shows the best line for each word, with the turn's id and line numbers for restore_context. Exact names count
-    most; words and calls come before what tools printed.
-    """
-
-    text: str = Field(min_length=1, description="a text, or several words; quotes keep words together")
-    part: Part | None = Field(
-        default=None, description="only words of the user or the assistant, only calls, or only results of tools"
-    )
-    tool: str | None = Field(default=None, description="only calls of this tool and their results")
-    limit: int = Field(default=SEARCH_TURNS, ge=1, le=100, description="how many turns at most")
 
 
 class Compact(ToolInput):
@@ -79,41 +36,14 @@ class Compact(ToolInput):
     focus: str = Field(default="", description="what the work needs from here on, kept above all else")
 
 
-def _restore(session: Session, asked: RestoreContext) -> Answer:
-    lines = None
-    if asked.first_line is not None or asked.last_line is not None:
-        lines = (asked.first_line or 1, asked.last_line or LAST_LINE)
-    page = session.page_characters if asked.search is None else min(session.page_characters, MATCHES_CHARACTERS)
-    restored = session.restore(asked.reference, lines=lines, search=asked.search, max_characters=page)
-    first, last = restored.lines
-    whole = (first, last) == (1, restored.total_lines) or not restored.total_lines
-    head = restored.reference if whole else f"{restored.reference} lines {first} to {last} of {restored.total_lines}"
-    more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
-    if all(block["type"] == "text" for block in restored.blocks):
-        return f"{head}\n{restored.text}{more}"
-    text = [{"type": "text", "text": more.strip()}] if more else []
-    return [{"type": "text", "text": head}, *(block for block in restored.blocks if block.get("text") != ""), *text]
-
-
-def _search(session: Session, asked: SearchContext) -> Answer:
-    def find(part: Part | None, tool: str | None) -> tuple[list[tuple[str, str]], int]:
-        result = session.search(asked.text, part=part, tool=tool, limit=asked.limit)
-        return [(match.turn_id, match.excerpt) for match in result.matches], result.turns
-
-    answer = search_answer(find, asked.part, asked.tool, asked.limit, session.page_characters)
-    if not answer:
-        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words")
-    return answer
-
-
 def _compact(session: Session, asked: Compact) -> Answer:
     session.request_compaction(asked.focus)
     return "Older parts of the conversation will be compacted before your next turn."
 
 
 _TOOLS: dict[str, tuple[type[ToolInput], Callable[[Session, Any], Answer]]] = {
-    "restore_context": (RestoreContext, _restore),
-    "search_context": (SearchContext, _search),
+    "restore_context": (RestoreContext, restored_answer),
+    "search_context": (SearchContext, search_answer),
     "compact": (Compact, _compact),
 }
 

@@ -17,7 +17,7 @@ import anthropic
 import anyio.to_thread
 import httpx2
 
-from applier.adapters.frameworks.session_choice import session_or_none
+from applier.adapters.frameworks.bridge import session_or_none
 from applier.session.gauge import WINDOW_EXCEEDED, stop_reason_of
 from planner.errors import SettingsError
 

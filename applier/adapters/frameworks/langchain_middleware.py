@@ -14,7 +14,6 @@ several threads passes a function that names the session of each::
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,16 +30,14 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from applier.adapters.frameworks.session_choice import session_or_none
+from applier.adapters.frameworks.bridge import session_or_none, through
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
-from planner.reading.messages import Message, message_digest
+from planner.reading.messages import Message
 
 if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["LangChainCompaction", "pre_model_hook"]
-
-logger = logging.getLogger("applier.session")
 
 Call = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -144,16 +141,8 @@ def _through(
     System messages in front stay there, untouched; others are part of the conversation.
     """
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    try:
-        plain = [(_plain(group), group) for group in _grouped(messages[lead:])]
-    except Exception as error:  # noqa: BLE001 - what only its own provider understands must reach it all the same
-        logger.warning("the messages go out as they came: %s: %s", type(error).__name__, error)
-        return None
-    view = act([message for message, _ in plain])
-    if view is None:
-        return None
-    known = {message_digest(message): group for message, group in plain}
-    return [*messages[:lead], *(m for message in view for m in known.get(message_digest(message)) or _built(message))]
+    groups = through(act, _grouped(messages[lead:]), _plain, _built)
+    return None if groups is None else [*messages[:lead], *(message for group in groups for message in group)]
 
 
 def _grouped(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:

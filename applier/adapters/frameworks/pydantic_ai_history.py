@@ -10,9 +10,10 @@ several conversations passes a function that names the session of a run: ``lambd
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from operator import is_
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai import RunContext
@@ -30,15 +31,13 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.session_choice import session_or_none
-from planner.reading.messages import Block, Message, blocks, message_digest, result_text, to_json
+from applier.adapters.frameworks.bridge import session_or_none, through
+from planner.reading.messages import Block, Message, blocks, result_text, to_json
 
 if TYPE_CHECKING:
     from applier.session import Session
 
 __all__ = ["compacted_history"]
-
-logger = logging.getLogger("applier.session")
 
 SessionOf = Callable[[RunContext[Any]], "Session"]
 """Names the session of an agent's run."""
@@ -52,19 +51,13 @@ def compacted_history(session: Session | SessionOf) -> Processor:
         chosen = session_or_none(session, ctx)
         if chosen is None:
             return messages
-        try:
-            rows = [(message, list(_pairs_of(message))) for message in messages]
-            plain = [(message, _plain_of(message, pairs)) for message, pairs in rows if pairs]
-            parts = {to_json(block): part for _, pairs in rows for block, part in pairs}
-        except Exception as error:  # noqa: BLE001 - what only its own provider understands must reach it all the same
-            logger.warning("the messages go out as they came: %s: %s", type(error).__name__, error)
-            return messages
         _tell(chosen, ctx, messages)
-        view = [(message_digest(message), message) for message in chosen.prepare([made for _, made in plain])]
-        whole = {message_digest(made): message for message, made in plain}
-        if [digest for digest, _ in view] == [message_digest(made) for _, made in plain]:
-            return messages  # those that say nothing, such as instructions alone, among them
-        return _with_system([whole.get(digest) or _rebuilt(made, parts) for digest, made in view], messages)
+        spoken = [message for message in messages if any(map(_speaks, message.parts))]
+        parts = cache(lambda: {to_json(block): part for message in spoken for block, part in _pairs_of(message)})
+        view = through(chosen.prepare, spoken, _plain_of, lambda message: _rebuilt(message, parts()))
+        if view is None or (len(view) == len(spoken) and all(map(is_, view, spoken))):
+            return messages
+        return _with_system(view, messages)
 
     compacted.__annotations__["ctx"] = RunContext[Any]  # pydantic-ai tells by the type whether to pass the context
     return compacted
@@ -115,22 +108,24 @@ _FOREIGN = "pydantic_ai"
 """Type of a block that only carries a part this module cannot translate; it is kept or dropped as a whole."""
 
 
-def _plain_of(message: ModelMessage, pairs: Sequence[tuple[Block, Any]]) -> Message:
-    """`message` with the blocks of its `pairs`; results stand first, as the Messages API wants them."""
-    content = [block for block, _ in pairs]
+def _plain_of(message: ModelMessage) -> Message:
+    """`message` as blocks; results stand first, as the Messages API wants them."""
+    content = [block for block, _ in _pairs_of(message)]
     if isinstance(message, ModelResponse):
         return {"role": "assistant", "content": content}
     return {"role": "user", "content": sorted(content, key=lambda block: block["type"] != "tool_result")}
 
 
-def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
-    """Each part as a block, with the part; pieces of a user prompt are parts of their own.
+def _speaks(part: Any) -> bool:
+    """False for system prompts, which are no part of the conversation, and empty texts, which the API refuses."""
+    return not isinstance(part, SystemPromptPart) and (
+        not isinstance(part, TextPart | UserPromptPart) or bool(part.content)
+    )
 
-    System prompts are no part of the conversation, and empty texts are refused by the API.
-    """
-    for part in message.parts:
-        if isinstance(part, SystemPromptPart) or (isinstance(part, TextPart | UserPromptPart) and not part.content):
-            continue
+
+def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
+    """Each part that speaks as a block, with the part; pieces of a user prompt are parts of their own."""
+    for part in filter(_speaks, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             for piece in part.content:
                 yield _user_block(piece), replace(part, content=[piece])
@@ -167,7 +162,7 @@ def _user_block(piece: Any) -> Block:
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """A message of the view, of the parts it had and new ones."""
+    """A message of the view, of the `parts` it had and new ones."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 

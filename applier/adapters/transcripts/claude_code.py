@@ -1,26 +1,101 @@
-"""A Claude Code session log (one JSON line per block, result and event) as a transcript.
+"""Claude Code: its session logs (one JSON line per block, result and event) are read as transcripts and written as
+sessions that it resumes.
 
-Lines form a tree by ``parentUuid``; read is the branch that the session is on. Every content block of an answer
-has a line of its own, and results are logged as they arrive, also in the middle of the answer that asked for
-them: the message id says what belongs together. The format is not documented; the fields read here are what
-versions 1 and 2 write, others are ignored.
+Lines form a tree by ``parentUuid``; read is the branch that the session is on, no line before the one that it
+follows. Every content block of an answer has a line of its own, and results are logged as they arrive, also in the
+middle of the answer that asked for them: the message id says what belongs together. The format is not documented;
+the fields read here are what versions 1 and 2 write, others are ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.adapters.transcripts.assembly import Assembly, line_ranges
-from applier.adapters.transcripts.document import Document
+from applier.adapters.transcripts.document import Document, json_text, malformed
+from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins, derived_id
 from applier.adapters.transcripts.transcript import Transcript, seconds
 from planner.errors import TranscriptError
 from planner.evidence.sources import is_host_text
-from planner.reading.messages import Block
+from planner.reading.messages import Block, Message, blocks
+from planner.reading.tokens import TokenCounter
 
-__all__ = ["is_claude_code", "read_claude_code"]
+__all__ = ["ClaudeCode"]
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9]")
+"""What the client replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
+_ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
+"""What each line of a session repeats."""
+_TITLE_CHARACTERS = 80
+
+
+class ClaudeCode:
+    """The client, by its logs."""
+
+    name = "claude_code"
+    title = "a session of Claude Code"
+
+    def detects(self, document: Document) -> bool:
+        """True if there is a line of such a log with a message in it."""
+        return any(
+            isinstance(value, dict)
+            and value.get("type") in ("user", "assistant")
+            and isinstance(value.get("message"), dict)
+            and any(key in value for key in ("uuid", "sessionId", "session_id"))
+            for _, value in document.log_lines
+        )
+
+    def read(self, document: Document, part: int | None) -> Transcript:
+        """The conversation of the log; only its `part`-th part between the agent's own compactions if named.
+
+        Raises:
+            TranscriptError: a line is not as the format has it, or nothing was said.
+        """
+        assembly = Assembly(document)
+        lines = _active_branch([_line(number, value, document.name) for number, value in document.log_lines], assembly)
+        errors = [line.number for line in lines if line.is_api_error]
+        empty: list[int] = []
+        for line in lines:
+            if line.is_boundary:
+                assembly.compacted(line.number, _carried(line, lines))
+            elif line.speaks and not line.is_api_error and not _add(assembly, line):
+                empty.append(line.number)
+        assembly.left_out(errors, "errors of the API, not words of the model")
+        assembly.left_out(empty, "attachments without text")
+        log = dict(document.log_lines)
+        return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
+
+    def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
+        """A log of `messages`, each line behind the one before it."""
+        lines = list(_chained(messages, Origins(like), session_id or derived_id(messages, like)))
+        if lines:
+            title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
+            lines.append({"type": "summary", "summary": f"{title} (compacted)", "leafUuid": lines[-1]["uuid"]})
+        return "".join(map(json_text, lines))
+
+    def log_name(self, session_id: str, now: datetime) -> str:  # noqa: ARG002
+        """Such as ``0b5c….jsonl``."""
+        return f"{session_id}.jsonl"
+
+    def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
+        """The folder of the project; where the log names none, of the one that we are in."""
+        root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+        return Path(root, "projects", _NO_NAME.sub("-", working_folder or os.getcwd()))
+
+    def finds(self, place: Path, in_place: Path) -> bool:
+        """It looks in the folder of the project, by name."""
+        return os.path.realpath(place) == os.path.realpath(in_place)
+
+    def resume_command(self, session_id: str) -> str:
+        """``claude --resume ID``."""
+        return f"claude --resume {session_id}"
 
 
 class _LogMessage(BaseModel):
@@ -84,15 +159,6 @@ class _LogLine(BaseModel):
         return [] if isinstance(content, str) else content
 
 
-def _log_lines(values: Iterable[tuple[int, Any]], name: str) -> list[_LogLine]:
-    """The `values` (line number, JSON) of the log `name`.
-
-    Raises:
-        TranscriptError: a line has a field of another form; the text names the line and the field.
-    """
-    return [_line(number, value, name) for number, value in values]
-
-
 def _line(number: int, value: Any, name: str) -> _LogLine:
     place = f"{name}, line {number}"
     if not isinstance(value, dict):
@@ -100,29 +166,28 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
     try:
         line = _LogLine.model_validate({**value, "number": number})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(step) for step in first["loc"])
-        raise TranscriptError(f"{place}: {field}: {first['msg']}, found {first['input']!r:.60}") from None
+        raise malformed(error, place) from None
     for block in line.blocks:
         if not isinstance(block.get("type"), str):
             raise TranscriptError(f"{place}: expected a block with a 'type', found {str(block)[:60]!r}")
     return line
 
 
-def _active_branch(lines: Sequence[_LogLine], name: str) -> tuple[list[_LogLine], list[str]]:
-    """The lines of the branch that ends with the last words of the log, in order; and what was left out."""
+def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
+    """The lines of the branch that ends with the last words of the log; what is left out is noted in `assembly`."""
     main = _distinct([line for line in lines if not line.of_a_subagent])
-    aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
-    if not any(line.speaks for line in main):
-        main, aside = _distinct(lines), []
-    warnings = [f"{name}, {line_ranges(aside)}: conversations of subagents, not read"] if aside else []
+    if any(line.speaks for line in main):
+        aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
+        assembly.aside(aside, "conversations of subagents")
+    else:
+        main = _distinct(lines)
     parents, lost = _parents(main)
-    warnings += [f"{name}, line {number}: the line it follows is not in this log" for number in lost]
+    assembly.warnings += [f"{assembly.name}, line {number}: the line it follows is not in this log" for number in lost]
+    main = _in_order(main, parents)
     chosen = _with_siblings(main, _path(main, parents))
     left = [line.number for line in main if line.speaks and line.number not in chosen]
-    if left:
-        warnings.append(f"{name}, {line_ranges(left)}: a branch that the session left, not read")
-    return [line for line in main if line.number in chosen], warnings
+    assembly.aside(left, "a branch that the session left")
+    return [line for line in main if line.number in chosen]
 
 
 def _distinct(lines: Sequence[_LogLine]) -> list[_LogLine]:
@@ -166,6 +231,20 @@ def _path(lines: Sequence[_LogLine], parents: dict[str, str | None]) -> set[str]
         path.add(at)
         at = parents.get(at)
     return path
+
+
+def _in_order(lines: Sequence[_LogLine], parents: dict[str, str | None]) -> list[_LogLine]:
+    """`lines` in the order of the log, but none before the line that it follows."""
+    by_uuid = {line.uuid: line for line in lines if line.uuid}
+    ordered: dict[int, _LogLine] = {}
+    for line in lines:
+        chain: dict[int, _LogLine] = {}
+        at: _LogLine | None = line
+        while at is not None and at.number not in ordered and at.number not in chain:
+            chain[at.number] = at
+            at = by_uuid.get(parents.get(at.uuid or "") or "")
+        ordered.update((link.number, link) for link in reversed(chain.values()))
+    return list(ordered.values())
 
 
 def _with_siblings(lines: Sequence[_LogLine], path: set[str]) -> set[int]:
@@ -225,46 +304,6 @@ def _text(value: object) -> str:
     return ""
 
 
-def is_claude_code(values: Sequence[tuple[int, Any]]) -> bool:
-    """True if one of `values` is a line of such a log with a message in it."""
-    return any(
-        isinstance(value, dict)
-        and value.get("type") in ("user", "assistant")
-        and isinstance(value.get("message"), dict)
-        and any(key in value for key in ("uuid", "sessionId", "session_id"))
-        for _, value in values
-    )
-
-
-def read_claude_code(document: Document, values: Sequence[tuple[int, Any]], part: int | None) -> Transcript:
-    """The conversation of the log; only its `part`-th part between the agent's own compactions if named.
-
-    Raises:
-        TranscriptError: a line is not as the format has it, or nothing was said.
-    """
-    lines, warnings = _active_branch(_log_lines(values, document.name), document.name)
-    assembly = Assembly(document.name, warnings=warnings)
-    if document.torn:
-        assembly.warnings.append(f"{document.torn}; left out")
-    errors: list[int] = []
-    empty: list[int] = []
-    for line in lines:
-        if line.is_boundary:
-            assembly.compacted(line.number, _carried(line, lines))
-        elif line.is_api_error:
-            errors.append(line.number)
-        elif line.speaks and not _add(assembly, line):
-            empty.append(line.number)
-    for numbers, what in (
-        (errors, "errors of the API, not words of the model"),
-        (empty, "attachments without text"),
-    ):
-        if numbers:
-            assembly.warnings.append(f"{document.name}, {line_ranges(numbers)}: {what}; left out")
-    log = dict(values)
-    return assembly.finish("claude_code", document, {line.number: log[line.number] for line in lines}, part=part)
-
-
 def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
     """The numbers of the lines that the compaction at `boundary` left in the context as they were."""
     segment = boundary.compaction.get("preservedSegment")
@@ -306,3 +345,57 @@ def _marked_as_host(content: str | list[Block]) -> str | list[Block]:
 
 def _marked(text: str) -> str:
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
+
+
+def _chained(messages: Sequence[Message], origins: Origins, session: str) -> Iterator[LogLine]:
+    envelope = _envelope(origins.log)
+    # The client takes the newest usage for the size of its context: the log's own would make it compact at once.
+    usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
+    usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+    renamed: dict[str, str] = {}
+    parent, moment = None, origins.start
+    for message in messages:
+        held = [line for line in origins.lines_of(message) if not _is_blank(line)]
+        for line in held or list(_new_lines(message, session, len(renamed), origins)):
+            uuid = str(uuid5(UUID(session), str(len(renamed))))
+            renamed[str(line.get("uuid") or uuid)] = uuid
+            moment = line.get("timestamp") or moment
+            own = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment, "sessionId": session}
+            yield {**envelope, **_rebound(line, renamed, usage), **own}
+            parent = uuid
+
+
+def _envelope(log: Mapping[int, LogLine]) -> LogLine:
+    newest: LogLine = next((line for line in reversed(list(log.values())) if "cwd" in line), {})
+    return {key: newest[key] for key in _ENVELOPE if key in newest}
+
+
+def _is_blank(line: LogLine) -> bool:
+    """True for blank text of the assistant, which the API refuses."""
+    if line.get("type") != "assistant":
+        return False
+    content = blocks(line["message"])
+    return all(block.get("type") == "text" and not str(block.get("text", "")).strip() for block in content)
+
+
+def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
+    """`line` with what refers to other lines of its old log brought over or left out."""
+    kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
+    asker = kept.pop("sourceToolAssistantUUID", None)
+    if asker in renamed:
+        kept["sourceToolAssistantUUID"] = renamed[asker]
+    if line.get("type") == "assistant":
+        kept["message"] = {**line["message"], "usage": usage}
+    return kept
+
+
+def _new_lines(message: Message, session: str, number: int, origins: Origins) -> Iterator[LogLine]:
+    """Lines for a message that the log does not hold; a block of the assistant has one of its own."""
+    if message["role"] == "assistant":
+        answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
+        answer["id"] = f"msg_{uuid5(UUID(session), f'answer {number}').hex}"
+        for block in blocks(message):
+            yield {"type": "assistant", "message": {**answer, "content": [block]}}
+        return
+    ours = {} if origins.wrote(message) else {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+    yield {"type": "user", "message": {"role": "user", "content": message["content"]}, **ours}

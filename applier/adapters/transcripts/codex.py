@@ -1,4 +1,4 @@
-"""A Codex rollout (its session log) as a transcript.
+"""Codex: its rollouts (session logs) are read as transcripts and written as sessions that it resumes.
 
 Takes the response items, which the model saw; events repeat them for the screen. Reasoning is left out: it is
 encrypted, and no other model can use it.
@@ -6,25 +6,74 @@ encrypted, and no other model can use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from applier.adapters.transcripts.assembly import Assembly, Only, line_ranges
-from applier.adapters.transcripts.document import Document
+from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
+from applier.adapters.transcripts.session_log import Assembly, LogLine, Only, Origins, derived_id
 from applier.adapters.transcripts.transcript import Transcript, seconds
-from planner.errors import TranscriptError
 from planner.evidence.sources import is_host_text
-from planner.reading.messages import Block
+from planner.reading.messages import Block, Message, blocks, readable_text
 
-__all__ = ["is_codex", "read_codex"]
+__all__ = ["Codex"]
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _SILENT = frozenset({"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary"})
+
+
+class Codex:
+    """The client, by its logs."""
+
+    name = "codex"
+    title = "a rollout of Codex"
+
+    def detects(self, document: Document) -> bool:
+        """True if there is a line of a rollout."""
+        return any(isinstance(value, dict) and _is_rollout_line(value) for _, value in document.log_lines)
+
+    def read(self, document: Document, part: int | None) -> Transcript:
+        """The conversation of the rollout; only its `part`-th part between compactions if named.
+
+        Raises:
+            TranscriptError: a line is not as the format has it, or nothing was said.
+        """
+        rollout = _Rollout(document)
+        for number, value in document.log_lines:
+            rollout.read(number, value)
+        return rollout.finish(self, part)
+
+    def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
+        """A rollout of `messages`, each line numbered, as 0.145 and later want it of those that they wrote."""
+        session, origins = session_id or derived_id(messages, like), Origins(like)
+        lines = (*_head(like, origins, session), *_items(messages, origins))
+        return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
+
+    def log_name(self, session_id: str, now: datetime) -> str:
+        """Such as ``rollout-2026-01-02T03-04-05-0b5c….jsonl``."""
+        return f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
+
+    def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
+        """The folder of the day."""
+        root = environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
+        return Path(root, "sessions", f"{now:%Y/%m/%d}")
+
+    def finds(self, place: Path, in_place: Path) -> bool:
+        """It looks anywhere below its folder of sessions, by the id in the name."""
+        named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
+        return named and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
+
+    def resume_command(self, session_id: str) -> str:
+        """``codex resume ID``."""
+        return f"codex resume {session_id}"
 
 
 class _Line(BaseModel):
@@ -52,34 +101,16 @@ class _Item(BaseModel):
     num_turns: int = 0
 
 
-def is_codex(values: Sequence[tuple[int, Any]]) -> bool:
-    """True if one of `values` is a line of a rollout."""
-    return any(
-        isinstance(value, dict)
-        and (
-            (value.get("type") in _ENVELOPES and isinstance(value.get("payload"), dict))
-            or value.get("type") in _CALLS | _OUTPUTS
-        )
-        for _, value in values
-    )
-
-
-def read_codex(document: Document, values: Sequence[tuple[int, Any]], part: int | None) -> Transcript:
-    """The conversation of the rollout; only its `part`-th part between compactions if named.
-
-    Raises:
-        TranscriptError: a line is not as the format has it, or nothing was said.
-    """
-    rollout = _Rollout(document, dict(values))
-    for number, value in values:
-        rollout.read(number, value)
-    return rollout.finish(part)
+def _is_rollout_line(value: dict[str, Any]) -> bool:
+    kind = value.get("type")
+    return (kind in _ENVELOPES and isinstance(value.get("payload"), dict)) or kind in _CALLS | _OUTPUTS
 
 
 class _Rollout:
-    def __init__(self, document: Document, log: dict[int, Any]) -> None:
-        self.document, self.log = document, log
-        self.assembly = Assembly(document.name)
+    """A rollout as far as it was read."""
+
+    def __init__(self, document: Document) -> None:
+        self.assembly, self.log = Assembly(document), dict(document.log_lines)
         self.system: list[str] = []
         self.answer = 0
         self.open: set[str] = set()
@@ -91,10 +122,7 @@ class _Rollout:
         try:
             self._line(_Line.model_validate(value), value, number)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            field = ".".join(str(step) for step in first["loc"]) or "line"
-            place = f"{self.document.name}, line {number}"
-            raise TranscriptError(f"{place}: {field}: {first['msg']}, found {first['input']!r:.60}") from None
+            raise malformed(error, f"{self.assembly.name}, line {number}") from None
 
     def _line(self, line: _Line, value: dict[str, Any], number: int) -> None:
         bare = line.payload is None
@@ -109,18 +137,14 @@ class _Rollout:
         elif data.get("type") == "thread_rolled_back":
             turns = _Item.model_validate(data).num_turns
             self.assembly.roll_back(turns)
-            note = f"{self.document.name}, line {number}: the session went back {turns} turns; these are not read"
+            note = f"{self.assembly.name}, line {number}: the session went back {turns} turns; these are not read"
             self.assembly.warnings.append(note)
 
-    def finish(self, part: int | None) -> Transcript:
+    def finish(self, client: Codex, part: int | None) -> Transcript:
         """The transcript."""
-        if self.document.torn:
-            self.assembly.warnings.append(f"{self.document.torn}; left out")
         for kind, numbers in self.skipped.items():
-            place = f"{self.document.name}, {line_ranges(numbers)}"
-            self.assembly.warnings.append(f"{place}: {kind} has no place in a transcript; left out")
-        system = "\n\n".join(self.system) or None
-        return self.assembly.finish("codex", self.document, self.log, system=system, part=part)
+            self.assembly.left_out(numbers, f"{kind} has no place in a transcript")
+        return self.assembly.finish(client, self.log, system="\n\n".join(self.system) or None, part=part)
 
     def _instructions(self, meta: dict[str, Any]) -> None:
         base = meta.get("base_instructions") or meta.get("instructions")
@@ -209,3 +233,57 @@ def _block(part: dict[str, Any]) -> Block:
     if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
         return block_of_part({"type": "image_url", "image_url": {"url": part["image_url"]}})
     return {"type": "unknown", **part}
+
+
+def _head(like: Transcript, origins: Origins, session: str) -> Iterator[LogLine]:
+    """What stands before the conversation: the session's own data, instructions, and the newest settings."""
+    start = min((min(numbers) for numbers in like.source["lines"]), default=0)
+    head = [line for number, line in origins.log.items() if number < start]
+    meta = next((_payload(line) for line in head if line.get("type") == "session_meta" or "instructions" in line), {})
+    payload = {"timestamp": origins.start, **meta, "id": session}
+    yield {"timestamp": origins.start, "type": "session_meta", "payload": payload}
+    contexts = [line for line in origins.log.values() if line.get("type") == "turn_context"]
+    if contexts:
+        yield {**contexts[-1], "timestamp": origins.start}
+    for item in map(_payload, head):
+        if item.get("type") == "message":
+            yield {"timestamp": origins.start, "type": "response_item", "payload": item}
+
+
+def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
+    moment = origins.start
+    for message in messages:
+        lines = origins.lines_of(message)
+        moment = next((line["timestamp"] for line in lines if line.get("timestamp")), moment)
+        held = [_payload(line) for line in lines if line.get("type") != "compacted"]
+        for item in held or _new_items(message):
+            yield {"timestamp": moment, "type": "response_item", "payload": item}
+            if item.get("type") == "message" and item.get("role") in ("user", "assistant"):
+                yield {"timestamp": moment, "type": "event_msg", "payload": _event(item)}
+
+
+def _payload(line: LogLine) -> LogLine:
+    payload = line.get("payload")
+    return payload if isinstance(payload, dict) else line
+
+
+def _new_items(message: Message) -> Iterator[LogLine]:
+    """Response items for a message that the log does not hold."""
+    kind = "output_text" if message["role"] == "assistant" else "input_text"
+    for block in blocks(message):
+        if block["type"] == "text":
+            content = [{"type": kind, "text": block["text"]}]
+            yield {"type": "message", "role": message["role"], "content": content}
+        elif block["type"] == "tool_use":
+            arguments = json.dumps(block.get("input"), ensure_ascii=False)
+            name, call = block.get("name"), block.get("id")
+            yield {"type": "function_call", "name": name, "arguments": arguments, "call_id": call}
+        elif block["type"] == "tool_result":
+            output = readable_text(block.get("content"))
+            yield {"type": "function_call_output", "call_id": block.get("tool_use_id"), "output": output}
+
+
+def _event(item: LogLine) -> LogLine:
+    """What the client shows of a message when it resumes; it sends the items themselves."""
+    kind = "user_message" if item["role"] == "user" else "agent_message"
+    return {"type": kind, "message": readable_text(item.get("content"))}

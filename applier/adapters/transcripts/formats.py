@@ -5,22 +5,24 @@ What is written has the format of what was read: a session log comes back as a l
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from applier.adapters.transcripts.claude_code import is_claude_code, read_claude_code
-from applier.adapters.transcripts.codex import is_codex, read_codex
+from applier.adapters.transcripts.claude_code import ClaudeCode
+from applier.adapters.transcripts.codex import Codex
 from applier.adapters.transcripts.document import Document, load_document
-from applier.adapters.transcripts.messages import MessageFile, read_messages
-from applier.adapters.transcripts.openai_chat import to_openai
-from applier.adapters.transcripts.session_log import session_log
-from applier.adapters.transcripts.transcript import Transcript
+from applier.adapters.transcripts.message_lists import AnthropicMessages, OpenAIChat
+from applier.adapters.transcripts.transcript import Client, Format, Transcript
 from planner.errors import TranscriptError
 from planner.reading.messages import plain_message
 
-__all__ = ["read_transcript", "write_transcript"]
+__all__ = ["CLIENTS", "FORMATS", "read_transcript", "write_transcript"]
+
+CLIENTS: tuple[Client, ...] = (ClaudeCode(), Codex())
+"""Whose session logs are read, written and resumed from; another client is one more here."""
+FORMATS: tuple[Format, ...] = (*CLIENTS, OpenAIChat(), AnthropicMessages())
+"""All that can be read; the first that detects a file as its own reads it."""
 
 
 def read_transcript(
@@ -36,29 +38,31 @@ def read_transcript(
     Raises:
         TranscriptError: it is none of these; the text names file, line or index, and what was expected.
     """
-    if isinstance(source, str | bytes | os.PathLike):
-        return _read(load_document(source), part)
-    value = dict(source) if isinstance(source, Mapping) else source
-    if not isinstance(value, dict | Sequence):
-        raise TranscriptError(f"messages: expected a path, text or list, found {type(source).__name__}")
-    value = value if isinstance(value, dict) else list(value)
-    return read_messages(MessageFile("input", value, None, {"path": None, "value": value}), part)
-
-
-def _read(document: Document, part: int | None) -> Transcript:
-    one = isinstance(document.value, dict) and not isinstance(document.value.get("messages"), list)
-    values = document.lines if document.lines is not None else ((1, document.value),) if one else ()
-    if is_claude_code(values):
-        return read_claude_code(document, values, part)
-    if is_codex(values):
-        return read_codex(document, values, part)
+    document = _document(source)
+    for form in FORMATS:
+        if form.detects(document):
+            return form.read(document, part)
     if document.torn:
         raise document.torn
-    as_lines = document.lines is not None or (one and "role" in document.value)
-    value = [value for _, value in values] if as_lines else document.value
-    numbers = tuple(number for number, _ in values) if as_lines else None
-    kept = {"path": document.path, "value": value, "indent": document.indent, "ascii": document.ascii}
-    return read_messages(MessageFile(document.name, value, numbers, kept), part)
+    wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
+    raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
+
+
+def _document(source: str | bytes | os.PathLike[str] | Sequence[object] | Mapping[str, Any]) -> Document:
+    if isinstance(source, str | bytes | os.PathLike):
+        return load_document(source)
+    if not isinstance(source, Mapping | Sequence):
+        raise TranscriptError(f"messages: expected a path, text or list, found {type(source).__name__}")
+    return Document("input", None, dict(source) if isinstance(source, Mapping) else list(source))
+
+
+def _kind(document: Document) -> str:
+    value = document.value if document.lines is None else [value for _, value in document.lines]
+    if isinstance(value, dict) and "messages" in value:
+        return f"'messages' of type {type(value['messages']).__name__}"
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, list(value)[:6])) or 'nothing in it'}"
+    return f"{type(value).__name__} {str(value)[:40]!r}"
 
 
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
@@ -72,30 +76,5 @@ def write_transcript(messages: Sequence[object], like: Transcript, *, session_id
         TranscriptError: an entry is not a message; the text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    source = like.source
-    if like.is_session_log:
-        return "".join(_text(line, None, ascii_only=False) for line in session_log(plain, like, session_id))
-    entries = [*source["lifted"], *to_openai(plain)] if like.format.startswith("openai") else plain
-    value = _replaced(source["value"], source["where"], entries)
-    ascii_only = bool(source.get("ascii"))
-    if like.format.endswith("jsonl"):
-        return "".join(_text(entry, None, ascii_only=ascii_only) for entry in value)
-    return _text(value, source.get("indent"), ascii_only=ascii_only)
-
-
-def _replaced(value: Any, where: Sequence[str | int], entries: list[Any]) -> Any:
-    """A copy of `value` with `entries` at `where`; nothing else is copied."""
-    if not where:
-        return entries
-    copy: Any = dict(value) if isinstance(value, dict) else list(value)
-    copy[where[0]] = _replaced(value[where[0]], where[1:], entries)
-    return copy
-
-
-def _text(value: Any, indent: int | None, *, ascii_only: bool) -> str:
-    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate can only be written escaped
-        text = json.dumps(value, indent=indent, ensure_ascii=True)
-    return text + "\n"
+    form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
+    return form.write(plain, like, session_id)

@@ -11,16 +11,160 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from applier.adapters.transcripts.chat_shape import check_chat_message
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+
+from applier.adapters.transcripts.document import malformed
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["arguments_as_object", "block_of_part", "from_openai", "strip_openai", "to_openai"]
+__all__ = [
+    "arguments_as_object",
+    "block_of_part",
+    "chat_messages",
+    "from_openai",
+    "is_chat",
+    "leading_system",
+    "strip_openai",
+    "to_openai",
+]
 
 ChatMessage = dict[str, Any]
+Data = dict[str, Any]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _ImageUrl(_Open):
+    url: str
+
+
+class _Part(_Open):
+    type: str
+    text: str = ""
+    refusal: str = ""
+    image_url: _ImageUrl | None = None
+
+    @model_validator(mode="after")
+    def _holds_its_type(self) -> _Part:
+        needed = self.type in ("text", "refusal", "image_url")
+        if needed and (self.type not in self.model_fields_set or getattr(self, self.type) is None):
+            raise ValueError(f"expected a {self.type!r} in a part of that type")
+        return self
+
+
+class _Function(_Open):
+    name: str
+    arguments: str
+
+
+class _Custom(_Open):
+    name: str
+    input: str
+
+
+class _Call(_Open):
+    id: str
+    function: _Function | None = None
+    custom: _Custom | None = None
+
+    @model_validator(mode="after")
+    def _calls_something(self) -> _Call:
+        if (self.function is None) == (self.custom is None):
+            raise ValueError("expected a 'function' or a 'custom' tool in a tool call")
+        return self
+
+
+class _Message(_Open):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    """``function`` is the older form of a tool's answer: it passes through untouched."""
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _is_text_or_parts(cls, content: object) -> object:
+        if content is not None and not isinstance(content, str | list):
+            raise ValueError(_no_content(content))
+        return content
+
+    @model_validator(mode="after")
+    def _says_something(self) -> _Message:
+        if self.content is None and self.role not in ("assistant", "tool"):
+            raise ValueError(_no_content(None))
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("tool_call_id: expected the id of the call that a tool's message answers")
+        return self
+
+
+def _no_content(content: object) -> str:
+    return f"expected 'content' to be text or a list of parts, found {content!r:.60}"
+
+
+_ONLY_CHAT_ROLES = frozenset({"tool", "developer", "function"})
+_ONLY_CHAT_PARTS = frozenset({"image_url", "input_audio", "refusal", "file"})
+_ONLY_ANTHROPIC_BLOCKS = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use"}
+)
+
+
+REMAINDER = "openai"
+"""The key that holds what a conversion cannot say in Anthropic's words, on a message or a block. The API refuses it."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A conversion and its way back; what the way back lacks of the original stays beside what was made of it."""
+
+    made: Callable[[Data], Data]
+    back: Callable[[Data], Data | None]
+    """None: OpenAI's form has no place for it (thinking)."""
+
+    def over(self, original: Data) -> Data:
+        """`original` in Anthropic's form; the same object if nothing differs."""
+        converted = self.made(original)
+        plain = self.back(converted)
+        if converted == original == plain:
+            return original
+        rest = _difference(original, plain or {})
+        return {**converted, REMAINDER: rest} if rest else converted
+
+    def home(self, converted: Data) -> Data | None:
+        """What `converted` was made of; its plain way back if it was made of nothing or changed since."""
+        rest = converted.get(REMAINDER)
+        if not isinstance(rest, dict):
+            return self.back(converted)
+        plain = self.back({key: value for key, value in converted.items() if key != REMAINDER})
+        original = _restored(plain or {}, rest)
+        return original if self.over(original) == converted else plain
+
+
+def _difference(full: Data, plain: Data) -> Data:
+    """How to get from `plain` to `full`: keys to set, keys to drop, and the same for dicts inside."""
+    inside = {
+        key: _difference(value, plain[key])
+        for key, value in full.items()
+        if isinstance(value, dict) and isinstance(plain.get(key), dict)
+    }
+    steps = {
+        "set": {k: v for k, v in full.items() if k not in inside and (k not in plain or plain[k] != v)},
+        "drop": [key for key in plain if key not in full],
+        "inside": {key: steps for key, steps in inside.items() if steps},
+    }
+    return {name: step for name, step in steps.items() if step}
+
+
+def _restored(plain: Data, rest: Data) -> Data:
+    kept = {key: value for key, value in plain.items() if key not in rest.get("drop", ())}
+    inside = {key: _restored(kept[key], steps) for key, steps in rest.get("inside", {}).items() if key in kept}
+    return {**kept, **rest.get("set", {}), **inside}
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
@@ -32,17 +176,23 @@ def from_openai(messages: Sequence[object]) -> list[Message]:
     Raises:
         TranscriptError: an entry is no chat message; the text names its index and field.
     """
+    return chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])
+
+
+def chat_messages(messages: Sequence[object], places: Sequence[str]) -> list[Message]:
+    """As `from_openai`; an error names the place of the entry, of which there is one each in `places`."""
     converted: list[Message] = []
     results: list[Block] = []
-    for i, entry in enumerate(messages):
-        message = _plain(entry, f"messages[{i}]")
+    for entry, place in zip(messages, places, strict=True):
+        message = _plain(entry, place)
         if message["role"] == "tool":
-            results.append(with_remainder(_result(message), message, _tool))
+            results.append(_TOOL.over(message))
             continue
         if results:
             converted.append({"role": "user", "content": results})
             results = []
-        converted.append(_converted(message))
+        pair = _SPOKEN.get(message["role"])
+        converted.append(pair.over(message) if pair else message)
     return [*converted, {"role": "user", "content": results}] if results else converted
 
 
@@ -54,9 +204,59 @@ def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
     return [back for message in messages for back in _back(message)]
 
 
+def _back(message: Message) -> Iterator[ChatMessage]:
+    pair = _SPOKEN.get(message["role"])
+    if pair is None:
+        yield message
+        return
+    results = [block for block in blocks(message) if block["type"] == "tool_result"] if pair is _USER else []
+    yield from (_TOOL.home(block) or {} for block in results)
+    if results:
+        message = {**message, "content": [block for block in message["content"] if block["type"] != "tool_result"]}
+    if not results or message["content"]:
+        yield pair.home(message) or message
+
+
 def strip_openai(messages: Sequence[Message]) -> list[Message]:
     """`messages` without what `from_openai` laid beside them, as the Anthropic API takes them."""
-    return [_stripped(message) for message in messages]
+    return [_bare(message) for message in messages]
+
+
+def _bare(data: Data) -> Data:
+    """`data` without its remainder, and what stands inside its content without theirs; the same object if none is."""
+    inner = data.get("content")
+    if isinstance(inner, list):
+        bare = [_bare(block) if isinstance(block, dict) else block for block in inner]
+        if any(a is not b for a, b in zip(bare, inner, strict=True)):
+            data = {**data, "content": bare}
+    return {key: value for key, value in data.items() if key != REMAINDER} if REMAINDER in data else data
+
+
+def leading_system(messages: Sequence[object]) -> int:
+    """How many of `messages` stand in front as the system's; they are no part of the conversation."""
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+
+
+def is_chat(messages: Sequence[object]) -> bool | None:
+    """Whether `messages` are OpenAI chat messages, by the first thing that only one of the two formats has.
+
+    None: nothing in them tells.
+    """
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        if message.get("role") in _ONLY_CHAT_ROLES or "tool_calls" in message or "function_call" in message:
+            return True
+        content = message.get("content")
+        if "content" in message and content is None:
+            return True
+        kinds = {b.get("type") for b in content if isinstance(b, dict)} if isinstance(content, list) else set()
+        if kinds & _ONLY_CHAT_PARTS:
+            return True
+        if kinds & _ONLY_ANTHROPIC_BLOCKS:
+            return False
+    return None
 
 
 def _plain(entry: object, place: str) -> ChatMessage:
@@ -64,24 +264,16 @@ def _plain(entry: object, place: str) -> ChatMessage:
     message = dump(mode="json", exclude_unset=True) if callable(dump) else entry
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
-    check_chat_message(message, place)
-    return message
-
-
-def _converted(message: ChatMessage) -> Message:
-    if message["role"] == "assistant":
-        return with_remainder(_assistant(message), message, _chat_assistant)
-    if message["role"] == "user":
-        return with_remainder(_user(message), message, _chat_user)
+    try:
+        _Message.model_validate(message)
+    except ValidationError as error:
+        raise malformed(error, place) from None
     return message
 
 
 def _user(message: ChatMessage) -> Message:
     content = message["content"]
-    return {
-        "role": "user",
-        "content": content if isinstance(content, str) else [block_of_part(part) for part in content],
-    }
+    return {"role": "user", "content": content if isinstance(content, str) else list(map(_PART.over, content))}
 
 
 def _chat_user(message: Message) -> ChatMessage:
@@ -93,18 +285,16 @@ def _assistant(message: ChatMessage) -> Message:
     content, calls, refusal = message.get("content"), message.get("tool_calls"), message.get("refusal")
     if isinstance(content, str) and not calls and not refusal:
         return {"role": "assistant", "content": content}
-    words: list[Block] = ([{"type": "text", "text": content}] if isinstance(content, str) and content else []) or [
-        block_of_part(part) for part in content or ()
-    ]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or ()
     refusals: list[Block] = [{"type": "text", "text": refusal}] if refusal else []
-    return {"role": "assistant", "content": [*words, *refusals, *map(block_of_call, calls or ())]}
+    return {"role": "assistant", "content": [*map(_PART.over, parts), *refusals, *map(_CALL.over, calls or ())]}
 
 
 def _chat_assistant(message: Message) -> ChatMessage:
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
-    calls = [call_of_block(block) for block in content if block["type"] == "tool_use"]
+    calls = [_CALL.home(block) for block in content if block["type"] == "tool_use"]
     parts = _parts(block for block in content if block["type"] != "tool_use")
     alone = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
     content_parts = parts[0]["text"] if alone else parts or None
@@ -113,7 +303,7 @@ def _chat_assistant(message: Message) -> ChatMessage:
 
 def _result(message: ChatMessage) -> Block:
     content = message.get("content") or ""
-    inner = content if isinstance(content, str) else [block_of_part(part) for part in content]
+    inner = content if isinstance(content, str) else list(map(_PART.over, content))
     return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": inner}
 
 
@@ -123,72 +313,18 @@ def _tool(block: Block) -> ChatMessage:
     return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": inner}
 
 
-def _parts(content: Any) -> list[dict[str, Any]]:
-    return [part for part in map(part_of_block, content) if part is not None]
-
-
-def _back(message: Message) -> Iterator[ChatMessage]:
-    if message["role"] == "assistant":
-        yield without_remainder(message, _converted, _chat_assistant) or message
-        return
-    if message["role"] != "user":
-        yield message
-        return
-    results = [block for block in blocks(message) if block["type"] == "tool_result"]
-    for block in results:
-        yield without_remainder(block, _tool_block, _tool) or _tool(block)
-    if results:
-        rest = [block for block in message["content"] if block["type"] != "tool_result"]
-        message = {**message, "content": rest}
-    if not results or message["content"]:
-        yield without_remainder(message, _converted, _chat_user) or message
-
-
-def _tool_block(message: ChatMessage) -> Block:
-    return with_remainder(_result(message), message, _tool)
-
-
-def _stripped(message: Message) -> Message:
-    content = message["content"]
-    inner = content if isinstance(content, str) else [_bare(block) for block in content]
-    same = isinstance(content, str) or all(a is b for a, b in zip(inner, content, strict=True))
-    if same and REMAINDER not in message:
-        return message
-    return {**_bare(message), "content": inner}
-
-
-def _bare(data: dict[str, Any]) -> dict[str, Any]:
-    """`data` without its remainder, and what stands inside its content without theirs."""
-    inner = data.get("content")
-    if data.get("type") == "tool_result" and isinstance(inner, list):
-        bare = [_bare(block) if isinstance(block, dict) else block for block in inner]
-        if any(a is not b for a, b in zip(bare, inner, strict=True)):
-            data = {**data, "content": bare}
-    return {k: v for k, v in data.items() if k != REMAINDER} if REMAINDER in data else data
+def _parts(content: Iterable[Block]) -> list[Data]:
+    return [part for part in map(_PART.home, content) if part is not None]
 
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
+"""``data:image/png;base64,iVBORw0=``; not ``https://example.org/a.png``."""
 _HAS_NO_PART = frozenset({"thinking", "redacted_thinking"})
 
 
-def block_of_part(part: dict[str, Any]) -> Block:
+def block_of_part(part: Data) -> Block:
     """The content block for `part`; the same object if it is one already."""
-    return with_remainder(_block(part), part, _part)
-
-
-def part_of_block(block: Block) -> dict[str, Any] | None:
-    """The content part for `block`; None if OpenAI chat has no place for it (thinking)."""
-    return without_remainder(block, block_of_part, _part)
-
-
-def block_of_call(call: dict[str, Any]) -> Block:
-    """The ``tool_use`` block for a tool call; its arguments as an object."""
-    return with_remainder(_use(call), call, _call)
-
-
-def call_of_block(block: Block) -> dict[str, Any]:
-    """The tool call for a ``tool_use`` block, the arguments string as the model wrote it."""
-    return without_remainder(block, block_of_call, _call) or _call(block)
+    return _PART.over(part)
 
 
 def _block(part: dict[str, Any]) -> Block:
@@ -264,49 +400,7 @@ def _finite(text: str) -> float:
     return number
 
 
-REMAINDER = "openai"
-"""The key that holds it, on a message or a block. The Anthropic API refuses it."""
-
-Data = dict[str, Any]
-
-
-def with_remainder(converted: Data, original: Data, back: Callable[[Data], Data | None]) -> Data:
-    """`converted`, carrying what ``back(converted)`` lacks of `original`; `original` if nothing differs."""
-    plain = back(converted)
-    if converted == original == plain:
-        return original
-    rest = _difference(original, plain or {})
-    return {**converted, REMAINDER: rest} if rest else converted
-
-
-def without_remainder(
-    converted: Data, forward: Callable[[Data], Data], back: Callable[[Data], Data | None]
-) -> Data | None:
-    """What `forward` made `converted` from; ``back(converted)`` if it carries nothing or was changed."""
-    rest = converted.get(REMAINDER)
-    if not isinstance(rest, dict):
-        return back(converted)
-    plain = back({key: value for key, value in converted.items() if key != REMAINDER})
-    original = _restored(plain or {}, rest)
-    return original if forward(original) == converted else plain
-
-
-def _difference(full: Data, plain: Data) -> Data:
-    """How to get from `plain` to `full`: keys to set, keys to drop, and the same for dicts inside."""
-    inside = {
-        key: _difference(value, plain[key])
-        for key, value in full.items()
-        if isinstance(value, dict) and isinstance(plain.get(key), dict)
-    }
-    steps = {
-        "set": {k: v for k, v in full.items() if k not in inside and (k not in plain or plain[k] != v)},
-        "drop": [key for key in plain if key not in full],
-        "inside": {key: steps for key, steps in inside.items() if steps},
-    }
-    return {name: step for name, step in steps.items() if step}
-
-
-def _restored(plain: Data, rest: Data) -> Data:
-    kept = {key: value for key, value in plain.items() if key not in rest.get("drop", ())}
-    inside = {key: _restored(kept[key], steps) for key, steps in rest.get("inside", {}).items() if key in kept}
-    return {**kept, **rest.get("set", {}), **inside}
+_PART, _CALL, _TOOL = _Pair(_block, _part), _Pair(_use, _call), _Pair(_result, _tool)
+_USER, _ASSISTANT = _Pair(_user, _chat_user), _Pair(_assistant, _chat_assistant)
+_SPOKEN = {"user": _USER, "assistant": _ASSISTANT}
+"""By role; messages of others are the same in both forms."""

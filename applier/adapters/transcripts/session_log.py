@@ -1,232 +1,254 @@
-"""Writes a view as a session log that its client, Claude Code or Codex, resumes as its own.
+"""What the session logs of all clients share: messages are put together from lines, and known lines are found again.
 
-A message that stands in the log it came from keeps its lines there, with all that the client wrote into them; new
-and changed ones get lines of the same form. Every line has a place in the new session's chain. Ids follow from
-the session's id, times from the lines around: the same view gives the same bytes.
+Reading, decides only what a log's form forces: the lines of one answer of the API become one assistant message, the
+results of its calls one user message behind it, in the order of the calls. Everything else stays where it is.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import NAMESPACE_URL, uuid5
 
-from applier.adapters.transcripts.transcript import Transcript
-from planner.reading.messages import Block, Message, blocks, message_digest, readable_text
-from planner.reading.tokens import TokenCounter
+from applier.adapters.transcripts.document import Document
+from applier.adapters.transcripts.transcript import Client, Transcript, guess_task, pairing_warnings
+from planner.errors import TranscriptError
+from planner.reading.messages import Block, Message, blocks, message_digest
 
-__all__ = ["client_file", "client_finds", "resume_command", "session_log", "working_folder"]
+__all__ = ["Assembly", "LogLine", "Only", "Origins", "derived_id"]
 
-Line = dict[str, Any]
-
-_ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
-"""Of a Claude Code line: what each line of a session repeats."""
-_TITLE_CHARACTERS = 80
-_NO_NAME = re.compile(r"[^A-Za-z0-9]")
-"""What Claude Code replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
+LogLine = dict[str, Any]
+Only = Literal["", "whole", "part"]
+"""Whether a message is for readers of the whole session only, or of one part only: a log repeats some."""
+_NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
-def session_log(messages: Sequence[Message], like: Transcript, session_id: str = "") -> Iterator[Line]:
-    """The lines of a log that holds `messages`, a view of the session `like`, under a session id of its own."""
-    session = session_id or _derived_id(messages, like)
-    origins = _Origins(like)
-    return (
-        _codex(messages, like, origins, session)
-        if like.format == "codex"
-        else _claude(messages, like, origins, session)
-    )
+@dataclass
+class _Piece:
+    """One message in the making, and the results that answer it."""
+
+    role: str
+    content: str | list[Block]
+    lines: list[int]
+    timestamp: float | None
+    host: bool
+    """True if the host wrote it, not the user."""
+    part: int
+    """How often the agent had compacted before."""
+    only: Only = ""
+    answers: list[_Piece] = field(default_factory=list)
+    """Pieces of the one message behind it that answers its calls."""
+
+    @property
+    def message(self) -> Message:
+        return {"role": self.role, "content": self.content}
 
 
-def working_folder(like: Transcript) -> str:
-    """The folder in which the session of `like` ran last; empty if its log does not say."""
-    for line in reversed(like.source["log"].values()):
-        folder = line.get("cwd") or (line.get("payload") or {}).get("cwd")
-        if isinstance(folder, str):
-            return folder
-    return ""
+class Assembly:
+    """A conversation in the making; lines arrive in the order in which they were spoken."""
+
+    def __init__(self, document: Document, warnings: Iterable[str] = ()) -> None:
+        """`warnings`: what was left out of `document` before."""
+        self.name, self._path = document.name, document.path
+        self.pieces: list[_Piece] = []
+        self.warnings = list(warnings)
+        self._compactions: list[int] = []
+        self._carried: dict[int, frozenset[int]] = {}
+        self._groups: dict[str, _Piece] = {}
+        self._asked: dict[str, _Piece] = {}
+        self._blank: list[int] = []
+        if document.torn:
+            self.warnings.append(f"{document.torn}; left out")
+
+    def left_out(self, numbers: Sequence[int], what: str) -> None:
+        """Note that the lines `numbers` are left out, if there are any."""
+        if numbers:
+            self.warnings.append(f"{self.name}, {_line_ranges(numbers)}: {what}; left out")
+
+    def aside(self, numbers: Sequence[int], what: str) -> None:
+        """Note that the lines `numbers` are not read, if there are any."""
+        if numbers:
+            self.warnings.append(f"{self.name}, {_line_ranges(numbers)}: {what}, not read")
+
+    def assistant(self, group: str, content: Iterable[Block], line: int, timestamp: float | None) -> None:
+        """Blocks of the assistant; those of one `group` are one answer of the API."""
+        piece = self._groups.get(group)
+        if piece is None:
+            piece = self._groups[group] = self._add("assistant", [], line, timestamp)
+        else:
+            piece.lines.append(line)
+        assert isinstance(piece.content, list)
+        for block in content:
+            if block["type"] == "text" and not str(block.get("text", "")).strip():
+                self._blank.append(line)
+                continue
+            piece.content.append(block)
+            if block["type"] == "tool_use":
+                self._asked[str(block.get("id"))] = piece
+
+    def user(
+        self,
+        content: str | list[Block],
+        line: int,
+        timestamp: float | None,
+        *,
+        host: bool = False,
+        only: Only = "",
+    ) -> None:
+        """Words of the user (or of the host, `host`), results among them."""
+        if isinstance(content, list):
+            content = self._unanswered(content, line, timestamp)
+        if content and not (isinstance(content, str) and content.isspace()):
+            self._add("user", content, line, timestamp, host, only)
+
+    def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
+        """The agent compacted its context here, all but the lines `carried`; what follows is a new part."""
+        self._compactions.append(line)
+        self._carried[len(self._compactions)] = carried
+
+    def roll_back(self, user_messages: int) -> None:
+        """Forget everything from the last `user_messages`-th words of the user on."""
+        own = [i for i, piece in enumerate(self.pieces) if piece.role == "user" and not piece.host and not piece.only]
+        if user_messages > 0 and own:
+            del self.pieces[own[max(0, len(own) - user_messages)] :]
+
+    def finish(
+        self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
+    ) -> Transcript:
+        """The conversation; only its `part`-th part between compactions if one is named.
+
+        `log`: by number, the lines that a log of this conversation would begin from.
+
+        Raises:
+            TranscriptError: there is no such part, or nothing was said in the whole log.
+        """
+        if not self.pieces:
+            raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
+        chosen = list(_ordered(self._whole() if part is None else self._part(part)))
+        messages = [piece.message for piece in chosen]
+        lines = tuple(tuple(dict.fromkeys(piece.lines)) for piece in chosen)
+        places = [f"{self.name}, line {min(numbers)}" for numbers in lines]
+        return Transcript(
+            messages=messages,
+            system=system,
+            tools=None,
+            task=guess_task(messages, {i for i, piece in enumerate(chosen) if piece.host}),
+            format=client.name,
+            warnings=(*self._notes(part), *pairing_warnings(messages, places)),
+            timestamps=tuple(piece.timestamp for piece in chosen),
+            source={"path": self._path, "lines": lines, "log": log},
+            client=client,
+        )
+
+    def _add(
+        self,
+        role: str,
+        content: str | list[Block],
+        line: int,
+        timestamp: float | None,
+        host: bool = False,
+        only: Only = "",
+    ) -> _Piece:
+        piece = _Piece(role, content, [line], timestamp, host, len(self._compactions), only)
+        self.pieces.append(piece)
+        return piece
+
+    def _unanswered(self, content: list[Block], line: int, timestamp: float | None) -> list[Block]:
+        """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
+        askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
+        last = next((asker for asker in reversed(askers) if asker), None)
+        if last is None:
+            return content
+        own = []
+        for block, asker in zip(content, askers, strict=True):
+            if asker is None and block["type"] == "tool_result":
+                own.append(block)
+            else:
+                target = asker or last
+                target.answers.append(_Piece("user", [block], [line], timestamp, True, target.part))
+        return own
+
+    def _whole(self) -> list[_Piece]:
+        return [piece for piece in self.pieces if piece.only != "part"]
+
+    def _part(self, part: int) -> list[_Piece]:
+        """The pieces of one part; what its compaction left as it was stands behind the summary."""
+        count = len(self._compactions) + 1
+        if not -count <= part < count:
+            raise TranscriptError(f"{self.name}: no part {part}; the session has {count} (0 to {count - 1})")
+        number = part % count
+        own = [piece for piece in self.pieces if piece.part == number and piece.only != "whole"]
+        lines = self._carried.get(number, frozenset())
+        carried = [piece for piece in self.pieces if piece.part < number and lines & set(piece.lines)]
+        return [*own[:1], *carried, *own[1:]]
+
+    def _notes(self, part: int | None) -> Iterator[str]:
+        yield from self.warnings
+        if self._blank:
+            yield f"{self.name}, {_line_ranges(self._blank)}: blank text of the assistant is left out"
+        if self._compactions and part is None:
+            yield (
+                f"{self.name}, {_line_ranges(self._compactions)}: the agent compacted here; what came before "
+                "is read as well (part=-1 reads only what its context holds now)"
+            )
 
 
-def client_file(like: Transcript, session_id: str, now: datetime, environment: Mapping[str, str] | None) -> Path:
-    """Where a log of the session `session_id` goes, made from `like`: beside its file, under the client's own name.
-
-    With an `environment`: in the place where the client looks for the sessions of that folder.
-    """
-    codex = like.format == "codex"
-    name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl" if codex else f"{session_id}.jsonl"
-    if environment is None:
-        return Path(like.source["path"] or ".").absolute().parent / name
-    if codex:
-        root = environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
-        return Path(root, "sessions", f"{now:%Y/%m/%d}", name)
-    root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
-    return Path(root, "projects", _NO_NAME.sub("-", working_folder(like)), name)
+def _ordered(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    """`pieces`, each with one message of the results that answer it behind it, those in the order of the calls."""
+    for piece in pieces:
+        if piece.content:
+            yield piece
+        if piece.answers:
+            yield _joined(piece)
 
 
-def client_finds(like: Transcript, place: Path, in_place: Path) -> bool:
-    """Whether the client of `like` finds a log at `place`, where `in_place` is the file that `client_file` names.
-
-    Claude Code looks in the folder of the project, by name; Codex below its folder of sessions.
-    """
-    if like.format == "codex":
-        named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
-        return named and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
-    return os.path.realpath(place) == os.path.realpath(in_place)
+def _joined(asker: _Piece) -> _Piece:
+    order = {str(block.get("id")): at for at, block in enumerate(blocks(asker.message)) if block["type"] == "tool_use"}
+    content = [block for answer in asker.answers for block in blocks(answer.message)]
+    content.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
+    lines = [number for answer in asker.answers for number in answer.lines]
+    return _Piece("user", content, lines, asker.answers[-1].timestamp, True, asker.part)
 
 
-def resume_command(like: Transcript, session_id: str) -> str:
-    """What a person types to go on with the session `session_id` in the client of `like`."""
-    return f"codex resume {session_id}" if like.format == "codex" else f"claude --resume {session_id}"
+def _line_ranges(numbers: Sequence[int]) -> str:
+    """Line numbers for people: ``lines 3, 7-9``."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"line{'s' if len(set(numbers)) > 1 else ''} {text}"
 
 
-def _derived_id(messages: Sequence[Message], like: Transcript) -> str:
+def derived_id(messages: Sequence[Message], like: Transcript) -> str:
+    """An id for a session of `messages` that follows from them: the same view gives the same bytes."""
     content = "".join(map(message_digest, messages))
     return str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
 
 
-class _Origins:
-    """Which lines of the log the messages of a view came from."""
+class Origins:
+    """Which lines of the log `like` the messages of a view came from."""
 
     def __init__(self, like: Transcript) -> None:
-        self.log: Mapping[int, Line] = like.source["log"]
-        self.timestamps = [line["timestamp"] for line in self.log.values() if isinstance(line.get("timestamp"), str)]
-        self._lines: dict[str, deque[list[Line]]] = defaultdict(deque)
-        self.texts: set[str] = set()
+        """`like` is the transcript of a session log."""
+        self.log: Mapping[int, LogLine] = like.source["log"]
+        times = (line["timestamp"] for line in self.log.values() if isinstance(line.get("timestamp"), str))
+        self.start: str = next(times, _NO_TIME)
+        self._lines: dict[str, deque[list[LogLine]]] = defaultdict(deque)
+        self._texts: set[str] = set()
         for message, numbers in zip(like.messages, like.source["lines"], strict=True):
             self._lines[message_digest(message)].append([self.log[number] for number in numbers])
-            self.texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
+            self._texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
 
-    def lines_of(self, message: Message) -> list[Line]:
+    def lines_of(self, message: Message) -> list[LogLine]:
         """The lines behind `message`, each time those of its next occurrence; none if it is not from the log."""
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 
     def wrote(self, message: Message) -> bool:
         """True if some text of `message` is from the log: it is not only a compaction's own words."""
-        return any(block["type"] != "text" or block.get("text") in self.texts for block in blocks(message))
-
-
-def _claude(messages: Sequence[Message], like: Transcript, origins: _Origins, session: str) -> Iterator[Line]:
-    envelope = _envelope(origins.log)
-    # The client takes the newest usage for the size of its context: the log's own would make it compact at once.
-    usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
-    usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    renamed: dict[str, str] = {}
-    parent, moment = None, next(iter(origins.timestamps), _written(0.0))
-    for message in messages:
-        for line in _spoken(origins.lines_of(message)) or list(_claude_lines(message, session, len(renamed), origins)):
-            uuid = str(uuid5(UUID(session), str(len(renamed))))
-            renamed[str(line.get("uuid") or uuid)] = uuid
-            moment = line.get("timestamp") or moment
-            own = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment, "sessionId": session}
-            yield {**envelope, **_rebound(line, renamed, usage), **own}
-            parent = uuid
-    if parent:
-        title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
-        yield {"type": "summary", "summary": f"{title} (compacted)", "leafUuid": parent}
-
-
-def _envelope(log: Mapping[int, Line]) -> Line:
-    lines = [line for line in log.values() if "cwd" in line]
-    return {key: lines[-1][key] for key in _ENVELOPE if key in lines[-1]} if lines else {}
-
-
-def _spoken(lines: Sequence[Line]) -> list[Line]:
-    """`lines` without blank text of the assistant, which the API refuses."""
-    return [line for line in lines if line.get("type") != "assistant" or not _is_blank(line["message"]["content"])]
-
-
-def _is_blank(content: str | list[Block]) -> bool:
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return all(part.get("type") == "text" and not str(part.get("text", "")).strip() for part in parts)
-
-
-def _rebound(line: Line, renamed: Mapping[str, str], usage: Line) -> Line:
-    """`line` with what refers to other lines of its old log brought over or left out."""
-    kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
-    asker = kept.pop("sourceToolAssistantUUID", None)
-    if asker in renamed:
-        kept["sourceToolAssistantUUID"] = renamed[asker]
-    if line.get("type") == "assistant":
-        kept["message"] = {**line["message"], "usage": usage}
-    return kept
-
-
-def _claude_lines(message: Message, session: str, number: int, origins: _Origins) -> Iterator[Line]:
-    """Lines for a message that the log does not hold; a block of the assistant has one of its own."""
-    if message["role"] == "assistant":
-        answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
-        answer["id"] = f"msg_{uuid5(UUID(session), f'answer {number}').hex}"
-        for block in blocks(message):
-            yield {"type": "assistant", "message": {**answer, "content": [block]}}
-        return
-    ours = {} if origins.wrote(message) else {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-    yield {"type": "user", "message": {"role": "user", "content": message["content"]}, **ours}
-
-
-def _codex(messages: Sequence[Message], like: Transcript, origins: _Origins, session: str) -> Iterator[Line]:
-    moment = next(iter(origins.timestamps), _written(0.0))
-    yield from _codex_head(like, origins.log, session, moment)
-    for message in messages:
-        lines = origins.lines_of(message)
-        items = [_payload(line) for line in lines] or list(_codex_items(message))
-        moment = next((line["timestamp"] for line in lines if line.get("timestamp")), moment)
-        for item in items:
-            yield {"timestamp": moment, "type": "response_item", "payload": item}
-            event = _codex_event(item)
-            if event:
-                yield {"timestamp": moment, "type": "event_msg", "payload": event}
-
-
-def _payload(line: Line) -> Line:
-    payload = line.get("payload")
-    return payload if isinstance(payload, dict) else line
-
-
-def _codex_head(like: Transcript, log: Mapping[int, Line], session: str, moment: str) -> Iterator[Line]:
-    """What stands before the conversation: the session's own data, instructions, and the newest settings."""
-    start = min((numbers[0] for numbers in like.source["lines"]), default=0)
-    head = [(number, line) for number, line in log.items() if number < start]
-    meta = next(
-        (_payload(line) for _, line in head if line.get("type") == "session_meta" or "instructions" in line), {}
-    )
-    yield {"timestamp": moment, "type": "session_meta", "payload": {"timestamp": moment, **meta, "id": session}}
-    contexts = [line for line in log.values() if line.get("type") == "turn_context"]
-    if contexts:
-        yield {**contexts[-1], "timestamp": moment}
-    for _, line in head:
-        if _payload(line).get("type") == "message":
-            yield {"timestamp": moment, "type": "response_item", "payload": _payload(line)}
-
-
-def _codex_items(message: Message) -> Iterator[Line]:
-    """Response items for a message that the log does not hold."""
-    kind = "output_text" if message["role"] == "assistant" else "input_text"
-    for block in blocks(message):
-        if block["type"] == "text":
-            content = [{"type": kind, "text": block["text"]}]
-            yield {"type": "message", "role": message["role"], "content": content}
-        elif block["type"] == "tool_use":
-            arguments = json.dumps(block.get("input"), ensure_ascii=False)
-            name, call = block.get("name"), block.get("id")
-            yield {"type": "function_call", "name": name, "arguments": arguments, "call_id": call}
-        elif block["type"] == "tool_result":
-            output = readable_text(block.get("content"))
-            yield {"type": "function_call_output", "call_id": block.get("tool_use_id"), "output": output}
-
-
-def _codex_event(item: Line) -> Line | None:
-    """What the client shows of `item` when it resumes; it sends the items themselves."""
-    if item.get("type") != "message" or item.get("role") not in ("user", "assistant"):
-        return None
-    text = readable_text(item.get("content"))
-    return {"type": "user_message" if item["role"] == "user" else "agent_message", "message": text}
-
-
-def _written(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return any(block["type"] != "text" or block.get("text") in self._texts for block in blocks(message))

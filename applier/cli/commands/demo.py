@@ -58,7 +58,7 @@ def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     Plans, reviews, applies and restores a transcript that ships with the package. Works
     offline, by rules; the store is a temporary one.
     """
-    text = importlib.resources.files("applier.bench").joinpath("transcript.json").read_text("utf-8")
+    text = importlib.resources.files("applier.eval").joinpath("transcript.json").read_text("utf-8")
     if copy:
         write_whole(copy, text)
         return

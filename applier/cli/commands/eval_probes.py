@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from applier.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
-from applier.bench.exam import (
+from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
+from applier.eval.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
+from applier.eval.exam import (
     QUESTION_KINDS,
     SUMMARY,
     ExamMean,
@@ -18,7 +19,6 @@ from applier.bench.exam import (
     mean_scores,
     read_exams,
 )
-from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 from planner.errors import SettingsError
 
 __all__ = ["ExamOptions", "hold_exams"]

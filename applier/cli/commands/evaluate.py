@@ -10,15 +10,15 @@ from typing import Any
 import click
 from rich.console import Console
 
-from applier.bench.chart import draw_recall
-from applier.bench.cuts import transcript_paths
-from applier.bench.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
-from applier.bench.exam import SUMMARY, Target
-from applier.bench.labels import read_labels
-from applier.bench.methods import METHODS
 from applier.cli.commands.eval_probes import ExamOptions, hold_exams
 from applier.cli.options import OutputFile, as_json
 from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
+from applier.eval.chart import draw_recall
+from applier.eval.cuts import transcript_paths
+from applier.eval.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
+from applier.eval.exam import SUMMARY, Target
+from applier.eval.labels import read_labels
+from applier.eval.methods import METHODS
 from planner.errors import TranscriptError
 
 __all__ = ["command"]
@@ -44,7 +44,7 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     multiple=True,
     default=["rules"],
     show_default=True,
-    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function.",
+    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function (by PYTHONPATH).",
 )
 @click.option(
     "--ratio",

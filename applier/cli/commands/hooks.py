@@ -18,7 +18,9 @@ from applier.adapters.transcripts import read_transcript
 from applier.cli.files import make_folder, write_whole
 from applier.cli.options import as_json, store_option
 from applier.cli.screen import echo, print_json
+from applier.cli.stores import store_anywhere
 from applier.cli.work import apply_and_record, planned
+from applier.program import program
 from applier.store.opening import STORE_VARIABLE, open_store
 from applier.store.reference import history_key
 from planner.errors import SettingsError
@@ -56,12 +58,10 @@ def command() -> None:
 @as_json
 def install(settings: Path | None, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
     """Show the change to the client's settings, and make it."""
-    python = shlex.quote(sys.executable)  # this installation, whatever the client's PATH
+    line = shlex.join(program("hooks", "run"))
     if store:
-        python = (
-            f"{STORE_VARIABLE}={shlex.quote(str(Path(store).absolute()) if '://' not in store else store)} {python}"
-        )
-    _change(settings, lambda old: with_hooks(old, python), dry_run=dry_run, yes=yes, as_json=as_json)
+        line = f"{STORE_VARIABLE}={shlex.quote(store_anywhere(store))} {line}"
+    _change(settings, lambda old: with_hooks(old, line), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @command.command
@@ -164,6 +164,4 @@ def _brief(session_id: str) -> str:
         if not kept:
             return ""
         plan = store.load_plan(str(kept[-1]["plan"]))
-    return brief_after_compaction(
-        plan, history_key(plan.history.digest), f"{shlex.quote(sys.executable)} -m applier.cli"
-    )
+    return brief_after_compaction(plan, history_key(plan.history.digest), shlex.join(program()))

@@ -9,17 +9,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from applier.bench.cuts import cuts_of_file, transcript_paths
-from applier.bench.evaluation import evaluation_means
-from applier.bench.prompt_comparison import (
+from applier.cli.options import as_json
+from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
+from applier.eval.cuts import cuts_of_file, transcript_paths
+from applier.eval.evaluation import evaluation_means
+from applier.eval.prompt_comparison import (
     DEFAULT_RATIO,
     Difference,
     PromptComparison,
     PromptVariant,
     compare_prompts,
 )
-from applier.cli.options import as_json
-from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
 
 __all__ = ["command"]
 

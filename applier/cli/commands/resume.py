@@ -11,14 +11,7 @@ from uuid import uuid4
 
 import click
 
-from applier.adapters.transcripts import (
-    Transcript,
-    client_file,
-    client_finds,
-    resume_command,
-    working_folder,
-    write_transcript,
-)
+from applier.adapters.transcripts import CLIENTS, Client, Transcript, write_transcript
 from applier.cli.files import make_folder, read_file, write_whole
 from applier.cli.options import OutputFile, as_json, planning, store_option
 from applier.cli.review import Sheet, reviewed
@@ -57,18 +50,19 @@ def command(
     if output and in_client:
         raise click.UsageError("-o and --in-client exclude each other: give one.")
     read = read_file(session)
-    if not read.is_session_log:
-        raise TranscriptError(
-            f"{session}: expected a session log of Claude Code or Codex, found {read.format} messages"
-        )
+    client = read.client
+    if client is None:
+        known = " or ".join(form.title for form in CLIENTS)
+        raise TranscriptError(f"{session}: expected a session log ({known}), found {read.format} messages")
     with working("planning…"):
         sheet = reviewed(planned(read, session, **how), read.messages)
-    session_id = str(uuid4())
-    in_place = client_file(read, session_id, datetime.now(UTC), os.environ)
-    place = in_place if in_client else output or client_file(read, session_id, datetime.now(UTC), None)
+    session_id, now = str(uuid4()), datetime.now(UTC)
+    name = client.log_name(session_id, now)
+    in_place = client.log_folder(read.working_folder, now, os.environ) / name
+    place = in_place if in_client else output or session.absolute().parent / name
     if sheet.changes and not dry_run:
         _write(sheet, read, session_id, place, store)
-    typed = _typed(read, session_id, place, in_place)
+    typed = _typed(client, read.working_folder, session_id, place, in_place)
     _report(sheet, session_id, place, typed, dry_run=dry_run, as_json=as_json)
 
 
@@ -82,13 +76,12 @@ def _write(sheet: Sheet, read: Transcript, session_id: str, place: Path, store: 
     write_whole(place, write_transcript(view, read, session_id=session_id))
 
 
-def _typed(read: Transcript, session_id: str, place: Path, in_place: Path) -> str:
+def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
     """What a person types to go on: where the client does not look, the file is copied to `in_place` first."""
-    steps = [resume_command(read, session_id)]
-    folder = working_folder(read)
+    steps = [client.resume_command(session_id)]
     if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")
-    if (folder or read.format == "codex") and not client_finds(read, place, in_place):
+    if not client.finds(place, in_place):
         goal = _quoted(in_place.parent)
         steps.insert(0, f"mkdir -p {goal} && cp {shlex.quote(str(place))} {goal}/{in_place.name}")
     return " && ".join(steps)

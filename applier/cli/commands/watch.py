@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from applier.adapters.transcripts import Transcript
-from applier.bench.replay import Replay, ReplayedCall, replay
 from applier.cli.browser import show_page, web_pages
 from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
 from applier.cli.options import as_json, part, transcript
 from applier.cli.screen import clean, plain_table, print_json, progress, screen
+from applier.eval.replay import Replay, ReplayedCall, replay
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import SessionSettings, load_settings
 from applier.store.opening import open_store

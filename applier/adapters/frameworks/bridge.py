@@ -1,0 +1,54 @@
+"""What every bridge does: it finds the session of a request, and prepares foreign messages by their plain form.
+
+Nothing here raises: what cannot be prepared goes out as it came.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from planner.errors import StoreError
+from planner.reading.messages import Message, message_digest
+
+if TYPE_CHECKING:
+    from applier.session import Session
+
+__all__ = ["session_or_none", "through"]
+
+logger = logging.getLogger("applier.session")
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def session_or_none(session: Session | Callable[[R], Session | None], request: R) -> Session | None:
+    """The session of `request`; None, which leaves it as it came, where none is named or the store cannot open it."""
+    try:
+        return session(request) if callable(session) else session
+    except StoreError as error:
+        logger.warning("no session could be opened, the request goes out as it came: %s", error)
+        return None
+
+
+def through(
+    act: Callable[[list[Message]], list[Message] | None],
+    foreign: Sequence[T],
+    plain: Callable[[T], Message],
+    built: Callable[[Message], T],
+) -> list[T] | None:
+    """`foreign` messages after `act` on their `plain` form; what that leaves as it was is the same object.
+
+    None if `act` says None, or a message has no plain form.
+    """
+    try:
+        pairs = [(plain(message), message) for message in foreign]
+    except Exception as error:  # noqa: BLE001 - what only its own provider understands must reach it all the same
+        logger.warning("the messages go out as they came: %s: %s", type(error).__name__, error)
+        return None
+    view = act([message for message, _ in pairs])
+    if view is None:
+        return None
+    known = {message_digest(message): original for message, original in pairs}
+    return [known.get(message_digest(message)) or built(message) for message in view]

@@ -1,0 +1,242 @@
+"""The exam: questions about what a continuation needed from a history, held against its compacted views.
+
+The literal score is cheap and repeatable: the share of questions of which an accepted string stands in the view.
+Answers of readers and their grades are in `answer_sheets`; nothing here asks a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from applier.adapters.transcripts import read_transcript
+from applier.eval.cuts import own_summary
+from applier.eval.methods import NotRecorded, as_compacted, methods_for
+from applier.eval.texts import message_tokens, one_space, plain_text, text_tokens
+from planner.errors import TranscriptError
+from planner.reading.messages import Message
+
+__all__ = [
+    "QUESTION_KINDS",
+    "SUMMARY",
+    "Exam",
+    "ExamMean",
+    "ExamQuestion",
+    "ExamSample",
+    "ExamView",
+    "QuestionKind",
+    "Target",
+    "exam_samples",
+    "exam_views",
+    "mean_scores",
+    "read_exams",
+]
+
+SUMMARY: Literal["summary"] = "summary"
+"""As a method: what the transcript's own agent kept when it compacted itself; as a target: the size of that."""
+
+QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
+"""``artifact``: a name, path or value; ``failed``: what did not work and why; ``user``: what the user wants, forbids
+or chose; ``decision``: what was decided and why; ``state``: how far the work is."""
+QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
+
+Target = float | Literal["summary"]
+"""A share of the history's tokens, or the size of its agent's own summary."""
+
+
+class ExamQuestion(BaseModel):
+    """One question about a history."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    number: int = Field(alias="n")
+    kind: QuestionKind
+    text: str = Field(alias="q")
+    answer: str = Field(alias="a")
+    evidence: tuple[int, ...] = ()
+    """Indices of the messages that hold the answer."""
+    answer_any: tuple[str, ...] = Field(min_length=1)
+    """Each alone shows that the answer stands."""
+    used_in_continuation: bool = False
+    """True if the agent really needed it afterwards."""
+
+    def stands_in(self, folded_text: str) -> bool:
+        """True if an accepted string stands in `folded_text`, whose white space is folded."""
+        return any(one_space(accepted) in folded_text for accepted in self.answer_any)
+
+
+class Exam(BaseModel):
+    """The questions about one transcript."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    transcript: str
+    """Name of the transcript's file, without its suffix."""
+    questions: tuple[ExamQuestion, ...] = Field(min_length=1)
+
+    def literal_scores(self, text: str) -> dict[int, float]:
+        """1 or 0 by number of question: whether an accepted string stands in `text`."""
+        folded = one_space(text)
+        return {question.number: float(question.stands_in(folded)) for question in self.questions}
+
+    def literal_score(self, text: str) -> float:
+        """The share of questions of which an accepted string stands in `text`."""
+        return fmean(self.literal_scores(text).values())
+
+
+@dataclass(frozen=True)
+class ExamSample:
+    """An exam with the history that it is about."""
+
+    exam: Exam
+    messages: tuple[Message, ...]
+    task: str
+    tokens: int
+    """Of `messages`, by o200k."""
+    summary: str
+    """What the history's own agent kept of it; empty where it did not compact itself."""
+
+    def target_ratio(self, target: Target) -> float:
+        """`target` as a share of the history's tokens."""
+        return text_tokens(self.summary) / self.tokens if isinstance(target, str) else target
+
+
+@dataclass(frozen=True)
+class ExamView:
+    """What one method made of one history for one target: all that a reader is shown."""
+
+    exam: Exam
+    method: str
+    target: Target
+    ratio: float
+    """The target as a share of the history's tokens."""
+    size: float
+    """Tokens of `text` over the history's, by o200k."""
+    text: str
+
+    @property
+    def sha(self) -> str:
+        """Names the view by its text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The literal scores by number of question."""
+        return self.exam.literal_scores(self.text)
+
+    @property
+    def lost(self) -> list[ExamQuestion]:
+        """The questions whose answers do not stand."""
+        scores = self.scores
+        return [question for question in self.exam.questions if not scores[question.number]]
+
+
+@dataclass(frozen=True)
+class ExamMean:
+    """One method at one target: the mean over all questions that were scored."""
+
+    method: str
+    target: Target
+    scored_by: str
+    """``literal``, ``graded`` or ``graded with look-ups``."""
+    exams: int
+    size: float
+    score: float
+    by_kind: dict[QuestionKind, float]
+
+
+def read_exams(places: Sequence[Path]) -> list[Exam]:
+    """The exam files among and in `places`.
+
+    Raises:
+        TranscriptError: a file is not an exam; the text names the file and the field.
+    """
+    paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
+    if not paths:
+        raise TranscriptError(f"{', '.join(map(str, places))}: no exams (.json) in there")
+    return [_exam(path) for path in paths]
+
+
+def _exam(path: Path) -> Exam:
+    try:
+        return Exam.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}") from error
+
+
+def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
+    """Each exam with its transcript, which is the one of `paths` that has its name.
+
+    Raises:
+        TranscriptError: an exam's transcript is not among `paths`, or cannot be read.
+    """
+    known = {path.stem: path for path in paths}
+    for exam in exams:
+        path = known.get(exam.transcript)
+        if path is None:
+            raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the given ones")
+        transcript = read_transcript(path)
+        messages = tuple(transcript.messages)
+        yield ExamSample(exam, messages, transcript.task, message_tokens(messages), own_summary(path))
+
+
+def exam_views(
+    sample: ExamSample, names: Sequence[str], targets: Sequence[Target], model: str | None = None
+) -> Iterator[ExamView]:
+    """What the methods called `names` make of the sample's history for each target.
+
+    The target ``summary`` and the method ``summary`` are left out where there is no summary, a recorded method where
+    ``TRANSCRIPT@TARGET`` was not recorded.
+
+    Raises:
+        SettingsError: a method is not known.
+    """
+    if SUMMARY in names and sample.summary:
+        yield _view(sample, SUMMARY, SUMMARY, sample.summary)
+    for target in targets:
+        goal = int(sample.target_ratio(target) * sample.tokens)
+        methods = methods_for(f"{sample.exam.transcript}@{target}", [name for name in names if name != SUMMARY], model)
+        for name, method in methods.items() if goal else ():
+            with suppress(NotRecorded):
+                result = as_compacted(method(list(sample.messages), sample.task, goal))
+                yield _view(sample, name, target, plain_text(result.messages))
+
+
+def _view(sample: ExamSample, method: str, target: Target, text: str) -> ExamView:
+    ratio = sample.target_ratio(target)
+    return ExamView(sample.exam, method, target, ratio, text_tokens(text) / sample.tokens, text)
+
+
+def mean_scores(scored_by: str, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
+    """The means by method and target of scores by number of question; questions without a score do not count."""
+    groups: dict[tuple[str, Target], list[tuple[ExamView, Mapping[int, float]]]] = {}
+    for view, scores in scored:
+        groups.setdefault((view.method, view.target), []).append((view, scores))
+    return [_mean(scored_by, own) for own in groups.values()]
+
+
+def _mean(scored_by: str, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
+    by_kind: dict[QuestionKind, list[float]] = {kind: [] for kind in QUESTION_KINDS}
+    for view, scores in scored:
+        for question in view.exam.questions:
+            if question.number in scores:
+                by_kind[question.kind].append(scores[question.number])
+    first = scored[0][0]
+    return ExamMean(
+        method=first.method,
+        target=first.target,
+        scored_by=scored_by,
+        exams=len(scored),
+        size=fmean(view.size for view, _ in scored),
+        score=fmean(score for scores in by_kind.values() for score in scores),
+        by_kind={kind: fmean(scores) for kind, scores in by_kind.items() if scores},
+    )

@@ -1,0 +1,154 @@
+"""Labels that a person made by reading a transcript, and what of them is found literally in a compacted list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from applier.eval.texts import one_space, plain_text
+from planner.analysis import analyze
+from planner.errors import TranscriptError
+from planner.reading.messages import Message
+
+__all__ = [
+    "FailedApproach",
+    "FailureFlags",
+    "Labelled",
+    "LabelledQuestion",
+    "Labels",
+    "failure_flags",
+    "measure_labels",
+    "read_labels",
+]
+
+
+class _Label(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FailedApproach(_Label):
+    """Something that was tried and did not work."""
+
+    what: str = ""
+    tried: str
+    """Literal words of the attempt."""
+    outcome: str
+    """Literal words of how it ended."""
+
+
+class LabelledQuestion(_Label):
+    """What somebody continuing the work would ask."""
+
+    question: str
+    answers: tuple[str, ...]
+    """Literal strings that together are the answer."""
+
+
+class Labels(BaseModel):
+    """The labels of one transcript, for one cut."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    transcript: str
+    """Name of the transcript's file, without its suffix."""
+    cut: int
+    """Index of the message to cut before."""
+    failed: tuple[FailedApproach, ...] = ()
+    constraints: tuple[str, ...] = ()
+    """The user's words."""
+    questions: tuple[LabelledQuestion, ...] = ()
+    failing_messages: tuple[int, ...] | None = None
+    """Indices of all messages before the cut with a result that failed; None where nobody has looked for all."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What stands: one truth value per label, in order."""
+
+    failed: tuple[bool, ...]
+    constraints: tuple[bool, ...]
+    answers: tuple[bool, ...]
+    lost: tuple[str, ...]
+    """What does not."""
+
+
+@dataclass(frozen=True)
+class FailureFlags:
+    """Which turns the planner's evidence takes for failed, beside those that a reader says are."""
+
+    right: tuple[str, ...]
+    """Ids of turns that both name."""
+    false: tuple[str, ...]
+    """That only the evidence names."""
+    missed: tuple[str, ...]
+    """That only the reader names."""
+
+    @property
+    def precision(self) -> float:
+        """The share of flagged turns that are labelled; 1 when none is flagged."""
+        flagged = len(self.right) + len(self.false)
+        return len(self.right) / flagged if flagged else 1.0
+
+    @property
+    def recall(self) -> float:
+        """The share of labelled turns that are flagged; 1 when none is labelled."""
+        labelled = len(self.right) + len(self.missed)
+        return len(self.right) / labelled if labelled else 1.0
+
+
+def read_labels(places: Sequence[Path]) -> dict[str, Labels]:
+    """The label files among and in `places`, by transcript name.
+
+    Raises:
+        TranscriptError: a file is not a label file; the text names the file and the field.
+    """
+    paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
+    return {labels.transcript: labels for labels in map(_labels, paths)}
+
+
+def _labels(path: Path) -> Labels:
+    try:
+        return Labels.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}") from error
+
+
+def failure_flags(labels: Labels, messages: Sequence[Message]) -> FailureFlags | None:
+    """How the evidence of the `messages` before the cut agrees with the labels; None where not all were labelled."""
+    if labels.failing_messages is None:
+        return None
+    analysis = analyze(messages[: labels.cut])
+    turns = analysis.history.turns
+    flagged = {turn.id for turn in turns if analysis.evidence.turns[turn.id].failed}
+    labelled = {turn.id for turn in turns for at in labels.failing_messages if turn.start <= at < turn.stop}
+
+    def named(ids: set[str]) -> tuple[str, ...]:
+        return tuple(turn.id for turn in turns if turn.id in ids)
+
+    return FailureFlags(named(flagged & labelled), named(flagged - labelled), named(labelled - flagged))
+
+
+def measure_labels(labels: Labels, result: Sequence[Message]) -> Labelled:
+    """Which labels are found in `result`, whatever its white space; an answer needs all of its strings."""
+    text = one_space(plain_text(result))
+
+    def stands(*strings: str) -> bool:
+        return all(one_space(string) in text for string in strings)
+
+    failed = tuple(stands(f.tried, f.outcome) for f in labels.failed)
+    constraints = tuple(map(stands, labels.constraints))
+    answers = tuple(stands(*q.answers) for q in labels.questions)
+    names = [
+        *(f.what or f.outcome for f in labels.failed),
+        *labels.constraints,
+        *(q.question for q in labels.questions),
+    ]
+    standing = (*failed, *constraints, *answers)
+    return Labelled(
+        failed, constraints, answers, tuple(name for name, stands in zip(names, standing, strict=True) if not stands)
+    )

@@ -1,0 +1,201 @@
+"""Methods by name: this compactor with its planners and presets, recorded answers, the baselines, your own.
+
+A method makes a list smaller; plans by rules unless the name says more. Writes to no store but temporary ones.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from applier.eval.baselines import PEERS, PLAIN_METHODS
+from applier.eval.texts import message_tokens
+from applier.session.presets import PRESETS, preset_named
+from applier.session.session import Session
+from applier.settings import SessionSettings
+from applier.view import preview
+from planner.api import plan_compaction
+from planner.errors import PlannerUnavailable, SettingsError
+from planner.model.recorded import RecordedPlanner, rendered_prompts
+from planner.plan import CompactionPlan
+from planner.proposal import PlanRequest, Proposal
+from planner.reading.messages import Message
+from planner.reading.tokens import TokenCounter
+
+__all__ = [
+    "METHODS",
+    "CompactedList",
+    "FolderPlanner",
+    "Method",
+    "NotRecorded",
+    "as_compacted",
+    "compact_by",
+    "compact_by_preset",
+    "find_method",
+    "methods_for",
+]
+
+
+@dataclass(frozen=True)
+class CompactedList:
+    """What a method made, and the plan behind it if there is one."""
+
+    messages: list[Message]
+    plan: CompactionPlan | None = None
+
+
+Method = Callable[[Sequence[Message], str, int], "list[Message] | CompactedList"]
+"""``method(messages, task, target_tokens)``; the target in o200k tokens of all text, as the measure counts."""
+
+METHODS = ("rules", "model", *PLAIN_METHODS, *PEERS, *(f"preset:{name}" for name in PRESETS))
+"""What can be named, besides ``module:function`` and ``recorded:DIR``."""
+
+RECORDED = "recorded:"
+_YOURS = re.compile(r"[\w.]+:\w+")
+
+WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
+"""Sizes of the window, in targets: the smallest share of a window that a preset aims at is a tenth."""
+LEAST_WINDOW_TOKENS = 2_000
+"""What `SessionSettings` takes at least."""
+
+
+class NotRecorded(PlannerUnavailable):
+    """A folder holds no answer of a model for what is to be planned."""
+
+
+@dataclass(frozen=True)
+class FolderPlanner:
+    """Plans by answers of a model in `folder`: ``SAMPLE.answer.txt``, or ``SAMPLE.answer-1.txt`` and on, one a piece.
+
+    Where they are missing, what the model is to answer is written beside: ``SAMPLE.prompt.txt`` and so on.
+    """
+
+    folder: Path
+    sample: str
+    prompts_dir: Path | None = None
+
+    @property
+    def answers(self) -> list[str]:
+        """What was recorded; empty if nothing was."""
+        single = self.folder / f"{self.sample}.answer.txt"
+        several = self.folder.glob(f"{glob.escape(self.sample)}.answer-*.txt")
+        files = [single] if single.is_file() else sorted(several, key=lambda file: (len(file.name), file.name))
+        return [file.read_text("utf-8") for file in files]
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """The proposal that the answers are.
+
+        Raises:
+            NotRecorded: there are none; the prompts were written.
+            PlannerUnavailable: an answer cannot be used.
+        """
+        answers = self.answers
+        prompts = () if answers else rendered_prompts(request, self.prompts_dir)
+        if not prompts:  # recorded, or not to be asked
+            return RecordedPlanner(answers, self.prompts_dir).propose(request)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number, prompt in enumerate(prompts, 1):
+            piece = f"-{number}" if len(prompts) > 1 else ""
+            (self.folder / f"{self.sample}.prompt{piece}.txt").write_text(prompt, "utf-8")
+        raise NotRecorded(f"{self.folder}: no {self.sample}.answer.txt: answer {self.sample}.prompt.txt beside it")
+
+
+def as_compacted(result: list[Message] | CompactedList) -> CompactedList:
+    """`result` with or without a plan as a compacted list."""
+    return result if isinstance(result, CompactedList) else CompactedList(result)
+
+
+def find_method(name: str, model: str | None = None) -> Method:
+    """The method called `name`; `model` is the planner model of the method ``model``.
+
+    Raises:
+        SettingsError: nothing is called that, or its package is not installed.
+    """
+    if name in ("rules", "model"):
+        return partial(compact_by, planner=name, model=model)
+    if name in PLAIN_METHODS:
+        return PLAIN_METHODS[name]
+    if name in PEERS:
+        return PEERS[name]
+    if name.startswith("preset:"):
+        return partial(compact_by_preset, preset=preset_named(name.removeprefix("preset:")).name)
+    if _YOURS.fullmatch(name):
+        return _yours(*name.split(":"))
+    listed = ", ".join(METHODS)
+    raise SettingsError(f"no method {name!r}; there are {listed}, recorded:DIR, and module:function of your own")
+
+
+def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
+    """The methods called `names`; ``recorded:DIR`` plans by what a model answered for `sample`, and raises
+    `NotRecorded` where DIR does not hold it yet.
+
+    Raises:
+        SettingsError: nothing is called one of the names, or its package is not installed.
+    """
+    return {
+        name: partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
+        if name.startswith(RECORDED)
+        else find_method(name, model)
+        for name in names
+    }
+
+
+def _yours(module: str, function: str) -> Method:
+    if places := os.environ.get("PYTHONPATH"):  # of which the command else imports nothing
+        sys.path += places.split(os.pathsep)
+    try:
+        method: Method = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(f"method {module}:{function}: {error}") from error
+    return method
+
+
+def compact_by(
+    messages: Sequence[Message],
+    task: str,
+    target_tokens: int,
+    planner: Any = "rules",
+    model: str | None = None,
+    client: Any = None,
+    prompts_dir: str | Path | None = None,
+) -> CompactedList:
+    """`messages` planned by `planner` for the same share of their size, however it counts tokens itself."""
+    ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
+    plan = plan_compaction(
+        messages, task, target_ratio=ratio, planner=planner, model=model, client=client, prompts_dir=prompts_dir
+    )
+    shown = preview(plan)
+    return CompactedList(list(shown.messages), shown.plan)
+
+
+def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
+    """The largest list within the target that the preset sends for `messages`; else the smallest it sends.
+
+    Raises:
+        SettingsError: there is no such preset.
+    """
+    preset_named(preset)
+    sent = list(_sent(messages, task, target_tokens, preset))
+    fitting = [listed for listed in sent if message_tokens(listed) <= target_tokens]
+    return max(fitting, key=message_tokens) if fitting else min(sent, key=message_tokens)
+
+
+def _sent(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> Iterator[list[Message]]:
+    own_counting = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
+    for width in WINDOWS:
+        window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * own_counting))
+        settings = SessionSettings(preset=preset, window_tokens=window, max_output_tokens=1, planner="rules")
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Session(task, settings=settings, store=Path(folder, "store.db")) as session,
+        ):
+            yield list(session.prepare(list(messages)))

@@ -1,0 +1,138 @@
+"""Two folders of planner prompts on the same transcripts: how much each keeps, and what only one of them keeps.
+
+Those places are what to read when editing a prompt. Asks the planner model, or uses answers that were recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from applier.eval.cuts import Cut
+from applier.eval.evaluation import EvaluationRow, measured
+from applier.eval.methods import CompactedList, FolderPlanner, compact_by
+from applier.eval.specifics import occurrences
+from applier.eval.texts import one_space, pieces
+from planner.errors import SettingsError
+from planner.model import ModelPlanner
+from planner.proposal import Planner
+from planner.reading.history import History, read_history
+
+__all__ = ["Difference", "PromptComparison", "PromptVariant", "compare_prompts"]
+
+DEFAULT_RATIO = 0.10
+"""Tight enough that it matters what is chosen."""
+SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class PromptVariant:
+    """One folder of prompts, and what answers them."""
+
+    prompts_dir: Path | None = None
+    """None: the packaged prompts."""
+    answers: Path | None = None
+    """A folder of recorded answers: ``NAME@CUT.answer.txt``, or ``NAME@CUT.answer-1.txt`` and on, one a piece.
+    None: the model is asked."""
+    client: Any = None
+    model: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What rows call it."""
+        return str(self.prompts_dir or "packaged") if self.answers is None else str(self.answers)
+
+    def planner(self, cut: Cut) -> Planner | None:
+        """What plans `cut` by these prompts; None where answers were recorded, but none for `cut`."""
+        if self.answers is None:
+            return ModelPlanner(client=self.client, model=self.model, prompts_dir=self.prompts_dir)
+        recorded = FolderPlanner(self.answers, cut.name, self.prompts_dir)
+        return recorded if recorded.answers else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that one variant kept and the other lost."""
+
+    cut: str
+    kept_by: str
+    what: str
+    """A specific the agent needed, the line of a failure, or words of the user."""
+    turn_id: str
+    """Where it stood last."""
+    line: str
+    """The line it stood on there."""
+
+
+@dataclass(frozen=True)
+class PromptComparison:
+    """Both variants on every cut."""
+
+    rows: tuple[EvaluationRow, ...]
+    """The first variant's, the second's and the rules planner's, cut by cut."""
+    differences: tuple[Difference, ...]
+
+
+def compare_prompts(
+    first: PromptVariant,
+    second: PromptVariant,
+    cuts: Sequence[Cut],
+    ratio: float = DEFAULT_RATIO,
+    done: Callable[[], None] = lambda: None,
+) -> PromptComparison:
+    """Plan `cuts` by both variants and by rules at the same target; `done` is called as each cut is finished.
+
+    With recorded answers, cuts that one of them has none for are left out.
+
+    Raises:
+        SettingsError: both are the same, a folder's prompts cannot be used, or no cut has recorded answers.
+        PlannerUnavailable: the model could not be used, or a recorded answer cannot be.
+    """
+    if first.name == second.name:
+        raise SettingsError(f"{first.name}: compared with itself: name two folders of prompts, or of answers")
+    rows: list[EvaluationRow] = []
+    differences: list[Difference] = []
+    for cut in cuts:
+        one, other = first.planner(cut), second.planner(cut)
+        if one and other:
+            planners: dict[str, Planner | str] = {first.name: one, second.name: other, "rules": "rules"}
+            own = [measured(cut, name, _planned(cut, ratio, planner), ratio) for name, planner in planners.items()]
+            rows += own
+            differences += _differences(cut, own[0], own[1])
+        done()
+    if cuts and not rows:
+        wanted = f"{cuts[0].name}.answer.txt"
+        raise SettingsError(f"no recorded answers for any cut of these transcripts: expected {wanted} and the like")
+    return PromptComparison(tuple(rows), tuple(differences))
+
+
+def _planned(cut: Cut, ratio: float, planner: Planner | str) -> CompactedList:
+    return compact_by(cut.messages, cut.task, int(ratio * cut.tokens), planner=planner)
+
+
+def _differences(cut: Cut, one: EvaluationRow, other: EvaluationRow) -> Iterator[Difference]:
+    history = read_history(cut.messages)
+    for keeper, loser in ((one, other), (other, one)):
+        kept_too = _lost(keeper)
+        for what in _lost(loser):
+            if what not in kept_too:
+                turn_id, line = _last_place(history, what)
+                yield Difference(cut.name, keeper.method, what, turn_id, line)
+
+
+def _lost(row: EvaluationRow) -> dict[str, None]:
+    """Everything `row` lost: specifics (also those without their context), failures, words of the user."""
+    parts = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
+    return dict.fromkeys(what for part in parts for what in part)
+
+
+def _last_place(history: History, what: str) -> tuple[str, str]:
+    for turn in reversed(history.turns):
+        for _, text in reversed(list(pieces(history.messages_of(turn)))):
+            for line in reversed(text.splitlines()):
+                at = next(occurrences(what, one_space(line)), None)
+                if at is not None:
+                    return turn.id, one_space(line)[max(0, at - SHOWN_CHARACTERS // 2) :][:SHOWN_CHARACTERS]
+    return "", ""

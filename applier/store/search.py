@@ -1,0 +1,212 @@
+"""Which turns and which of their lines match what is searched for: as it stands, as a pattern, or else by its words.
+
+Words are ranked by BM25, as SQLite's FTS5 has it (k1 1.2, b 0.75, Porter's stems). Its table is made in memory for one
+search, of the texts that the search reads anyway: every store ranks alike, whatever its database, and there is no index
+on any disk from which words would have to be forgotten. It takes 0.1 s a megabyte, 2.5 s at 100,000 turns of a chat;
+who searches a million texts has to keep the table, and to make it anew whenever something is forgotten.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import regex
+
+from planner.errors import StoreError
+from planner.reading.lines import Line, Part, join_lines
+
+__all__ = ["SEARCH_SECONDS", "Hits", "defines", "matching_turns", "ranked"]
+
+SEARCH_SECONDS = 1.0
+"""The longest one pattern may work: it can be written so that it never ends."""
+MAX_SEARCH_CHARACTERS = 1_000
+"""Of what is searched for: making a pattern of more takes longer than the search."""
+WORTH_SHOWING = 0.5
+"""Of the lines that hold words those are shown that rank higher than so much of the best of their turn."""
+_PROSE: tuple[Part, ...] = ("user", "assistant", "call")
+"""What people and the model wrote themselves; shown before what tools printed."""
+
+_UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
+"""Words without spaces between them, or glued together: ``大阪城は``; not ``Osaka``. Read by pairs of characters, as
+Lucene's `CJKBigramFilter` does; in what is searched the last character also stands by itself."""
+_WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
+"""One word, or a run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two."""
+_ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
+"""What is asked for: a phrase in quotes, or what stands between spaces: ``"red hen" fox``."""
+_DEFINES = regex.compile(
+    r"[+\s\d→]{0,12}(?:(?:export|default|public|private|protected|static|async|abstract|pub)\s){0,4}"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|const|module)\s+[\w(]"
+)
+"""Where a name is defined: ``12→func drain(``, ``+async def drain(``; not ``return type(x)``."""
+
+
+class Hits(NamedTuple):
+    """The lines of one turn that match."""
+
+    lines: tuple[int, ...]
+    """Their numbers, ascending; of words only of the lines that are worth showing."""
+    best: tuple[int, ...]
+    """The same without those whose text stands there twice, best first."""
+    match: regex.Pattern[str]
+    """What stands in them."""
+    by_words: bool
+
+
+def matching_turns(
+    turns: Mapping[str, Sequence[Line]],
+    search: str,
+    limit: int | None = None,
+    *,
+    by_words: bool = True,
+    elsewhere: Iterable[Sequence[Line]] = (),
+) -> tuple[dict[str, Hits], int]:
+    """The turns that match, best first and at most `limit`, and how many there are: of what stands there as it was
+    written or as a pattern those whose words or calls match, then the newer; of words by BM25.
+
+    `turns` are lines by the turn's id, oldest first. It is not looked for by its words without `by_words`, or if it
+    stands, or matches as a pattern, in the lines `elsewhere`.
+
+    Raises:
+        StoreError: `search` is too long, or as a pattern takes too long.
+    """
+    if len(search) > MAX_SEARCH_CHARACTERS:
+        raise StoreError(f"search: at most {MAX_SEARCH_CHARACTERS:,} characters, found {len(search):,}")
+    if not search.strip():
+        return {}, 0
+    deadline = time.monotonic() + SEARCH_SECONDS
+    for pattern in (regex.escape(search), search):
+        match = _compiled(pattern)
+        if match and (hits := _by_pattern(turns, match, deadline)):
+            return dict(list(hits.items())[:limit]), len(hits)
+        by_words = by_words and not (match and any(_reached(lines, match, deadline) for lines in elsewhere))
+    return _by_words(turns, search, limit) if by_words else ({}, 0)
+
+
+def defines(line: Line) -> bool:
+    """True if `line` is where a function, type or constant is defined."""
+    return _DEFINES.match(line.text) is not None
+
+
+def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
+    """The turns that `match` matches: those whose words or calls it matches first, the newer before the older."""
+    matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _reached(lines, match, deadline))}
+    only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
+    newest = list(reversed(matching))
+    newest.sort(key=only_results.__contains__)
+    return {turn_id: _hits(sorted(matching[turn_id], key=_order), match, by_words=False) for turn_id in newest}
+
+
+def _hits(best: Sequence[Line], match: regex.Pattern[str], *, by_words: bool) -> Hits:
+    first: dict[str, int] = {}
+    for line in best:
+        first.setdefault(line.text.strip(), line.number)
+    return Hits(tuple(sorted(line.number for line in best)), tuple(first.values()), match, by_words)
+
+
+def _order(line: Line) -> tuple[bool, bool, int]:
+    """Words and calls before what tools printed, there definitions first."""
+    return line.part not in _PROSE, not defines(line), line.number
+
+
+def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
+    """The lines that a match reaches into. A match may span lines."""
+    starts: list[int] = []
+    end = 0
+    for line in lines:
+        starts.append(end + bool(starts and not line.continues))
+        end = starts[-1] + len(line.text)
+    reached: set[int] = set()
+    for first, last in _spans(join_lines(lines), match, deadline):
+        reached.update(range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1)))
+    return [lines[index] for index in sorted(reached)]
+
+
+def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
+    """Start and end of each match that is not empty."""
+    try:
+        for hit in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
+            if hit.end() > hit.start():
+                yield hit.span()
+    except TimeoutError:
+        raise StoreError(f"search {match.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
+
+
+def _compiled(pattern: str) -> regex.Pattern[str] | None:
+    """`pattern`, or None for plain words that are no pattern."""
+    try:
+        return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
+    except (regex.error, RecursionError):
+        return None
+
+
+def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
+    """The turns by the rank of their whole text, and in each its lines by theirs among those of all turns shown."""
+    ids = list(turns)
+    ranks = ranked([join_lines(lines) for lines in turns.values()], search)
+    shown = [ids[at] for at, _ in ranks[:limit]]
+    lines = [(turn_id, line) for turn_id in shown for line in turns[turn_id]]
+    scores: dict[str, list[tuple[float, Line]]] = {turn_id: [] for turn_id in shown}
+    for at, score in ranked([line.text for _, line in lines], search):
+        turn_id, line = lines[at]
+        scores[turn_id].append((score, line))
+    words = sorted(set(_WORD.findall(search)), key=len, reverse=True)
+    match = regex.compile("|".join(map(regex.escape, words)), regex.IGNORECASE)
+    best = {turn_id: _worth_showing(scores[turn_id]) or turns[turn_id][:1] for turn_id in shown}
+    return {turn_id: _hits(some, match, by_words=True) for turn_id, some in best.items()}, len(ranks)
+
+
+def _worth_showing(scores: Sequence[tuple[float, Line]]) -> list[Line]:
+    return [line for score, line in scores if score > WORTH_SHOWING * scores[0][0]]
+
+
+def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
+    """Which of `texts` hold a word of `search`, each by its index with its BM25, best first; of equal ones the last.
+
+    What stands between quotes is one word, and a name of several words (``src/auth.ts``) is one word beside them.
+    """
+    terms = list(dict.fromkeys(_terms(search)))
+    if not terms:
+        return []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as index:
+        index.execute("PRAGMA temp_store = MEMORY")
+        index.execute(
+            "CREATE VIRTUAL TABLE texts USING fts5 "
+            """(words, content = '', tokenize = "porter unicode61 categories 'L* M* N* Co'")"""
+        )
+        index.execute("BEGIN")
+        index.executemany("INSERT INTO texts (rowid, words) VALUES (?, ?)", enumerate(map(_spaced, texts)))
+        sql = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
+        return index.execute(sql, (" OR ".join(terms),)).fetchall()
+
+
+def _spaced(text: str) -> str:
+    """`text` with spaces between the pairs of characters of what has none, and without halves of characters."""
+    if text.isascii():
+        return text
+    return _UNSPACED.sub(
+        lambda run: f" {' '.join(_pairs(run[0]))} {run[0][-1]} ", text.encode("utf-8", "replace").decode()
+    )
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(len(run) - 1)]
+
+
+def _terms(search: str) -> Iterator[str]:
+    """What FTS5 is asked for: each phrase and word of `search` in its quotes."""
+    for phrase, asked in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
+        words = _words(phrase or asked)
+        if len(words) > 1:
+            yield f'"{" ".join(words)}"'
+        for word in words if asked or len(words) == 1 else ():
+            yield f'"{word}"{"*" if _UNSPACED.fullmatch(word) else ""}'
+
+
+def _words(text: str) -> list[str]:
+    """The words of `text`; of a run without spaces its pairs."""
+    return [word for run in _WORD.findall(text) for word in (_pairs(run) if _UNSPACED.match(run) else ()) or (run,)]

@@ -1,0 +1,139 @@
+"""The agent's lists of tasks: what they hold and what they leave open, in whatever form its host writes them.
+
+Two families: a list that is written whole each time, and tasks that are made and updated one by one. What a call wrote
+that failed changes nothing. Tools of servers keep lists of other people, and are never read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.evidence.calls import Call
+from planner.evidence.gather import Evidence
+from planner.reading.patterns import lazy_pattern
+
+__all__ = ["Task", "TaskList", "task_lists", "written_tasks"]
+
+_WRITES_LIST = lazy_pattern(r"(?!mcp__).*(?:todo|(?:update|set)_?plan|task_?(?:list|tracker))", re.I)
+"""Tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not ``plan_trip``,
+``ExitPlanMode``, ``mcp__shop__todo``."""
+_MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
+"""``TaskCreate``, ``create_task``; not ``create_task_force``, ``mcp__tracker__create_task``."""
+_UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
+_CHECKLIST_KEY = "task_progress"
+"""Where Cline and its kin write the list beside the arguments of any call."""
+_CHECKBOX = lazy_pattern(r"^\s*(?:[-*] |\d+\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
+"""An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
+_MARKS = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
+_NUMBER = lazy_pattern(r"#(\d{1,9})\b|\b(\d{1,9})\b")
+"""How tools name a task that they made: ``Task #5 created``, ``{"id": "5"}``; looked for in so much of the answer."""
+NUMBER_CHARACTERS = 300
+_TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
+_ID_KEYS = ("taskId", "task_id", "id")
+_CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One item."""
+
+    text: str
+    status: str
+    """As the host writes it; ``pending`` where it says nothing."""
+    turn_id: str = ""
+    """The turn whose call gave it this state."""
+    number: str = ""
+    """By which its tool names it; empty for an item of a list that is written whole."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if something is left to do; what was cancelled or deleted is not."""
+        return self.status.casefold() not in _CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class TaskList:
+    """A list as it stood last."""
+
+    tasks: tuple[Task, ...]
+    turn_id: str
+    """The turn that wrote it last."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if something is left to do."""
+        return any(task.is_open for task in self.tasks)
+
+
+def task_lists(evidence: Evidence) -> list[TaskList]:
+    """The lists that stand: the one that was written whole last, and the tasks that were made one by one."""
+    written: TaskList | None = None
+    made: dict[str, Task] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status in ("failed", "unanswered"):
+            continue
+        turn_id = turn.turn.id
+        tasks = written_tasks(call)
+        if tasks is not None:
+            written = TaskList(tuple(Task(task.text, task.status, turn_id) for task in tasks), turn_id)
+        elif _MAKES_TASK.fullmatch(call.name):
+            number = _made_number(call) or str(len(made) + 1)
+            made[number] = Task(_text(call.input), _status(call.input), turn_id, number)
+        elif _UPDATES_TASK.fullmatch(call.name) and (task := made.get(_first(call.input, _ID_KEYS))):
+            text, status = _text(call.input) or task.text, str(call.input.get("status") or task.status)
+            made[task.number] = Task(text, status, turn_id, task.number)
+    lists = [written] if written and written.tasks else []
+    return [*lists, TaskList(tuple(made.values()), next(reversed(made.values())).turn_id)] if made else lists
+
+
+def written_tasks(call: Call) -> tuple[Task, ...] | None:
+    """The items of the whole list that `call` writes, empty if it clears it; None if it writes none."""
+    if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
+        return tuple(_items(checklist)) or None
+    if not _WRITES_LIST.match(call.name):
+        return None
+    lists = [tuple(_items(value)) for value in call.input.values() if isinstance(value, list | dict | str)]
+    return next((items for items in lists if items), () if [] in call.input.values() else None)
+
+
+def _items(value: object) -> Iterator[Task]:
+    """The items of a list, of its JSON text, or of a checklist in Markdown."""
+    if isinstance(value, str):
+        yield from (Task(text.strip(), _MARKS.get(mark.lower(), "pending")) for mark, text in _CHECKBOX.findall(value))
+        value = _parsed(value)
+    if isinstance(value, Mapping):
+        value = next((inner for inner in value.values() if isinstance(inner, list)), None)
+    for entry in value if isinstance(value, list) else ():
+        if isinstance(entry, Mapping) and (text := _text(entry)):
+            yield Task(text, _status(entry))
+
+
+def _parsed(text: str) -> object:
+    """What `text` says as JSON; None if it is none."""
+    try:
+        return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _made_number(call: Call) -> str:
+    match = _NUMBER.search(call.text[:NUMBER_CHARACTERS])
+    return (match[1] or match[2]) if match else ""
+
+
+def _status(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("status") or "pending")
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    return _first(entry, _TEXT_KEYS)
+
+
+def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    return next(
+        (str(value) for key in keys if isinstance(value := entry.get(key), str | int) and str(value).strip()), ""
+    )

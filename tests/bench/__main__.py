@@ -1,0 +1,171 @@
+"""``python -m tests.bench presets|rounds|speed|growth``: what sessions cost and keep, how fast all of it is, and how
+time and memory grow with an input that is made to hurt.
+
+Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from applier.adapters.transcripts import read_transcript
+from applier.eval.exam import read_exams
+from applier.eval.methods import RECORDED, FolderPlanner
+from applier.session.presets import PRESETS
+from planner.layout.cache_cost import CACHE_READ_PRICES
+from planner.model.planner import ModelPlanner
+from planner.proposal import Planner
+from planner.rules import RulesPlanner
+from tests.bench.growth import INPUTS, measure_growth
+from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
+from tests.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
+from tests.bench.scripted import ScriptedPlanner
+from tests.bench.speed import measure_speed
+
+__all__ = ["main"]
+
+NAME_CHARACTERS = 20
+"""Of a transcript's name, its end: parts of one session differ there."""
+PIPE_WIDTH = 160
+"""Columns where there is no terminal: the widest table fits."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one measurement."""
+    options = _parser().parse_args(arguments)
+    options.run(Console(width=None if sys.stdout.isatty() else PIPE_WIDTH), options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    presets = commands.add_parser("presets", help="replay transcripts through every preset and window")
+    presets.add_argument("folder", type=Path)
+    presets.add_argument("--preset", action="append", choices=sorted(PRESETS))
+    presets.add_argument("--window", action="append", type=int)
+    presets.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    presets.add_argument("--replace", action="store_true", help="agents replace their lists by what they got")
+    presets.set_defaults(run=_presets)
+    rounds = commands.add_parser("rounds", help="ten compactions in a row on the longest transcripts")
+    rounds.add_argument("folder", type=Path)
+    rounds.add_argument("--longest", type=int, default=5, help="of the transcripts; with --probes of those with exams")
+    rounds.add_argument("--rounds", type=int, default=10)
+    rounds.add_argument("--probes", type=Path, help="exams to hold on the last view")
+    rounds.add_argument("--planner", default="rules", help="rules, model, scripted, or recorded:DIR")
+    rounds.set_defaults(run=_rounds)
+    speed = commands.add_parser("speed", help="time and memory, as ratios to one tiktoken pass over the same text")
+    speed.add_argument("--tokens", type=int, default=150_000)
+    speed.set_defaults(run=_speed)
+    growth = commands.add_parser("growth", help="seconds and memory at 1, 2, 4 and 8 times of inputs made to hurt")
+    growth.add_argument("--only", default="", help="inputs whose names hold this")
+    growth.set_defaults(run=_growth)
+    return parser
+
+
+def _transcripts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"), key=lambda path: path.stat().st_size)
+
+
+def _presets(console: Console, options: argparse.Namespace) -> None:
+    names, windows = options.preset or list(PRESETS), options.window or [32_000, 200_000]
+    paths = _transcripts(options.folder)
+    rows = measure_presets(paths, names, windows, replace=options.replace, processes=options.processes)
+    count = len(paths) * len(names) * len(windows)
+    console.print(_preset_table(track(rows, "replaying", count, console=console, transient=True)))
+
+
+def _preset_table(rows: Iterable[PresetRun]) -> Table:
+    table = Table(
+        title="Input cost in millions of uncached input tokens, at three cache-read prices",
+        caption="names: of those the agent's messages take from before them, how many stood in what was sent; "
+        "too long: transcripts with a prompt over the window (where system and unanswered messages alone were not)",
+    )
+    table.add_column("window")
+    table.add_column("preset")
+    prices = [f"cost at {price:g}" for price in CACHE_READ_PRICES]
+    for name in ("calls", "compactions", "sent", "invalidated", *prices, "names", "too long", "invalid", "lost"):
+        table.add_column(name, justify="right")
+    for total in preset_totals(rows):
+        over, avoidable = total.exceeded_transcripts
+        table.add_row(
+            f"{total.window_tokens:,}",
+            total.preset,
+            *(f"{total.sum(name):,}" for name in ("calls", "compactions", "sent_tokens", "invalidated_tokens")),
+            *(f"{cost / 1e6:.2f}" for cost in total.costs),
+            f"{total.sum('met') / max(1, total.sum('needed')):.1%}",
+            f"{over} ({avoidable})",
+            *(f"{total.sum(name)}" for name in ("violations", "unrestorable")),
+        )
+    return table
+
+
+def _rounds(console: Console, options: argparse.Namespace) -> None:
+    table = Table(title="After each compaction: tokens, and lines of the earliest turns that still stand")
+    for name in ("transcript", "round", "history", "sent", "planner read", "demands", "failures", "exam"):
+        table.add_column(name, justify="left" if name == "transcript" else "right")
+    exams = {exam.transcript: exam for exam in (read_exams([options.probes]) if options.probes else ())}
+    paths = [path for path in _transcripts(options.folder)[::-1] if not exams or path.stem in exams]
+    for path in track(paths[: options.longest], "compacting", console=console, transient=True):
+        transcript = read_transcript(path)
+        run = compact_in_rounds(
+            transcript.messages,
+            transcript.task,
+            _planner(options.planner, path.stem),
+            rounds=options.rounds,
+            exam=exams.get(path.stem),
+            from_scratch=_planner(options.planner, path.stem, from_scratch=True),
+        )
+        _add_rounds(table, path.stem[-NAME_CHARACTERS:], run)
+    console.print(table)
+
+
+def _planner(name: str, transcript: str, *, from_scratch: bool = False) -> Planner:
+    if name.startswith(RECORDED):
+        folder = Path(name.removeprefix(RECORDED))
+        return FolderPlanner(folder, f"{transcript}@scratch") if from_scratch else AnsweredRounds(folder, transcript)
+    if name == "scripted":
+        return ScriptedPlanner()
+    return ModelPlanner() if name == "model" else RulesPlanner()
+
+
+def _add_rounds(table: Table, name: str, run: CompactionRounds) -> None:
+    for number, after in enumerate(run.rounds, 1):
+        kept = ("{}/{}".format(*pair) for pair in (after.demands, after.failures))
+        tokens = (f"{count:,}" for count in (after.history_tokens, after.sent_tokens, after.planner_input_tokens))
+        score = run.exam_score if number == len(run.rounds) else None
+        exam = "" if score is None else f"{score:.2f}"
+        table.add_row(name if number == 1 else "", str(number), *tokens, *kept, exam)
+    scratch = "" if run.exam_score_from_scratch is None else f"from scratch {run.exam_score_from_scratch:.2f}"
+    read = f"{run.planner_input_ratio:.0%} of it"
+    table.add_row("", "", "", "", read, f"{run.unplanned} unplanned", "", scratch, end_section=True)
+
+
+def _speed(console: Console, options: argparse.Namespace) -> None:
+    """A line a row, as it is measured: the longest take minutes."""
+    for timing in measure_speed(options.tokens):
+        limit = "" if timing.limit is None else f"  (at most {timing.limit:g})"
+        console.print(f"{timing.value:>9.3g} {timing.unit:<12} {timing.what}{limit}", highlight=False, soft_wrap=True)
+
+
+def _growth(console: Console, options: argparse.Namespace) -> None:
+    """A line an input: megabytes, seconds, their ratios to the first, and the peak beside the input."""
+    names = [name for name in INPUTS if options.only in name]
+    for growth in measure_growth(names):
+        sizes = " ".join(f"{size / 1e6:.2f}" for size in growth.sizes)
+        seconds = " ".join(f"{taken:.2f}" for taken in growth.seconds)
+        ratios = " ".join(f"{ratio:.1f}" for ratio in growth.ratios)
+        beside = " ".join(f"{peak / size:.1f}" for peak, size in zip(growth.peaks, growth.sizes, strict=True))
+        row = f"{growth.name}: {sizes} MB in {seconds} s, ratios {ratios}; peak {beside} times the input"
+        console.print(row, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

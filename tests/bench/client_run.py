@@ -1,0 +1,140 @@
+"""A real coding client at work for hundreds of rounds, behind the proxy and without it, on the test server.
+
+The server scripts the model, the client really runs the tools. Needs no account: ``npm install
+@anthropic-ai/claude-code``, then ``python -m tests.bench.client_run --client node_modules/.bin/claude``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from applier.program import program
+from applier.testing import Bill, MessagesServer, Request, say, use
+
+__all__ = ["ClientRun", "run_client"]
+
+_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_AUTO_COMPACT": "1",
+    "ANTHROPIC_API_KEY": "sk-ant-loopback",
+}
+"""No account, nothing outside this machine, and no compaction of the client's own."""
+_PROMPT = "Build the numbered modules one after the other, test each, and never delete a file. Say when you are done."
+_WINDOW_WITHOUT = 10_000_000
+_MODULE = '''"""Module {n}."""
+
+LIMIT_{n} = {limit}
+
+
+def handle_{n}(rows):
+    """Rows below the limit, doubled."""
+    return [row * 2 for row in rows if row < LIMIT_{n}]
+'''
+
+
+class _Developer:
+    """The scripted model: writes a module, reads it, tests it, mends it, tests again, looks around."""
+
+    def __init__(self, rounds: int, folder: Path) -> None:
+        self.rounds, self.folder, self.done = rounds, folder, 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Request) -> str | list[dict[str, object]]:
+        if not request.tools:
+            return "Numbered modules"
+        with self._lock:
+            self.done += 1
+            number = self.done
+        if number > self.rounds:
+            return "All modules are done."
+        n, step = divmod(number - 1, 6)
+        return [say(f"Module {n}, step {step + 1} of 6."), self._call(n, step)]
+
+    def _call(self, n: int, step: int) -> dict[str, object]:
+        path = str(self.folder / f"module_{n}.py")
+        largest = 2 * (n + 9) if n % 5 else 0  # every fifth test fails at first
+        check = f"python3 -c 'import module_{n} as m; r = m.handle_{n}(range(2000)); assert r[-1] == {largest}, r'"
+        return (
+            use("Write", file_path=path, content=_MODULE.format(n=n, limit=n + 10)),
+            use("Read", file_path=path),
+            use("Bash", command=check, description="Test the module"),
+            use("Edit", file_path=path, old_string=f"LIMIT_{n} = {n + 10}", new_string=f"LIMIT_{n} = {n + 11}"),
+            use("Bash", command=check.replace(f"== {largest}", "> 0"), description="Test it again"),
+            use("Bash", command="for i in $(seq 60); do echo \"$i $(ls | wc -l) modules, "
+                f"case $i of module {n} ok\"; done", description="Look around"),
+        )[step]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientRun:
+    """What a run of the client was like, as the provider saw it."""
+
+    exit_code: int
+    seconds: float
+    rounds: int
+    largest_prompt: int
+    violations: tuple[str, ...]
+    bill: Bill
+    report: str
+    """The last lines on its standard error: what `compactor wrap` says."""
+
+
+def run_client(client: str, rounds: int, *, window_tokens: int | None, timeout_seconds: float = 3600.0) -> ClientRun:
+    """Let `client` work for so many rounds: behind the proxy in a window, or (None) without both."""
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home, "work")
+        folder.mkdir()
+        script = _Developer(rounds, folder)
+        with MessagesServer(script, window_tokens=window_tokens or _WINDOW_WITHOUT) as server:
+            command = [client, "-p", _PROMPT, "--allowedTools", "Bash,Read,Edit,Write"]
+            if window_tokens is not None:
+                options = ["--planner", "rules", "--window", str(window_tokens)]
+                command = program("wrap", *options, *command)
+            started = time.monotonic()
+            done = subprocess.run(
+                command, cwd=folder, env=_environment(home, server.url), capture_output=True, text=True,
+                stdin=subprocess.DEVNULL, timeout=timeout_seconds, check=False,
+            )  # fmt: skip
+            return ClientRun(
+                done.returncode,
+                time.monotonic() - started,
+                min(script.done, rounds),
+                max((exchange.usage.prompt_tokens for exchange in server.exchanges), default=0),
+                tuple(map(str, server.violations)),
+                server.bill,
+                done.stderr[-2000:],
+            )
+
+
+def _environment(home: str, url: str) -> Mapping[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return {**kept, **_QUIET, "HOME": home, "ANTHROPIC_BASE_URL": url, "COMPACTOR_STORE": f"{home}/store.db"}
+
+
+@click.command
+@click.option("--client", default="claude", show_default=True, help="The program.")
+@click.option("--rounds", default=300, show_default=True)
+@click.option("--window", default=60_000, show_default=True)
+def _main(client: str, rounds: int, window: int) -> None:
+    """Print both runs side by side."""
+    for name, tokens in (("with the proxy", window), ("without", None)):
+        run = run_client(client, rounds, window_tokens=tokens)
+        click.echo(f"{name}: exit {run.exit_code}, {run.rounds} rounds in {run.seconds:.0f} s")
+        click.echo(f"largest prompt {run.largest_prompt:,}; violations {dict(Counter(run.violations))}")
+        click.echo(f"{run.bill}\n{run.report}")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,220 @@
+"""How time and memory grow with one input that is made to hurt: each at 1, 2, 4 and 8 times its size.
+
+Times this machine, each size in a process of its own, processor seconds; says nothing about what is planned.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from applier.program import program
+from applier.store.secrets import redact
+from planner.api import plan_compaction
+from planner.reading.messages import Block, Message
+from tests.bench.speed import made_session
+
+__all__ = ["FACTORS", "INPUTS", "Growth", "measure_growth"]
+
+FACTORS = (1, 2, 4, 8)
+LINE_CHARACTERS = 65_536
+MEGABYTE = 1_000_000
+TASK = "Make the report job stop in time"
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One input at its sizes."""
+
+    name: str
+    sizes: tuple[int, ...]
+    """Of the input as JSON, in bytes."""
+    seconds: tuple[float, ...]
+    """Of the processor, children included, without what starting takes."""
+    peaks: tuple[int, ...]
+    """Bytes the process grew by at most."""
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Seconds as multiples of the first; linear is at most `FACTORS`."""
+        return tuple(taken / max(self.seconds[0], 1e-9) for taken in self.seconds)
+
+
+def measure_growth(names: Sequence[str] = ()) -> Iterator[Growth]:
+    """The inputs of these names, all if there are none, as they are done."""
+    _ready()
+    for name in names or INPUTS:
+        runs = [_run(INPUTS[name], factor) for factor in FACTORS]
+        sizes, seconds, peaks = zip(*runs, strict=True)
+        yield Growth(name, sizes, seconds, peaks)
+
+
+def _ready() -> None:
+    """Load what the first plan loads, so that no size pays for it."""
+    _plan([{"role": "user", "content": TASK}])()
+    redact("nothing")
+
+
+def _run(make: Callable[[int], tuple[int, Work]], factor: int) -> tuple[int, float, int]:
+    """Size, seconds and growth of one input in a forked process."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            size, work = make(factor)
+            os.write(writing, json.dumps([size, *_measured(work)]).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    size, seconds, peak = json.loads(answer)
+    return size, seconds, peak
+
+
+def _measured(work: Work) -> tuple[float, int]:
+    gc.collect()
+    before = _used()
+    work()
+    after = _used()
+    return after[0] - before[0], max(0, after[1] - before[1])
+
+
+def _used() -> tuple[float, int]:
+    """Processor seconds so far, and the most memory so far, with those of children that ended."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    unit = 1 if sys.platform == "darwin" else 1_024
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
+    return seconds, max(own.ru_maxrss, children.ru_maxrss) * unit
+
+
+def _plan(messages: Sequence[Message], focus: str | None = None) -> Work:
+    return lambda: plan_compaction(messages, TASK, target_ratio=0.1, focus=focus, planner="rules", now=0.0)
+
+
+def _planned(messages: list[Message], focus: str | None = None) -> tuple[int, Work]:
+    return len(json.dumps(messages)), _plan(messages, focus)
+
+
+def _said(text: str, focus: str | None = None) -> tuple[int, Work]:
+    """`text` as what a tool returned, in the middle of a session."""
+    call = {"type": "tool_use", "id": "toolu_long", "name": "bash", "input": {"command": "cat job.log"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_long", "content": text}
+    messages: list[Message] = [
+        {"role": "user", "content": f"{TASK}."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": "The log says it all."},
+        {"role": "user", "content": "Go on."},
+    ]
+    return _planned(messages, focus)
+
+
+def _line(character: str) -> Callable[[int], tuple[int, Work]]:
+    return lambda factor: _said(character * (LINE_CHARACTERS * factor), focus="src/auth.py and refresh_token()")
+
+
+def _call(number: int) -> Block:
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": "bash", "input": {"command": f"make t{number}"}}
+
+
+def _parallel_calls(factor: int) -> tuple[int, Work]:
+    count = 1_000 * factor
+    calls = [_call(number) for number in range(count)]
+    results = [
+        {"type": "tool_result", "tool_use_id": call["id"], "content": f"Exit code 1\nno rule for {call['id']}"}
+        for call in calls
+    ]
+    messages: list[Message] = [
+        {"role": "user", "content": TASK},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+        {"role": "assistant", "content": "None of it went well."},
+        {"role": "user", "content": "Go on."},
+    ]
+    return _planned(messages)
+
+
+def _unanswered_calls(factor: int) -> tuple[int, Work]:
+    """A list that no API takes: every second message calls, and nothing answers."""
+    messages: list[Message] = []
+    for number in range(625 * factor):
+        step = {"role": "user", "content": f"Step {number}."}
+        messages += [step, {"role": "assistant", "content": [_call(number)]}]
+    return _planned(messages)
+
+
+def _long_result(factor: int) -> tuple[int, Work]:
+    line = "2026-01-31T12:00:01 INFO load_report_4711 = merge_row_17(request, timeout=30)  # row {}\n"
+    count = 10 * MEGABYTE // 8 // len(line)
+    return _said("".join(line.format(number) for number in range(count * factor)))
+
+
+def _tokens(factor: int) -> tuple[int, Work]:
+    return _planned(made_session(250_000 * factor, most_lines=18))
+
+
+def _redacted(shape: str) -> Callable[[int], tuple[int, Work]]:
+    def make(factor: int) -> tuple[int, Work]:
+        text = shape * (LINE_CHARACTERS * factor // len(shape))
+        return len(text), lambda: redact(text)
+
+    return make
+
+
+def _file(factor: int) -> tuple[int, Work]:
+    """What the command line takes for a transcript of results of 100 KB."""
+    messages = made_session(20_000)
+    filler = "\n".join(f"{number}\tvalue_{number} = load_row({number * 7})" for number in range(3_000))
+    while len(messages) * len(filler) < 2 * 15.5 * MEGABYTE * factor:
+        call = _call(len(messages))
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"{len(messages)}\n{filler}"}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    folder = tempfile.mkdtemp()
+    path = Path(folder, "session.json")
+    path.write_text(json.dumps(messages), encoding="utf-8")
+    size = path.stat().st_size
+
+    def work() -> None:
+        asked = ("plan", str(path), "--task", TASK, "--planner", "rules", "--json")
+        try:
+            subprocess.run(
+                program(*asked),
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        finally:
+            path.unlink()
+            path.parent.rmdir()
+
+    return size, work
+
+
+INPUTS: dict[str, Callable[[int], tuple[int, Work]]] = {
+    "one line of 64 KB of dots, with a focus": _line("."),
+    "one line of 64 KB of dashes, with a focus": _line("-"),
+    "1,000 calls in one message": _parallel_calls,
+    "1,250 messages with unanswered calls": _unanswered_calls,
+    "a text of 128 KB of '2.'": lambda factor: _said("2." * (LINE_CHARACTERS * factor)),
+    "redact 64 KB of 'a'": _redacted("a"),
+    "redact 64 KB of 'token='": _redacted("token="),
+    "redact 64 KB of dashes": _redacted("-"),
+    "a result of 1.25 MB": _long_result,
+    "250,000 tokens": _tokens,
+    "a file of 15.5 MB read by the command line": _file,
+}
+"""Each at its least size; at eight times it is as large as what once took minutes, or larger."""

@@ -1,0 +1,145 @@
+"""Every preset on every transcript and window: what was sent, what it would have cost, what went wrong.
+
+Simulates; calls no model. Counts are the conservative ones of a session without calibration.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from applier.adapters.transcripts import read_transcript
+from applier.eval.replay import Replay, count_needs, replay
+from applier.store import open_store
+from planner.layout.cache_cost import CACHE_READ_PRICES
+
+__all__ = ["PresetJob", "PresetRun", "PresetTotal", "measure_presets", "preset_totals", "run_preset"]
+
+
+@dataclass(frozen=True, slots=True)
+class PresetJob:
+    """One transcript through one preset at one window."""
+
+    path: Path
+    preset: str
+    window_tokens: int
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PresetRun:
+    """How it went."""
+
+    transcript: str
+    preset: str
+    window_tokens: int
+    calls: int
+    compactions: int
+    sent_tokens: int
+    invalidated_tokens: int
+    peak_tokens: int
+    exceeded: int
+    """Calls whose prompt was over what it may have."""
+    unavoidable: int
+    """How many of these were too long by system and unanswered messages alone."""
+    violations: int
+    unrestorable: int
+    needed: int
+    """Names that the agent's messages take from before them."""
+    met: int
+    """How many of these stood in what was sent."""
+    costs: tuple[float, ...]
+    """At each of `CACHE_READ_PRICES`, in uncached input tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresetTotal:
+    """All rows of one preset at one window."""
+
+    preset: str
+    window_tokens: int
+    rows: tuple[PresetRun, ...]
+
+    def sum(self, name: str) -> int:
+        """Over all transcripts."""
+        return sum(getattr(row, name) for row in self.rows)
+
+    @property
+    def exceeded_transcripts(self) -> tuple[int, int]:
+        """Transcripts in which a prompt was too long, and how many of them had one that could have been shorter."""
+        over = [row for row in self.rows if row.exceeded]
+        return len(over), sum(row.exceeded > row.unavoidable for row in over)
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """Over all transcripts, at each read price."""
+        return tuple(map(sum, zip(*(row.costs for row in self.rows), strict=True)))
+
+
+def run_preset(job: PresetJob) -> PresetRun:
+    """One row, with a store of its own."""
+    transcript = read_transcript(job.path)
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        done = replay(
+            transcript.messages,
+            job.preset,
+            job.window_tokens,
+            store=store,
+            task=transcript.task,
+            system=transcript.system,
+            replace=job.replace,
+        )
+    return _row(job, done, *count_needs(done.calls, transcript.messages))
+
+
+def _row(job: PresetJob, done: Replay, needed: int, met: int) -> PresetRun:
+    return PresetRun(
+        transcript=job.path.stem,
+        preset=job.preset,
+        window_tokens=job.window_tokens,
+        calls=len(done.calls),
+        compactions=len(done.compactions),
+        sent_tokens=done.sent_tokens,
+        invalidated_tokens=done.invalidated_tokens,
+        peak_tokens=done.peak_tokens,
+        exceeded=done.exceeded,
+        unavoidable=done.unavoidable,
+        violations=len(done.violations),
+        unrestorable=len(done.unrestorable),
+        needed=needed,
+        met=met,
+        costs=tuple(done.cost(price) for price in CACHE_READ_PRICES),
+    )
+
+
+def measure_presets(
+    paths: Iterable[Path],
+    presets: Sequence[str],
+    windows: Sequence[int],
+    *,
+    replace: bool = False,
+    processes: int = 1,
+) -> Iterator[PresetRun]:
+    """A row for each combination, in the order in which they are done.
+
+    With `replace` the simulated agents replace their lists by what they got, else they let them grow.
+    """
+    jobs = [PresetJob(path, preset, window, replace) for path in paths for window in windows for preset in presets]
+    if processes == 1:
+        yield from map(run_preset, jobs)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        for done in as_completed([pool.submit(run_preset, job) for job in jobs]):
+            yield done.result()
+
+
+def preset_totals(rows: Iterable[PresetRun]) -> list[PresetTotal]:
+    """By window, then by cost at the general read price."""
+    groups: dict[tuple[int, str], list[PresetRun]] = {}
+    for row in rows:
+        groups.setdefault((row.window_tokens, row.preset), []).append(row)
+    made = [PresetTotal(preset, window, tuple(of_one)) for (window, preset), of_one in groups.items()]
+    return sorted(made, key=lambda total: (total.window_tokens, total.costs))

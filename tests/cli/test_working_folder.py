@@ -1,0 +1,167 @@
+"""Nothing is imported from the folder that a program of ours is run in: it is a stranger's."""
+
+import json
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from applier.program import program
+
+OURS = ("applier", "planner", "sitecustomize", "usercustomize")
+INSTALLED = sorted(name for name in metadata.packages_distributions() if name.isidentifier())
+STANDARD = sorted(name for name in sys.stdlib_module_names if name not in sys.builtin_module_names)
+COMMAND = str(Path(sys.executable).with_name("compactor"))
+
+
+def project_of(folder, names):
+    """A project that has a module for each of `names`: whichever is imported leaves a mark."""
+    project = folder / "a project"
+    project.mkdir()
+    for name in names:
+        (project / f"{name}.py").write_text("open(__file__ + '.ran', 'w').close()\n")
+    (project / "compactor.toml").write_text('preset = "relevance"\n')
+    return project
+
+
+def imported_from(project):
+    return sorted(path.name for path in project.glob("*.ran"))
+
+
+def environment(project, variable):
+    """This process's, with PYTHONPATH as `variable` says; the project in the place of ``{project}``."""
+    named = {} if variable is None else {"PYTHONPATH": variable.format(project=project)}
+    return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **named}
+
+
+def run(command, project, env, text=""):
+    """What a command prints; a command line is run as a client does, by the shell."""
+    done = subprocess.run(
+        command, shell=isinstance(command, str), cwd=project, env=env, input=text, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def hook_commands(settings):
+    hooks = json.loads(settings.read_text())["hooks"]
+    return [hooks[event][0]["hooks"][0]["command"] for event in ("PreCompact", "SessionStart")]
+
+
+def run_hooks(before, after, project, env, log):
+    """Let the hooks run as the client does; returns the command that the agent is told, and the history's key."""
+    call = {"session_id": "s1", "transcript_path": str(log)}
+    assert run(before, project, env, json.dumps({**call, "hook_event_name": "PreCompact"})) == ""
+    told = run(after, project, env, json.dumps({**call, "hook_event_name": "SessionStart", "source": "compact"}))
+    command, key = re.search(r"In a shell: `(.+ restore (h\w+):t1)`", told).groups()
+    return command, key
+
+
+@pytest.mark.parametrize("variable", [None, "."])
+def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, session_log, variable):
+    project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
+    env = environment(project, variable)
+    assert compactor("hooks", "install", "--settings", folder / "settings.json", "--yes").code == 0
+    told, key = run_hooks(*hook_commands(folder / "settings.json"), project, env, session_log)
+    assert imported_from(project) == []
+    assert run(told, project, env).startswith("rename the module")
+    assert imported_from(project) == []
+
+    server = compactor("mcp", "--config", "--history", key, "--store", "store.db").json
+    assert anyio.run(tool_names, server, project, env) >= {"restore_context", "search_context"}
+    assert imported_from(project) == []
+
+
+async def tool_names(server, project, env):
+    asked = StdioServerParameters(command=server["command"], args=server["args"], cwd=project, env=env)
+    async with Client(asked) as client:
+        return {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.parametrize("variable", [None, ".", os.pathsep, "nowhere:{project}"])
+def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(folder, session_log, variable):
+    """What Python itself imports before any line of ours it takes from PYTHONPATH, as README says; the script that pip
+    writes imports `re`, too."""
+    begun = run([sys.executable, "-c", "import re, sys; print(*sys.modules)"], folder, environment(folder, None))
+    early = {*begun.split(), "applier", "sitecustomize", "usercustomize"}
+    project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - early)
+    env = environment(project, variable)
+    assert json.loads(run([COMMAND, "resume", str(session_log), "--planner", "rules", "--json"], project, env))[
+        "written"
+    ]
+    assert imported_from(project) == []
+
+
+def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
+    project = project_of(folder, {"planner", *INSTALLED} - {"applier"})
+    ran = run([sys.executable, "-m", "applier.cli", "--version"], project, environment(project, None))
+    assert ran.startswith("compactor")
+    assert imported_from(project) == []
+
+
+def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_variable_as_it_was(folder):
+    project = project_of(folder, {"planner", *INSTALLED} - {"applier"})
+    anyway = (*site.getsitepackages(), str(Path(os.__file__).parent))
+    env = environment(project, os.pathsep.join((".", *anyway)))
+    show = [COMMAND, "wrap", sys.executable, "-Pc", "import os; print(os.environ['PYTHONPATH'])"]
+    shown = subprocess.run(show, cwd=project, env=env, capture_output=True, text=True)
+    assert (shown.returncode, shown.stdout.strip()) == (0, env["PYTHONPATH"])
+    assert "0 compactions" in shown.stderr
+    assert imported_from(project) == []
+
+
+def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
+    project = project_of(folder, {"mine", "planner", *INSTALLED} - {"applier"})
+    with (project / "mine.py").open("a") as module:
+        module.write("def newest(messages, task, target_tokens):\n    return messages[:1]\n")
+    (folder / "run.json").write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
+    measure = [
+        COMMAND,
+        "eval",
+        str(folder / "run.json"),
+        "--method",
+        "mine:newest",
+        "--ratio",
+        "0.5",
+        "--quick",
+        "--json",
+    ]
+    run(measure, project, environment(project, "."))
+    assert imported_from(project) == ["mine.py.ran"]
+
+
+def test_an_installation_for_one_user_is_found_although_python_hides_it(folder, session_log):
+    """As ``pip install --user`` leaves it: packages in the user's folder, for an interpreter that has none of them."""
+    interpreter = getattr(sys, "_base_executable", sys.executable)
+    env = {**environment(folder, None), "PYTHONUSERBASE": str(folder / "the user's")}
+    asked = [interpreter, "-c", "import site; print(site.getusersitepackages())"]
+    packages = Path(run(asked, folder, env).strip())
+    packages.mkdir(parents=True)
+    ours = metadata.distribution("relevance-compactor")
+    (information,) = Path(ours.locate_file("")).glob("relevance_compactor-*.dist-info")
+    shutil.copytree(information, packages / information.name)
+    (packages / "rest.pth").write_text(f"import site; site.addsitedir({site.getsitepackages()[0]!r})\n")
+
+    install = ["-m", "applier.cli", "hooks", "install", "--settings", str(folder / "settings.json"), "--yes"]
+    run([interpreter, *install], folder, env)
+    project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
+    elsewhere = environment(project, ".")
+    told, _ = run_hooks(*hook_commands(folder / "settings.json"), project, elsewhere, session_log)
+    assert run(told, project, elsewhere).startswith("rename the module")
+    assert imported_from(project) == []
+    run([interpreter, "-m", "applier.cli", "hooks", "remove", *install[-3:]], folder, env)
+    assert json.loads((folder / "settings.json").read_text()) == {}
+
+
+def test_the_command_line_is_one_that_runs():
+    assert subprocess.run(program("--version"), capture_output=True, text=True).stdout.startswith("compactor")
+    assert Path(program()[0]).is_absolute()

@@ -1,0 +1,186 @@
+"""README and the pages of docs/ cannot rot: their Python runs, their commands run, what they show is what is printed.
+
+Numbers may drift as planning improves; words may not. ``REWRITE_DOCS=1 pytest tests/test_docs.py`` puts the commands'
+present output in.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import click
+import pytest
+
+from applier.cli.app import COMMANDS, compactor
+from applier.settings import SessionSettings
+from planner import PlanSettings
+from tests.loopback import KEY, Loopback
+from tests.transcripts.session_logs import ClaudeCodeLog
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = {path.name: path for path in (README, *sorted((ROOT / "docs").glob("*.md")))}
+TEXT = "\n".join(path.read_text("utf-8") for path in PAGES.values())
+WITH_PYTHON = (README, ROOT / "docs" / "agents.md")
+"""Pages whose Python is run, the second behind the first."""
+README_BYTES = 10_000
+REWRITE = os.environ.get("REWRITE_DOCS")
+LONG = ("compactor watch", "compactor eval")
+"""Commands of over ten seconds: run when the pages are rewritten, and by CI."""
+CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
+COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
+EXTRAS = {"anthropic", "langchain", "pydantic_ai", "openai", "starlette"}
+"""Packages of extras that the pages' Python imports."""
+MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\.)")
+"""A path or an address of one machine; not ``/workspace``, the demo's own."""
+
+
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """Each command of a console block with the output shown under it."""
+    parts = re.split(r"^\$ (.*)\n", block, flags=re.M)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def demo() -> dict:
+    return json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
+
+
+LOADED = """
+import json, os
+from importlib.resources import files
+whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
+messages, task = whole["messages"][:41], whole["task"]
+"""
+CHECKED = """
+assert plan.estimated_tokens < plan.history.tokens
+assert messages[-1]["content"][0].text == "Done."
+assert not done.applied and done.tokens_before
+"""
+
+
+@pytest.mark.skipif(not all(map(importlib.util.find_spec, EXTRAS)), reason="needs the extras it shows")
+def test_python_runs(tmp_path):
+    """In an interpreter of its own: frameworks leave their clients open to its end."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
+    ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": KEY}
+    python = [block for page in WITH_PYTHON for block in blocks("python", page.read_text("utf-8"))]
+    with Loopback(["Done."]) as server:
+        keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
+        parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
+        script = "\n".join([LOADED, *parts, CHECKED]).replace("https://api.openai.com", server.url)
+        command = [sys.executable, "-c", script]
+        ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    paths = [request.path.split("?")[0] for request in server.requests]
+    assert paths == [*["/v1/messages"] * 5, "/v1/chat/completions"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What a page's commands find where they are run: a client's session, and the tests of a clone."""
+    folder = tmp_path
+    log = ClaudeCodeLog()
+    for number, message in enumerate(demo()["messages"]):
+        if message["role"] == "user":
+            log.user(message["content"], cwd="/code/logsift")
+        for block in message["content"] if message["role"] == "assistant" else ():
+            log.assistant(f"msg_{number}", block, cwd="/code/logsift")
+    (folder / "session.jsonl").write_text(log.text(), "utf-8")
+    (folder / "tests").symlink_to(ROOT / "tests")
+    return folder
+
+
+def run(command: str, folder: Path) -> str:
+    """What `command` prints in `folder`, with this environment's `compactor`."""
+    environment = {
+        **os.environ,
+        "COMPACTOR_STORE": str(folder / "store.db"),
+        "COLUMNS": "100",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+    ran = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
+    assert ran.stderr == ""  # also of a command whose output `head` cut short
+    assert ran.returncode == 0, command
+    return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n" if ran.stdout else ""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bpe_openai") is None, reason="needs the extra `offline`")
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_commands_print_what_is_shown(page, folder):
+    printed: dict[str, str] = {}
+    text = page.read_text("utf-8")
+    for block in CONSOLES.findall(text):
+        for command, shown in commands(block):
+            if command.startswith(LONG) and not (os.environ.get("CI") or REWRITE):
+                continue
+            printed[command] = run(command, folder)
+            words = {line for line in shown.splitlines() if line and not re.search(r"\d|…", line)}
+            if not REWRITE:
+                assert words <= set(printed[command].splitlines()), command
+    if REWRITE:
+        page.write_text(CONSOLES.sub(lambda block: _rewritten(block[1], printed), text), "utf-8")
+
+
+def _rewritten(block: str, printed: dict[str, str]) -> str:
+    lines = "".join(f"$ {command}\n{printed[command]}" for command, _ in commands(block))
+    return f"```console\n{lines}```"
+
+
+@pytest.mark.parametrize("line", sorted({found[0] for found in COMMAND_LINE.finditer("".join(blocks("sh")))}))
+def test_commands_that_need_a_client_have_the_options_they_show(line):
+    words = shlex.split(line, comments=True)[1:]
+    command: click.Command = compactor
+    context = click.Context(command)
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(context, words.pop(0))
+        assert found is not None, line
+        command = found
+    known = {name for parameter in command.params for name in parameter.opts}
+    own = words[: words.index("claude")] if "claude" in words else words
+    assert {word for word in own if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("model", [SessionSettings, PlanSettings])
+def test_every_setting_is_described_with_its_default(model):
+    rows = [line for line in TEXT.splitlines() if line.startswith("| `")]
+    for name, field in model.model_fields.items():
+        mine = [row for row in rows if f"`{name}`" in row.split(" | ")[0]]
+        assert mine, name
+        if isinstance(field.default, int | float) and not isinstance(field.default, bool):
+            numbers = [f"{field.default:,}", f"{field.default:g}"]
+            assert any(number in row.split(" | ")[1] for row in mine for number in numbers), name
+
+
+def test_every_command_and_dependency_is_described():
+    assert not [name for name in COMMANDS if f"`{name}`" not in TEXT]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [re.split(r"[><=\[]", requirement)[0] for requirement in project["dependencies"]]
+    assert not [name for name in needed if f"`{name}`" not in TEXT]
+    shown = re.findall(r"extra `([\w-]+)`", TEXT)
+    assert set(shown) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")):
+        if "://" not in target and (ROOT / "docs").exists():  # a wheel's tests stand without sources
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def test_readme_is_read_in_ten_minutes():
+    assert len(README.read_bytes()) <= README_BYTES
+
+
+def test_nothing_of_one_machine_is_shown():
+    assert not MACHINE.findall(TEXT)
