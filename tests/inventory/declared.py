@@ -22,8 +22,8 @@ from planner.validity import Violation
 from tests.inventory.names import default_of, type_text
 from tests.inventory.product import ROOT, field_lines, first_line, is_ours, plain, public_modules, subclasses, syntax
 
-OUR_WORD = re.compile(r"COMPACTOR_[A-Z_]*[A-Z]|CLAUDE_[A-Z_]+|x-compactor-[\w-]+|compactor[._][a-z_]+")
-"""Variables, headers and metrics: not ``COMPACTOR_`` itself nor a module's path."""
+OUR_WORD = re.compile(r"COMPACTOR_[A-Z_]*[A-Z]|CLAUDE_[A-Z]+_[A-Z_]+|x-compactor-[\w-]+|compactor[._][a-z_]+")
+"""Variables, headers and metrics: not ``COMPACTOR_`` itself, a module's path, nor what the code calls a client."""
 CODE = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
 
 
