@@ -251,7 +251,7 @@ def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
 
     def told(session, messages):
         session.prepare(messages)
-        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.sent_counted * 0.6)}})
+        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.last.counted_tokens * 0.6)}})
 
     with opened(path) as session:
         for end in (21, 41, 81):

@@ -18,7 +18,7 @@ import anyio.to_thread
 import httpx2
 
 from applier.adapters.frameworks.bridge import session_or_none
-from applier.session.gauge import WINDOW_EXCEEDED, stop_reason_of
+from applier.session.request import WINDOW_EXCEEDED, stop_reason_of
 from planner.errors import SettingsError
 
 if TYPE_CHECKING:
