@@ -259,7 +259,7 @@ def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bo
     length = len(state.tracker)
     if state.last.committed is None:  # whatever was sent, this process does not know it
         state.thoughts.awaited = length
-    done = Compaction.nothing(state)
+    done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.preset.manual:
         done = attempt(state, tier, "manual", Bounds(), focus=focus, dry_run=dry_run)
         if done.applied or (dry_run and done.tier):

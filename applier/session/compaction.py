@@ -58,7 +58,7 @@ class Compaction:
     """The plan in force afterwards; None if no tier planned."""
 
     @classmethod
-    def nothing(cls, state: State, tier: str = "", reason: str = "nothing to do") -> Compaction:
+    def nothing(cls, state: State, tier: str, reason: str) -> Compaction:
         """Nothing was changed."""
         tokens = state.tokens
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.committed.frame.plan)
@@ -103,7 +103,7 @@ def attempt(
             rest(state, tier, bounds)
             return Compaction.nothing(state, name, f"{type(error).__name__}: {error}")
         if drafted is None:
-            return Compaction.nothing(state)
+            return Compaction.nothing(state, "", "nothing to do")
         rejected = _rejection(state, drafted, bounds)
         if dry_run:
             return replace(drafted.outcome, reason=rejected.reason if rejected else drafted.outcome.reason)

@@ -10,7 +10,7 @@ import pytest
 
 from applier.session import Session
 from applier.store import open_store
-from applier.store.content import digest_of, encode, pack
+from applier.store.chain import digest_of, encode, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
 from planner.earlier import earlier_plan
 from planner.validity import check_messages
