@@ -12,7 +12,7 @@ from typing import Any
 from applier.session.carryover import carried_text
 from applier.session.frame import Addition, Edits, Frame, View, draft, first_difference
 from applier.session.persistence import key_for
-from applier.session.planning import BreakerState, within
+from applier.session.planning import BreakerState, Planned, within
 from applier.session.state import State
 from applier.session.tiers import Situation
 from applier.session.triggers import Level
@@ -61,6 +61,8 @@ class SessionState:
     """Under which the store has the history as of the last commit; empty before."""
     history_messages: int
     sent_messages: int
+    planned: tuple[Planned, ...]
+    """Who was asked for plans in this process, what that cost and what failed, in order."""
 
     @classmethod
     def of(cls, state: State) -> SessionState:
@@ -79,6 +81,7 @@ class SessionState:
             history_key=state.committed.key,
             history_messages=len(state.tracker),
             sent_messages=len(state.view.messages),
+            planned=tuple(state.planning.planned),
         )
 
 

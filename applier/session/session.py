@@ -170,7 +170,8 @@ class Session:
     ) -> None:
         """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
 
-        The planner may then ask the agent's own `client` behind the prefix that the provider has cached.
+        A planner without a client of its own then asks the agent's `client`, behind the prefix that the provider has
+        cached or with cards.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -192,9 +193,12 @@ class Session:
         thinking: Mapping[str, Any] | None = None,
         betas: Sequence[str] | Set[str] | None = None,
         max_output_tokens: int | None = None,
+        client_follows: bool = False,
     ) -> None:
         """Tell what else the next request holds, for callers (middleware) that learn it per request.
 
+        With `client_follows` the caller calls `note_sent` once the request is answered, and a planner that asks with
+        the agent's client waits for that.
         What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
         no error here: the log says so, and nothing automatic is done.
 
@@ -207,6 +211,7 @@ class Session:
         check_argument("betas", betas, list | tuple | Set, "a list of names")
         with self._lock:
             state = self._state
+            state.planning.client_follows = client_follows
             state.take_call(
                 AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
             )
