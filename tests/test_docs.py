@@ -82,7 +82,7 @@ def test_python_runs(tmp_path):
         command = [sys.executable, "-c", script]
         ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    paths = [request.path.split("?")[0] for request in server.requests]
+    paths = [path.split("?")[0] for _, path in server.paths]
     assert paths == [*["/v1/messages"] * 5, "/v1/chat/completions"]
 
 

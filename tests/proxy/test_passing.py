@@ -67,7 +67,7 @@ def test_what_is_not_compacted_passes_byte_for_byte(proxied):
             assert httpx.post(proxy.url + path, content=body, headers=KEY).status_code == 200
         assert [exchange.request.raw for exchange in server.exchanges] == [body, body]
         assert httpx.get(proxy.url + "/v1/models?limit=3", headers=KEY).json() == {"type": "list", "data": []}
-        assert [path for _, path in server.requests] == [
+        assert [path for _, path in server.paths] == [
             "/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models?limit=3",
         ]  # fmt: skip
 
