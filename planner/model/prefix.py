@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.earlier import earlier_plan, read_and_new
+from planner.earlier import earlier_plan
 from planner.errors import PlannerUnavailable
-from planner.evidence import TurnEvidence
-from planner.model.answer import Scope, answer_in, read_answer, spans
+from planner.model.answer import Scope, answer_in, read_answer
 from planner.model.asking import Deadline, Outcome, in_time, reading_notes
-from planner.model.cards import turn_head
+from planner.model.cards import history_index
 from planner.model.client import (
     for_planning,
     is_refusal,
@@ -26,7 +25,6 @@ from planner.model.client import (
     sdk_timeout,
     unavailable,
 )
-from planner.model.index import turn_index
 from planner.model.meter import Meter
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.model.question import Sizes, sizes_text
@@ -40,10 +38,6 @@ SHORT_TTL_SECONDS, LONG_TTL_SECONDS = 300, 3_600
 """How long a provider keeps a prefix that is marked, by default and with ``ttl: 1h``; counted anew at each read."""
 MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
-INDEX_SHARE = 0.03
-"""Of the history's tokens, what the index of turns may take: it is the part of the question that no cache holds."""
-INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 2_000, 1_000
-"""And of that what was chosen behind the last compaction."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
@@ -134,7 +128,7 @@ def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
     return prompts.render(
         "prefix",
         brief_rules=prompts.texts["brief"],
-        index=_index(request),
+        index=history_index(request, earlier_plan(request)),
         focus=safe_text(request.focus).strip() or "(nothing in particular)",
         sizes=sizes_text(request, sizes),
     )
@@ -146,40 +140,6 @@ def prefix_cost(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -> 
     cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
     question = counter.text(prefix_question(request, prompts))
     return Usage(input_tokens=question, cache_read_input_tokens=cached, requests=1)
-
-
-def _index(request: PlanRequest) -> str:
-    """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
-    earlier = earlier_plan(request)
-    read, new = read_and_new(request, earlier)
-    before = []
-    if earlier is not None:
-        others = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
-        before = [line for line in (turn_index(request, earlier, EARLIER_TOKENS), others) if line]
-    most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
-    text = ""
-    for characters in (100, 60, 30, 12):
-        lines = (
-            f"{t.turn.id} · {t.tokens}/{len(t.lines)} · {_opening(request, t, characters)}{_stays(t)}" for t in new
-        )
-        text = "\n".join([*before, *lines])
-        if request.counter.text(text) <= most:
-            break
-    return text
-
-
-def _opening(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """What a turn calls, or how it begins: by this the model knows it again."""
-    head = turn_head(turn, characters, request.evidence.shown)
-    if not turn.calls and turn.lines:
-        said = (turn.user_lines or turn.lines)[0].text
-        head = one_line(f"{head}: {said}", characters)
-    return head
-
-
-def _stays(turn: TurnEvidence) -> str:
-    """The mark of a turn that stays in any case, whole or in part."""
-    return " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from planner.evidence.state import (
     recoveries,
 )
 from planner.model.answer import Scope
-from planner.model.cards import Card, turn_cards
-from planner.model.index import turn_heads, turn_index
+from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest
@@ -166,7 +165,7 @@ def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[tuple[Questi
         read = sum(question.tokens(prompts, request.counter) for question in questions)
         over = read + notes_tokens(request, len(questions)) - request.input_left_tokens
         if over <= 0:
-            return tuple(question for question in questions if question.scope.to_plan), ""
+            return tuple(one for one in questions if not all(turn.turn.live for turn in one.scope.turns)), ""
         budget = max(1, budget - math.ceil(over))
     return (), f"not asked: so many small turns are new that their cards take {read} tokens, more than may be read now"
 
