@@ -25,12 +25,25 @@ from planner.proposal import TurnProposal
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines
 
-__all__ = ["BEST_SCORE", "Answer", "Reading", "Scope", "answer_in", "read_answer", "read_entry", "read_fact", "spans"]
+__all__ = [
+    "BEST_SCORE",
+    "MOST_PROBLEMS",
+    "Answer",
+    "Reading",
+    "Scope",
+    "answer_in",
+    "read_answer",
+    "read_entry",
+    "read_fact",
+    "spans",
+]
 
 MOST_ANSWER_CHARACTERS = 400_000
 """What is behind is not read: twelve times what the longest answer allowed takes."""
 MOST_STARTS = 8
 """So many beginnings are tried: an example that is said again, a draft, the answer."""
+MOST_PROBLEMS = 12
+"""So many are said at once: a model mends the kind, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
 BEST_SCORE: Final = 9
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
@@ -256,6 +269,13 @@ class Reading:
     def is_usable(self) -> bool:
         """True if it says something: a brief, whatever the entries beside it, or entries of which half hold."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
+
+    def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
+        """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
+        unused = f"{self.wrong_entries} of {self.entries} entries could not be used as they were"
+        parts = ["the answer was cut off"] * cut_off + [unused] * bool(self.wrong_entries)
+        parts += self.problems[:MOST_PROBLEMS]
+        return (f"{scope.name}: {'; '.join(parts)}",) if parts else ()
 
     def count(self, form: str, problems: Sequence[str]) -> None:
         """One entry more, and what is wrong with it."""
