@@ -10,8 +10,7 @@ from itertools import takewhile
 
 from planner.reading.families import model_family
 from planner.reading.messages import Block, Message, blocks, message_digest, plain_message
-from planner.validity.request import THINKING, place_of
-from planner.validity.violation import Violation
+from planner.validity.request import THINKING, Violation, place_of
 
 __all__ = ["check_edit"]
 

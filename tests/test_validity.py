@@ -12,8 +12,8 @@ from planner.errors import TranscriptError
 from planner.reading.families import model_family
 from planner.reading.history import read_history
 from planner.validity import Violation, check_messages
+from planner.validity.content import list_starts_with_the_user
 from planner.validity.request import Request
-from planner.validity.shape import list_starts_with_the_user
 from tests.edit_rules import check_edit
 from tests.strategies import answered_histories, histories, image, make_session, text
 

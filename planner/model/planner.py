@@ -16,12 +16,13 @@ from planner.brief import brief_text, fit_brief, read_brief
 from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
-from planner.model.client import open_endpoint, running_loop
+from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, Situation, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
-from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal
+from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
 __all__ = ["ModelPlanner", "merged", "outcomes_in_order"]
@@ -35,8 +36,9 @@ class ModelPlanner:
     """Plans by asking a model."""
 
     client: Any = None
-    """``anthropic.Anthropic``, ``AsyncAnthropic`` (inside `plan_compaction_async`), an instructor client, or
-    None: the SDK's own settings from the environment."""
+    """``anthropic.Anthropic``, ``AsyncAnthropic`` (inside `plan_compaction_async`), an instructor client, an
+    `Account`, or None: the agent's own where it is known and the model names no provider, else the SDK's own settings
+    from the environment."""
     model: str | None = None
     """A Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
@@ -56,15 +58,11 @@ class ModelPlanner:
         behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
         if behind and behind[0].reading is not None:
             return merged(behind, behind[0].model, prompts, request, asked="prefix")
-        spent = sum((one.usage for one in behind), Usage())
-        if request.read_tokens:
-            request = replace(request, read_tokens=request.read_tokens + spent.read_tokens)
+        if behind and request.read_tokens:
+            request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
             situation = replace(situation, request=request)
         questions, why_not = plan_questions(situation, prompts)
-        try:
-            outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
-        except PlannerUnavailable as error:  # there is no client for the cards; the question before was paid
-            raise PlannerUnavailable(str(error), spent) from None
+        outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
         notes = (*notes, *([why_not] if why_not else []))
         return merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
@@ -76,6 +74,8 @@ class ModelPlanner:
         if agent is None:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
+        if self.client is not None and not is_same_account(self.client, agent.client):
+            why_not = "the planner asks elsewhere than the agent"
         text = "" if why_not else prefix_question(situation, prompts)
         left = request.input_left_tokens
         if not why_not and left < math.inf and prefix_cost(request, agent, text).read_tokens > left:
@@ -83,8 +83,14 @@ class ModelPlanner:
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
         share = deadline.share(PREFIX_SHARE)
-        question = PrefixQuestion(request, agent, text, self.client or agent.client, self.loop, share)
+        question = PrefixQuestion(request, agent, text, agent.client, self.loop, share)
         return ask_all([question], share), ()
+
+    def _client(self, agent: AgentRequest | None) -> Any:
+        """What to ask cards with: a client of one's own, or the agent's. None: as the environment says."""
+        if self.client is not None or agent is None or names_provider(self.model):
+            return self.client
+        return usable_client(agent.client)
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: Deadline
@@ -92,7 +98,8 @@ class ModelPlanner:
         request = situation.request
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
-        with open_endpoint(self.client, self.model, request.settings.timeout_seconds, self.loop) as endpoint:
+        client = self._client(request.agent_request)
+        with open_endpoint(client, self.model, request.settings.timeout_seconds, self.loop) as endpoint:
 
             def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
                 each = spare / len(questions)

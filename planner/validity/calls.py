@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from planner.reading.messages import Message, blocks
 from planner.reading.patterns import lazy_pattern
-from planner.validity.request import Request, place_of
-from planner.validity.violation import Violation
+from planner.validity.request import Request, Violation, place_of
 
 __all__ = ["CALL_RULES"]
 

@@ -8,16 +8,13 @@ from typing import Any
 from planner.reading.families import model_family
 from planner.reading.messages import Block, plain_message
 from planner.validity.calls import CALL_RULES
-from planner.validity.limits import LIMIT_RULES
-from planner.validity.request import Request, place_of
-from planner.validity.shape import SHAPE_RULES
-from planner.validity.thinking import THINKING_RULES
-from planner.validity.violation import Violation
+from planner.validity.content import CONTENT_RULES
+from planner.validity.request import Request, Violation, place_of
 
 __all__ = ["RULES", "check_messages"]
 
 Rule = Callable[[Request], Iterator[Violation]]
-RULES: tuple[Rule, ...] = (*CALL_RULES, *THINKING_RULES, *SHAPE_RULES, *LIMIT_RULES)
+RULES: tuple[Rule, ...] = (*CALL_RULES, *CONTENT_RULES)
 
 
 def check_messages(

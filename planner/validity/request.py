@@ -1,4 +1,4 @@
-"""A request as the rules see it: plain messages, what stands around them, and the model's family."""
+"""A request as the rules see it, with the model's family, and what a rule finds wrong: a value, never an exception."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.reading.families import ModelFamily
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["THINKING", "Request", "place_of"]
+__all__ = ["MENDED_BY_THE_API", "THINKING", "Request", "Violation", "place_of"]
 
 THINKING = ("thinking", "redacted_thinking")
 
@@ -86,3 +86,30 @@ def _with_inner(at: int, index: int, block: Block) -> Iterator[tuple[str, Block]
     for number, item in enumerate(inner if isinstance(inner, list) else ()):
         if isinstance(item, dict):
             yield f"{place}.content[{number}]", item
+
+
+MENDED_BY_THE_API = frozenset({"alternation", "result_order"})
+"""Codes of what the Messages API mends itself: it merges neighbours of one role and pairs results by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One place of a request that breaks one rule."""
+
+    rule: int
+    """1 to 24: the function that checks it says what it demands."""
+    place: str
+    """``messages[3].content[1]``, ``messages[3]``, ``system[0]``, ``tools[2]`` or ``messages``."""
+    problem: str
+    cure: str
+    code: str
+    """Tells the problems of one rule apart: ``alternation``, ``split_results``, …"""
+
+    @property
+    def refused(self) -> bool:
+        """True if the Messages API answers 400; False if only stricter providers refuse it."""
+        return self.code not in MENDED_BY_THE_API
+
+    def __str__(self) -> str:
+        """One line: the place, the problem, the cure and the rule."""
+        return f"{self.place}: {self.problem}; {self.cure} (rule {self.rule})"
