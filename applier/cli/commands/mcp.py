@@ -6,12 +6,12 @@ import importlib
 
 import click
 
+from applier.cli.files import existing_store, known_history, store_anywhere
 from applier.cli.options import store_option
 from applier.cli.screen import print_json
-from applier.cli.stores import existing_store, known_history, store_anywhere
 from applier.program import program
 
-__all__ = ["command"]
+__all__ = ["mcp_command"]
 
 
 @click.command
@@ -19,7 +19,7 @@ __all__ = ["command"]
 @click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @store_option
-def command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
+def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
     """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
 
     Nothing of other conversations in the store can be reached, whatever the client asks for.
@@ -47,4 +47,4 @@ def _configuration(session: str | None, history: str | None, store: str | None) 
     """What MCP clients call a server, with the options that were given: the same program wherever it is run."""
     options = {"--session": session, "--history": history, "--store": store}
     command, *arguments = program("mcp", *(part for name, value in options.items() if value for part in (name, value)))
-    return {"type": "stdio", "command": command, "args": arguments}
+    return {"type": "stdio", "mcp_command": command, "args": arguments}

@@ -10,7 +10,7 @@ from applier.cli.options import as_json
 from applier.cli.proxy_options import open_proxy, session_options
 from applier.cli.screen import echo, print_json
 
-__all__ = ["command"]
+__all__ = ["proxy_command"]
 
 
 @click.command
@@ -18,7 +18,7 @@ __all__ = ["command"]
 @click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
 @session_options
 @as_json
-def command(as_json: bool, **options: Any) -> None:
+def proxy_command(as_json: bool, **options: Any) -> None:
     """Keep the conversations of any client within their window.
 
     Speaks Anthropic's Messages API and OpenAI's chat completions; /metrics and /health are its own. Keys are passed

@@ -19,7 +19,7 @@ from applier.cli.screen import echo, print_json
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
 
-__all__ = ["SESSION_VARIABLE", "command"]
+__all__ = ["SESSION_VARIABLE", "wrap_command"]
 
 SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Names the conversations of this run, for `compactor mcp` inside the client."""
@@ -33,7 +33,7 @@ _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 @as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
 
     Its exit code is this command's. What was removed from its prompts can be restored at any time. What was saved is
