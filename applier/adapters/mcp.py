@@ -118,8 +118,8 @@ class Visible:
         stored = []
         for name in self._names():
             saved = load_session(self.store, name)
-            if saved is not None and saved.committed.key:
-                stored.append(_Conversation(name, saved.committed.key, saved.committed.plan_id))
+            if saved is not None and saved.frame.key:
+                stored.append(_Conversation(name, saved.frame.key, saved.frame.plan_id))
         return stored
 
     def current(self) -> _Conversation:

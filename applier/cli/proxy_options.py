@@ -26,13 +26,16 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options about sessions and providers; hand their values to `open_proxy`."""
     for option in (
         store_option,
-        click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else auto)."),
+        click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else a model)."),
+        click.option("--planner-model", metavar="MODEL",
+                     help="The model that plans, asked at --upstream with the agent's own key; PROVIDER/MODEL: at that "
+                     "provider, with your environment's key for it."),
         click.option("--preset", help="Table of tiers and triggers (default: as set, else relevance)."),
         click.option("--window", type=click.IntRange(2_000), metavar="TOKENS", help="The model's context window."),
         click.option("--openai-upstream", metavar="URL", default="https://api.openai.com", show_default=True,
-                     help="Where chat completions go."),
+                     help="Where requests of OpenAI's API go ('': they are refused). Rules plan for them."),
         click.option("--upstream", metavar="URL", default="https://api.anthropic.com", show_default=True,
-                     help="Where everything else goes."),
+                     help="Where requests of Anthropic's API go ('': they are refused), the planner's included."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -45,6 +48,7 @@ def open_proxy(
     window: int | None,
     preset: str | None,
     planner: str | None,
+    planner_model: str | None,
     store: str | None,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -53,13 +57,13 @@ def open_proxy(
 
     Raises:
         ClickException: the extra is not installed.
-        SettingsError: a setting is wrong, or others can reach it and there is no token.
+        SettingsError: a setting is wrong, an upstream is no address, or others can reach it and there is no token.
     """
     try:
         proxy = importlib.import_module("applier.adapters.proxy")
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'relevance-compactor[proxy]'") from None
-    session = {"window_tokens": window, "preset": preset, "planner": planner}
+    session = {"window_tokens": window, "preset": preset, "planner": planner, "planner_model": planner_model}
     settings = proxy.ProxySettings(
         host=host,
         port=port,

@@ -15,9 +15,8 @@ from applier.eval.specifics import specifics, stands
 from applier.eval.texts import agent_values, plain_text
 from applier.session.events import Event
 from applier.session.frame import first_difference
-from applier.session.presets import Preset
+from applier.session.presets import Level, Preset
 from applier.session.session import Session
-from applier.session.triggers import Level
 from applier.settings import SessionSettings, load_settings
 from applier.store.protocol import Store
 from planner.api import PlannerChoice

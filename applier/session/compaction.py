@@ -1,37 +1,26 @@
-"""What a tier is shown, what its change would bring and cost, why it is rejected if so, and what callers are told.
+"""One change of the list: a tier is asked, its edits are made on paper, weighed, stored, and put into force.
 
-Measures and judges; stores nothing and puts nothing into force.
+Decides what a change brings and costs, and why it is rejected; nothing is sent that is not stored, and a tier that
+fails changes nothing.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from applier.session.carryover import carried_text
-from applier.session.frame import Addition, Edits, Frame, View, draft, first_difference
-from applier.session.persistence import key_for
-from applier.session.planning import BreakerState, within
-from applier.session.state import State
-from applier.session.tiers import Situation
-from applier.session.triggers import Level
+from applier.session.frame import Edits, Frame, View, draft, first_difference
+from applier.session.persistence import commit, key_for
+from applier.session.planning import within
+from applier.session.state import Bounds, Rest, State
+from applier.session.tiers import Situation, Tier
+from planner.errors import StoreError
 from planner.layout.cache_cost import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.plan import CompactionPlan
 from planner.validity import check_messages
 
-__all__ = [
-    "Bounds",
-    "Compaction",
-    "Draft",
-    "Rejection",
-    "SessionState",
-    "draft_of",
-    "goal_tokens_of",
-    "rejection",
-    "situation_of",
-    "with_carried",
-]
+__all__ = ["FORCED", "REARM_SHARE", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
 
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
@@ -39,47 +28,13 @@ WANTED_SHARE = 0.05
 """Turns that the agent has named come back whole up to this share of the room that messages have."""
 ANY_WINDOW_TOKENS = 10**9
 """Of plans: what the model waits for they leave whole. Where it cannot fit, the session's own last tier cuts it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """Where a session stands; a value, safe to keep."""
-
-    session_id: str
-    level: Level
-    tokens: int
-    """Of the list that would be sent now, with system and tools."""
-    window_tokens: int
-    limit_tokens: int
-    """What a prompt may have: the window without the output reserve."""
-    compactions: int
-    reclaimed_tokens: int
-    spared_tokens: int
-    """What the last answered prompt would have had more if nothing had ever been compacted, as the provider counts."""
-    breaker: BreakerState
-    history_key: str
-    """Under which the store has the history as of the last commit; empty before."""
-    history_messages: int
-    sent_messages: int
-
-    @classmethod
-    def of(cls, state: State) -> SessionState:
-        """Where `state` stands now."""
-        now = state.clock()
-        return cls(
-            session_id=state.session_id,
-            level=state.measure(now, goal_tokens_of(state)).level,
-            tokens=state.tokens,
-            window_tokens=state.window_tokens,
-            limit_tokens=state.limit_tokens,
-            compactions=state.compactions,
-            reclaimed_tokens=state.reclaimed_tokens,
-            spared_tokens=state.spared_tokens,
-            breaker=state.planning.breaker.state(now),
-            history_key=state.committed.key,
-            history_messages=len(state.tracker),
-            sent_messages=len(state.view.messages),
-        )
+FORCED = Bounds(may_veto=False)
+"""Of a step that the window forces."""
+REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
+"""After a step has run or was rejected, the prompt grows by this share of the limit, or by what was missing, before
+it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
+STORE_REST_SECONDS = 30.0
+"""After the store has failed, this long nothing is compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +64,6 @@ class Compaction:
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.committed.frame.plan)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a change must be worth."""
-
-    min_savings_tokens: int = 0
-    max_payback_calls: float = math.inf
-    may_veto: bool = True
-
-
 @dataclass(frozen=True)
 class Draft:
     """A change as it would be, measured."""
@@ -126,111 +72,119 @@ class Draft:
     frame: Frame
     key: str
     view: View
-    tokens_before: int
-    tokens_after: int
-    first_changed: int | None
-    invalidated_tokens: int
+    outcome: Compaction
     payback: float
 
     @property
     def numbers(self) -> dict[str, int | None]:
         """As an event says them."""
-        return {
-            "tokens_before": self.tokens_before,
-            "tokens_after": self.tokens_after,
-            "first_changed_message": self.first_changed,
-            "invalidated_tokens": self.invalidated_tokens,
-        }
-
-    def compaction(self, state: State, tier: str, reason: str, *, applied: bool = False) -> Compaction:
-        """What callers are told of it."""
-        return Compaction(
-            messages=state.to_send(self.frame, self.view),
-            applied=applied,
-            tier=tier,
-            reason=reason,
-            tokens_before=self.tokens_before,
-            tokens_after=self.tokens_after,
-            first_changed_message=self.first_changed,
-            invalidated_tokens=self.invalidated_tokens,
-            payback_calls=self.payback,
-            plan=self.frame.plan,
-        )
+        names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
+        return {name: getattr(self.outcome, name) for name in names}
 
 
-def draft_of(state: State, edits: Edits, now: float) -> Draft:
-    """`edits` made on paper."""
-    call, tracker, key = state.call, state.tracker, key_for(edits, state.tracker, state.committed)
-    frame = state.bound(draft(state.committed.frame, edits, tracker, key, call.thinking_policy, state.restore_tool))
-    after = View.of(frame, tracker)
-    first = first_difference(state.view.messages, after.messages)
-    unchanged = sum(state.view.counted[:first])
-    cached = sum(state.view.counted[: state.sent])
-    tokens_after = state.gauge.prompt(after.total)
-    return Draft(
-        edits=edits,
-        frame=frame,
-        key=key,
-        view=after,
-        tokens_before=state.tokens,
-        tokens_after=tokens_after,
-        first_changed=first,
-        invalidated_tokens=state.gauge.of_messages(max(0, cached - unchanged)),
-        payback=_payback(state, tokens_after, state.gauge.prompt(unchanged), edits, now),
-    )
+def attempt(
+    state: State,
+    tier: Tier,
+    trigger: str,
+    bounds: Bounds,
+    *,
+    new_from: int | None = None,
+    focus: str = "",
+    dry_run: bool = False,
+) -> Compaction:
+    """Ask one tier, and do what it says if that is worth it."""
+    name = _name_of(tier)
+    with state.log.span("tier", tier=name, trigger=trigger):
+        try:
+            edits = tier(situation_of(state, new_from, focus))
+            drafted = None if edits is None else _drafted(state, _with_carried(state, edits), name)
+        except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
+            state.log("tier_failed", f"{type(error).__name__}: {error}", trigger=trigger, tier=name)
+            rest(state, tier, bounds)
+            return Compaction.nothing(state, name, f"{type(error).__name__}: {error}")
+        if drafted is None:
+            return Compaction.nothing(state, "", "nothing to do")
+        rejected = _rejection(state, drafted, bounds)
+        if dry_run:
+            return replace(drafted.outcome, reason=rejected.reason if rejected else drafted.outcome.reason)
+        if rejected is not None:
+            state.log("not_worth_it", rejected.reason, trigger=trigger, tier=name, **drafted.numbers)
+            rest(state, tier, bounds, rejected.missing_tokens)
+            return Compaction.nothing(state, name, rejected.reason)
+        return _apply(state, drafted, tier, trigger, bounds)
 
 
-def _payback(state: State, after: int, unchanged: int, edits: Edits, now: float) -> float:
-    usage = edits.plan.provenance.usage if edits.plan else None
-    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens if usage else 0.0
-    if state.last_call_at is not None and not within(CACHE_LIFETIME_SECONDS, state.last_call_at, now):
-        unchanged = after  # nothing is cached any more: all of it is written again anyway
-    before, prices = state.tokens, state.prices
-    return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
+def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bounds) -> Compaction:
+    """Store the originals, then put the change into force, unless a hook or the store is against it."""
+    done, before = replace(drafted.outcome, applied=True), state.committed
+    agreed = state.log("pre_compact", done.reason, trigger=trigger, tier=done.tier, **drafted.numbers)
+    if bounds.may_veto and not agreed:
+        state.log("vetoed", "a hook said no", trigger=trigger, tier=done.tier)
+        rest(state, tier, bounds)
+        return Compaction.nothing(state, done.tier, "vetoed by a hook")
+    try:
+        committed = commit(drafted.frame, drafted.key, state.tracker, state.store, before)
+    except StoreError as error:
+        state.store_failed_at = state.clock()
+        state.log("store_failed", f"nothing was changed: {error}", trigger=trigger, tier=done.tier)
+        rest(state, tier, bounds)
+        return Compaction.nothing(state, done.tier, f"the originals could not be stored: {error}")
+    state.take_into_force(committed, drafted.view)
+    state.reclaimed_tokens += done.tokens_before - done.tokens_after
+    if trigger != "arrival":
+        state.compactions += 1
+        state.may_go_back(before)
+    if drafted.edits.plan is not None:
+        state.kept_tokens = state.gauge.of_messages(drafted.view.total)
+    if done.first_changed_message is not None:
+        state.cached_messages = min(state.cached_messages, done.first_changed_message)
+    _end_long_rests(state)
+    state.log("post_compact", done.reason, trigger=trigger, tier=done.tier, **drafted.numbers)
+    return done
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why a change is not made."""
-
-    reason: str
-    missing_tokens: int = 0
-    """So much more must be there before the same change can be worth it: what a plan leaves does not shrink."""
+def may_store(state: State) -> bool:
+    """False for a while after the store has failed: a plan would be made in vain at every call."""
+    return not within(STORE_REST_SECONDS, state.store_failed_at, state.clock())
 
 
-def rejection(state: State, drafted: Draft, bounds: Bounds) -> Rejection | None:
-    """What speaks against the change; None if it may be made."""
-    saved = drafted.tokens_before - drafted.tokens_after
-    missing = bounds.min_savings_tokens - saved
-    if saved <= 0:
-        return Rejection(f"it would not shrink: {drafted.tokens_before} to {drafted.tokens_after} tokens", missing)
-    if missing > 0:
-        return Rejection(f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}", missing)
-    if drafted.payback > bounds.max_payback_calls:
-        calls, most = drafted.payback, bounds.max_payback_calls
-        return Rejection(f"it would pay back after {calls:.0f} calls, more than {most:.0f}")
-    broken = _broken_rule(state, drafted)
-    return Rejection(broken) if broken else None
+def rests(state: State, tier: Tier, bounds: Bounds) -> bool:
+    """True if `tier` is not to be tried again yet in these bounds."""
+    resting = state.rests.get((_name_of(tier), bounds), Rest())
+    if state.tokens >= max(state.held_below, resting.below_tokens):
+        return False
+    return state.tokens <= state.limit_tokens or state.answered_tokens < resting.below_answered_tokens
 
 
-def _broken_rule(state: State, drafted: Draft) -> str:
-    """A rule of the API that the changed list breaks and the history does not."""
-    model, thinking = state.model, state.call.thinking_enabled
-    after = [v for v in check_messages(drafted.view.messages, model=model, thinking_enabled=thinking) if v.refused]
-    if not after:
-        return ""
-    before = {v.code for v in check_messages(state.tracker.originals, model=model, thinking_enabled=thinking)}
-    broken = next((violation for violation in after if violation.code not in before), None)
-    return f"it would break a rule of the API: {broken}" if broken else ""
+def rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> None:
+    """Let `tier` rest in these bounds until the prompt has grown, by `missing_tokens` at least."""
+    share = FORCED_REARM_SHARE if bounds == FORCED else REARM_SHARE
+    growth = max(missing_tokens, int(state.limit_tokens * share))
+    state.rests[_name_of(tier), bounds] = Rest(state.tokens + growth, state.answered_tokens + growth)
+
+
+def _end_long_rests(state: State) -> None:
+    """What the window forces rests no longer where the step that ran last has left more than fits.
+
+    A step tried while a huge result was still whole would else rest until the prompt is as large again.
+    """
+    most = max(state.limit_tokens, state.tokens)
+    for key, resting in state.rests.items():
+        if key[1] == FORCED:
+            state.rests[key] = replace(resting, below_tokens=min(resting.below_tokens, most))
+
+
+def _name_of(tier: Tier) -> str:
+    """What the log calls `tier`."""
+    return str(getattr(tier, "name", None) or getattr(tier, "__name__", type(tier).__name__))
 
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
     """The session as a tier sees it; afterwards plans are made for the agent as its request says it is."""
-    tracker = state.tracker
-    wanted = _wanted_that_fit(state)
-    names = [named.name for turn_id, named in state.wanted.items() if turn_id not in wanted]
+    tracker, wanted = state.tracker, _wanted_that_fit(state)
+    names = [named.name for turn_id, named in state.recall.wanted.items() if turn_id not in wanted]
     of_agent = {
-        "target_model": state.model,
+        "target_model": state.call.model,
         "window_tokens": ANY_WINDOW_TOKENS,
         "restore_tool": state.restore_tool,
     }
@@ -246,38 +200,100 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
         settings=state.planning.settings,
         wanted=wanted,
         focus=" ".join(part for part in (focus or state.focus, *names) if part),
-        carried_tokens=lambda: tracker.counter.text(_carried(state, frozenset())),
+        carried_tokens=lambda: tracker.counter.text(_carried(state)),
     )
 
 
 def _wanted_that_fit(state: State) -> frozenset[str]:
     left = state.gauge.countable(state.room_tokens * WANTED_SHARE)
     kept: set[str] = set()
-    for named in sorted(state.wanted.values(), key=lambda named: named.tokens):
+    for named in sorted(state.recall.wanted.values(), key=lambda named: named.tokens):
         left -= named.tokens
         if left >= 0:
             kept.add(named.turn_id)
     return frozenset(kept)
 
 
-def goal_tokens_of(state: State) -> int:
-    """What the next plan would leave of the messages."""
-    goal = state.preset.plan_goal
-    messages = state.gauge.of_messages(state.view.total)
-    return goal.goal_tokens(state.room_tokens, messages) if goal is not None else state.room_tokens
-
-
-def _carried(state: State, kept_turns: frozenset[str]) -> str:
-    goal = state.gauge.countable(goal_tokens_of(state))
+def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
+    goal = state.gauge.countable(state.goal_tokens)
     rules, carries = state.settings.permissions, state.preset.carries
     return carried_text(state.tracker, state.marks, rules, carries, goal, kept_turns)
 
 
-def with_carried(state: State, edits: Edits) -> Edits:
+def _with_carried(state: State, edits: Edits) -> Edits:
     """What survives besides the plan goes behind the newest user message, where it is read last."""
-    tracker = state.tracker
-    last = len(tracker) - 1
-    if edits.plan is None or tracker.plain[last]["role"] != "user":
+    last = len(state.tracker) - 1
+    if edits.plan is None or state.tracker.plain[last]["role"] != "user":
         return edits
     text = _carried(state, frozenset(d.turn_id for d in edits.plan.turns if d.strategy == "keep"))
-    return replace(edits, additions=(*edits.additions, Addition(last, text))) if text else edits
+    return replace(edits, additions={**edits.additions, last: text}) if text else edits
+
+
+def _drafted(state: State, edits: Edits, tier: str) -> Draft:
+    """`edits` made on paper."""
+    gauge, tracker, key = state.gauge, state.tracker, key_for(edits, state.tracker, state.committed)
+    policy, tool = state.call.thinking_policy, state.restore_tool
+    frame = state.bound(draft(state.committed.frame, edits, tracker, key, policy, tool))
+    view = View.of(frame, tracker)
+    first = first_difference(state.view.messages, view.messages)
+    unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))
+    tokens_after = gauge.prompt(view.total)
+    payback = _payback(state, tokens_after, gauge.prompt(unchanged), edits)
+    outcome = Compaction(
+        messages=state.to_send(frame, view),
+        applied=False,
+        tier=tier,
+        reason=edits.reason,
+        tokens_before=state.tokens,
+        tokens_after=tokens_after,
+        first_changed_message=first,
+        invalidated_tokens=gauge.of_messages(max(0, cached - unchanged)),
+        payback_calls=payback,
+        plan=frame.plan,
+    )
+    return Draft(edits, frame, key, view, outcome, payback)
+
+
+def _payback(state: State, after: int, unchanged: int, edits: Edits) -> float:
+    usage = edits.plan.provenance.usage if edits.plan else None
+    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens if usage else 0.0
+    if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
+        unchanged = after  # nothing is cached any more: all of it is written again anyway
+    before, prices = state.tokens, state.prices
+    return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a change is not made."""
+
+    reason: str
+    missing_tokens: int = 0
+    """So much more must be there before the same change can be worth it: what a plan leaves does not shrink."""
+
+
+def _rejection(state: State, drafted: Draft, bounds: Bounds) -> Rejection | None:
+    """What speaks against the change; None if it may be made."""
+    before, after = drafted.outcome.tokens_before, drafted.outcome.tokens_after
+    saved = before - after
+    missing = bounds.min_savings_tokens - saved
+    if saved <= 0:
+        return Rejection(f"it would not shrink: {before} to {after} tokens", missing)
+    if missing > 0:
+        return Rejection(f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}", missing)
+    if drafted.payback > bounds.max_payback_calls:
+        calls, most = drafted.payback, bounds.max_payback_calls
+        return Rejection(f"it would pay back after {calls:.0f} calls, more than {most:.0f}")
+    broken = _broken_rule(state, drafted.view)
+    return Rejection(broken) if broken else None
+
+
+def _broken_rule(state: State, view: View) -> str:
+    """A rule of the API that the changed list breaks and the history does not."""
+    model, thinking = state.call.model, state.call.thinking_enabled
+    after = [v for v in check_messages(view.messages, model=model, thinking_enabled=thinking) if v.refused]
+    if not after:
+        return ""
+    before = {v.code for v in check_messages(state.tracker.originals, model=model, thinking_enabled=thinking)}
+    broken = next((violation for violation in after if violation.code not in before), None)
+    return f"it would break a rule of the API: {broken}" if broken else ""

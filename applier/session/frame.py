@@ -6,9 +6,8 @@ nothing: a frame is sent only after `applier.session.persistence.commit` has sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TypeVar
 
 from applier.session.history_tracker import HistoryTracker
@@ -22,18 +21,16 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
 
 __all__ = [
-    "Addition",
     "Edits",
     "Frame",
     "Place",
-    "Placeholder",
+    "Thoughts",
     "View",
     "draft",
     "first_difference",
     "first_disagreement",
     "late_thinking",
     "message_at",
-    "unmarked",
 ]
 
 _K = TypeVar("_K")
@@ -46,32 +43,16 @@ _ONLY_THINKING = "(thinking left out)"
 
 
 @dataclass(frozen=True, slots=True)
-class Placeholder:
-    """Text in place of one tool result; a line on how to restore the original is added when it is stored."""
-
-    message: int
-    """Index in the history."""
-    block: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """Text behind the content of one user message."""
-
-    message: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Edits:
     """One tier's answer: what it wants changed. It holds no message, so nothing can be sent from it."""
 
     reason: str
     """In one line, for the log."""
     plan: CompactionPlan | None = None
-    placeholders: tuple[Placeholder, ...] = ()
-    additions: tuple[Addition, ...] = ()
+    placeholders: Mapping[Place, str] = field(default_factory=dict)
+    """Texts in place of tool results; a line on how to restore the original is added when it is stored."""
+    additions: Mapping[int, str] = field(default_factory=dict)
+    """Texts behind the content of user messages."""
     unweighed_from: int | None = None
     """Messages of the history from here on stay by their place, not by what is in them: results that were shortened
     stay so. None: the plan has weighed all but the live tail, so what it keeps comes back whole."""
@@ -86,8 +67,8 @@ class Frame:
     """Messages that stand for the first `start` messages of the history."""
     start: int = 0
     """From here on the list and the history go message by message."""
-    placeholders: Mapping[Place, str] = field(default_factory=lambda: MappingProxyType({}))
-    additions: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    placeholders: Mapping[Place, str] = field(default_factory=dict)
+    additions: Mapping[int, str] = field(default_factory=dict)
     unthinking: frozenset[int] = frozenset()
     """Messages that are sent without their thinking: something before them changed after it was thought."""
 
@@ -112,8 +93,8 @@ class Frame:
             return Frame()
         return replace(
             self,
-            placeholders=MappingProxyType({at: text for at, text in self.placeholders.items() if at[0] < message}),
-            additions=MappingProxyType({at: text for at, text in self.additions.items() if at < message}),
+            placeholders={at: text for at, text in self.placeholders.items() if at[0] < message},
+            additions={at: text for at, text in self.additions.items() if at < message},
             unthinking=frozenset(at for at in self.unthinking if at < message),
         )
 
@@ -134,18 +115,22 @@ def draft(
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
     placeholders = {
-        (made.message, made.block): f"{clean(made.text)}\n{_restore_line(tracker, made, key, restore_tool)}"
-        for made in edits.placeholders
-        if made.message >= frame.start
+        place: f"{clean(text)}\n{_restore_line(tracker, place, key, restore_tool)}"
+        for place, text in edits.placeholders.items()
+        if place[0] >= frame.start
     }
-    frame = replace(frame, head=_with_additions(frame, edits.additions))
-    additions = _joined_additions(frame, edits.additions)
+    additions = {
+        at: f"{frame.additions[at]}\n{text}" if at in frame.additions else text
+        for at, text in edits.additions.items()
+        if at >= frame.start
+    }
     touched = [message for message, _ in placeholders] + list(additions)
     unthinking = late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
-        placeholders=MappingProxyType({**frame.placeholders, **placeholders}),
-        additions=MappingProxyType({**frame.additions, **additions}),
+        head=_head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
+        placeholders={**frame.placeholders, **placeholders},
+        additions={**frame.additions, **additions},
         unthinking=frame.unthinking | unthinking,
     )
 
@@ -170,10 +155,10 @@ def _planned(
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
-        tuple(unmarked(message) for message in head),
+        tuple(_unmarked(message) for message in head),
         start,
-        MappingProxyType({at: text for at, text in frame.placeholders.items() if at[0] >= goes_on}),
-        MappingProxyType({at: text for at, text in frame.additions.items() if at >= known}),
+        {at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
+        {at: text for at, text in frame.additions.items() if at >= known},
         frozenset(at for at in frame.unthinking if at >= goes_on)
         | (late_thinking(tracker, known - 1) if since else frozenset()),
     )
@@ -187,31 +172,20 @@ def _live_start(tracker: HistoryTracker, known: int) -> int:
     return at
 
 
-def _with_additions(frame: Frame, additions: Iterable[Addition]) -> tuple[object, ...]:
-    """The head, with what is added to a message that it stands for behind its own last user message."""
-    texts = [added.text for added in additions if added.message < frame.start]
-    if not texts or not frame.head:
-        return frame.head
-    last = plain_message(frame.head[-1])
-    if last["role"] != "user":
+def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
+    """The head, with `texts` behind its last message if that is the user's."""
+    last = plain_message(frame.head[-1]) if texts and frame.head else None
+    if last is None or last["role"] != "user":
         return frame.head
     content = [*blocks(last), *({"type": "text", "text": text} for text in texts)]
     return (*frame.head[:-1], {**last, "content": content})
 
 
-def _joined_additions(frame: Frame, additions: Iterable[Addition]) -> dict[int, str]:
-    joined: dict[int, str] = {}
-    for added in additions:
-        if added.message >= frame.start:
-            before = joined.get(added.message) or frame.additions.get(added.message)
-            joined[added.message] = f"{before}\n{added.text}" if before else added.text
-    return joined
-
-
-def _restore_line(tracker: HistoryTracker, made: Placeholder, key: str, restore_tool: str) -> str:
+def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool: str) -> str:
     """Where the original is; and how the agent gets it, if it has a tool for that."""
-    reference = f"{key}:{tracker.turn_id(made.message)}"
-    content = blocks(tracker.plain[made.message])[made.block].get("content")
+    message, block = place
+    reference = f"{key}:{tracker.turn_id(message)}"
+    content = blocks(tracker.plain[message])[block].get("content")
     media = _counted_media(content) if isinstance(content, list) else ""
     if not restore_tool:
         return f"[stored as {reference}{media}]"
@@ -264,7 +238,7 @@ def _with_text(block: Block, text: str | None) -> Block:
     return {**block, **inner_mark(block), "content": text}
 
 
-def unmarked(message: object) -> object:
+def _unmarked(message: object) -> object:
     """`message` without cache marks: those of a compacted region are stale, and a request has four."""
     if not isinstance(message, dict) or not isinstance(message.get("content"), list):
         return message
@@ -294,6 +268,48 @@ def _differing(one: Mapping[_K, str], other: Mapping[_K, str]) -> set[_K]:
     return set() if one is other else {key for key, _ in one.items() ^ other.items()}
 
 
+MOST_NOTED = 10
+"""So many frames are remembered behind whose lists something was thought."""
+
+
+@dataclass
+class Thoughts:
+    """Behind the list of which frame each answer was thought: a model that binds its thinking refuses it elsewhere."""
+
+    behind: list[tuple[int, Frame]] = field(default_factory=lambda: [(0, Frame())])
+    """From which message of the history on, in order, each without its plan; the first stands for all before it."""
+    awaited: int = -1
+    """Where the answer will stand that may be on its way."""
+
+    def note(self, start: int, frame: Frame) -> None:
+        """Answers from message `start` on are thought behind the list of `frame`."""
+        frame = replace(frame, plan=None)
+        known = [one for one in self.behind if one[0] < start] or [(0, frame)]
+        if first_disagreement(known[-1][1], frame) is not None:
+            known.append((start, frame))
+        if len(known) > MOST_NOTED:
+            known[:2] = [(0, known[1][1])]
+        self.behind = known
+
+    def rewind(self, start: int) -> None:
+        """The history was changed from `start` on."""
+        self.behind = [one for one in self.behind if one[0] <= start] or [(0, Frame())]
+
+    def bound(self, frame: Frame, tracker: HistoryTracker) -> Frame:
+        """`frame` without the thinking that was thought behind another list than it gives; an answer that may be on its
+        way included."""
+        stops = [start for start, _ in self.behind[1:]] + [len(tracker) + 1]
+        late: set[int] = set()
+        for (start, behind), stop in zip(self.behind, stops, strict=True):
+            first = first_disagreement(frame, behind)
+            if first is not None:
+                unfit = late_thinking(tracker, max(first, start - 1, frame.start - 1)) | behind.unthinking
+                if first < self.awaited == len(tracker):
+                    unfit |= {self.awaited}
+                late |= {at for at in unfit if max(start, frame.start) <= at < stop}
+        return replace(frame, unthinking=frame.unthinking | late) if late - frame.unthinking else frame
+
+
 @dataclass
 class View:
     """The list that a frame gives for the whole history, with its tokens; grows by the new messages alone."""
@@ -314,8 +330,12 @@ class View:
     def extend(self, frame: Frame, tracker: HistoryTracker, start: int) -> None:
         """Append the messages of the history from `start` on."""
         for index in range(start, len(tracker)):
-            self.messages.append(message_at(frame, tracker, index))
-            self.counted.append(self._tokens(frame, tracker, index))
+            message = message_at(frame, tracker, index)
+            is_original = message is tracker.originals[index]
+            self.messages.append(message)
+            self.counted.append(
+                tracker.counted[index] if is_original else tracker.counter.message(plain_message(message))
+            )
             self.total += self.counted[-1]
 
     def replace(self, frame: Frame, tracker: HistoryTracker, index: int) -> None:
@@ -327,11 +347,6 @@ class View:
         counted = tracker.counter.message(plain_message(self.messages[at]))
         self.total += counted - self.counted[at]
         self.counted[at] = counted
-
-    def _tokens(self, frame: Frame, tracker: HistoryTracker, index: int) -> int:
-        if index not in frame.edited:
-            return tracker.counted[index]
-        return tracker.counter.message(plain_message(self.messages[-1]))
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:

@@ -6,16 +6,16 @@ is its own copy, so that a caller who edits in place is noticed.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
-from planner.evidence.calls import Call, CallKind
+from planner.evidence.calls import Call
+from planner.evidence.gather import TurnEvidence, read_turn
 from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
     Message,
@@ -41,21 +41,11 @@ class Result:
 
     message: int
     block: int
-    tool: str
-    arguments: dict[str, Any]
+    call: Call
+    """The call it answers, as the agent made it; without a name if the list does not hold it."""
     text: str
     tokens: int
     is_error: bool
-
-    @property
-    def call(self) -> Call:
-        """The call it answers."""
-        return Call(self.tool, self.arguments, 0, None, None)
-
-    @property
-    def kind(self) -> CallKind:
-        """What the call does, as far as its name tells."""
-        return self.call.kind
 
     @property
     def place(self) -> tuple[int, int]:
@@ -112,11 +102,13 @@ class HistoryTracker:
     tokens: int = 0
     """Of all of them."""
     results: list[Result] = field(default_factory=list)
-    _calls: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    _same_results: dict[tuple[str, str], list[Result]] = field(default_factory=dict)
+    _calls: dict[str, Call] = field(default_factory=dict)
+    _same_results: dict[tuple[bytes, str], list[Result]] = field(default_factory=dict)
     _anchors: list[_Anchor] = field(default_factory=list)
     _history: History | None = None
     _analysis: Analysis | None = None
+    _read: dict[str, TurnEvidence] = field(default_factory=dict)
+    """Turns that were read since the last plan, by digest."""
 
     def __len__(self) -> int:
         """Messages of the history."""
@@ -135,6 +127,7 @@ class HistoryTracker:
         history = self.history
         if self._analysis is None or self._analysis.history is not history:
             self._analysis = analyze_history(history, self.counter, self._analysis, grows=True)
+            self._read.clear()
         return self._analysis
 
     @property
@@ -147,6 +140,16 @@ class HistoryTracker:
         known = self._analysis
         if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
             self._analysis = analysis
+
+    def evidence_of(self, message: int) -> TurnEvidence:
+        """What the turn of that message holds; read once, unless a plan comes between."""
+        history = self.history
+        turn, known = history.by_id[self.turn_id(message)], self._analysis
+        read = known.evidence.by_digest.get(turn.digest) if known is not None else None
+        if read is None:
+            read = self._read.get(turn.digest) or read_turn(history, turn, self.counter)
+            self._read[turn.digest] = read
+        return read if read.turn == turn else replace(read, turn=turn)
 
     @property
     def live_start(self) -> int:
@@ -207,7 +210,7 @@ class HistoryTracker:
 
     def recount(self, counter: TokenCounter) -> None:
         """Count anew, for another model."""
-        self.counter, self._analysis = counter, None
+        self.counter, self._analysis, self._read = counter, None, {}
         self._reindex()
 
     def _remember(self, anchor: _Anchor) -> None:
@@ -218,26 +221,26 @@ class HistoryTracker:
         self._anchors = [anchor, *older][:MAX_ANCHORS]
 
     def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
-        """The remembered list that `given` starts with, edited or not, or the one that shares most of the history.
+        """The remembered list that `given` goes on from, edited or not, and how many of its messages are known.
 
-        And how many of its messages are known. A list that was given and the one that was sent for it stand for the
-        same history: an edited one comes from that with which it has more in common.
+        One that it holds whole before one that it shares the front of; then the one that stands for most of the
+        history. A list that was given and the one that was sent for it stand for the same: an edited one comes from
+        that with which it has more in common.
         """
-        edited: list[_Anchor] = []
-        best, common = _Anchor([], 0, 0), 0
+        best, known, best_rank = _Anchor([], 0, 0), 0, (False, 0, 0)
         for anchor in self._anchors:
-            shared = self._shared(given, anchor)
-            longest = max((one.history_length for one in edited), default=0)
-            if shared == len(anchor.messages) and anchor.history_length >= longest:
-                return anchor, shared
-            if self._is_edit(given, anchor, shared):
-                edited.append(anchor)
-            elif shared >= anchor.head and shared + anchor.offset > common + best.offset:
-                best, common = anchor, shared
-        if edited:
-            best = min(edited, key=lambda one: (-one.history_length, self._edits(given, one)))
-            common = len(best.messages)
-        return best, common
+            shared, whole = self._shared(given, anchor), len(anchor.messages)
+            if shared == whole:
+                rank = True, anchor.history_length, 0
+            elif self._is_edit(given, anchor, shared):
+                shared, rank = whole, (True, anchor.history_length, -self._edits(given, anchor))
+            else:
+                rank = False, shared + anchor.offset if shared >= anchor.head else 0, 0
+            if rank > best_rank:
+                best, known, best_rank = anchor, shared, rank
+            if best_rank == (True, len(self), 0):
+                break
+        return best, known
 
     def _edits(self, given: Sequence[object], anchor: _Anchor) -> int:
         """How many messages of `anchor` are others in `given`; of one sent in place of an original, half more: who
@@ -325,23 +328,23 @@ class HistoryTracker:
         self.tokens += self.counted[-1]
         for at, block in enumerate(blocks(plain)):
             if block["type"] == "tool_use":
-                arguments = block.get("input")
-                self._calls[str(block.get("id"))] = (
-                    str(block.get("name", "")),
-                    arguments if isinstance(arguments, dict) else {},
-                )
+                self._calls[str(block.get("id"))] = _call(block.get("name", ""), block.get("input"))
             elif block["type"] == "tool_result":
-                tool, arguments = self._calls.get(str(block.get("tool_use_id")), ("", {}))
+                call = self._calls.get(str(block.get("tool_use_id"))) or _call("", None)
                 tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
-                self._keep(Result(index, at, tool, arguments, result_text(block), tokens, is_error))
+                self._keep(Result(index, at, call, result_text(block), tokens, is_error))
 
     def _keep(self, result: Result) -> None:
         self.results.append(result)
         self._same_results.setdefault(_identity(result), []).append(result)
 
 
-def _identity(result: Result) -> tuple[str, str]:
-    return f"{result.tool} {json.dumps(result.arguments, sort_keys=True, default=repr)}", result.text
+def _call(name: object, arguments: object) -> Call:
+    return Call(str(name), arguments if isinstance(arguments, dict) else {}, 0, None, None)
+
+
+def _identity(result: Result) -> tuple[bytes, str]:
+    return result.call.identity, result.text
 
 
 def _say_the_same(message: object, known: object) -> bool:

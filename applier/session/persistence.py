@@ -1,4 +1,4 @@
-"""What of a session is stored: the originals before a frame is sent, and the frame itself for a restart.
+"""What of a session is stored: the originals before a frame is sent, and where the session stands for a restart.
 
 The only file of a session that touches the store. Whatever goes wrong in there is a `StoreError` to the others.
 """
@@ -6,12 +6,10 @@ The only file of a session that touches the store. Whatever goes wrong in there 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -21,86 +19,82 @@ from applier.store import open_store
 from applier.store.protocol import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
 from planner.layout.placeholders import history_key
+from planner.reading.history import read_history
 from planner.reading.messages import plain_message
 
-__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "key_for", "load_session", "save_session"]
+__all__ = [
+    "Committed",
+    "SavedSession",
+    "SessionStore",
+    "commit",
+    "key_for",
+    "load_session",
+    "save_session",
+    "stored_again",
+]
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
 class SessionStore:
-    """The store of a session, opened when there is first something to write or to read."""
+    """The store of a session and its children, opened when there is first something to write or to read."""
 
-    def __init__(self, given: Store | str | Path | SessionStore | None) -> None:
-        """Use the store `given`, which stays the caller's to close, the one at that path, or the default one.
+    def __init__(self, store: Store | str | Path | None) -> None:
+        """Use this store, which stays the caller's to close, the one at that path, or the default one.
 
         Raises:
             SettingsError: it is none of these.
         """
-        is_known = given is None or isinstance(given, str | os.PathLike | SessionStore)
-        if not is_known and not hasattr(given, "save_history"):
-            raise SettingsError(f"store: expected a store, a path or None, found {type(given).__name__}")
-        self._path: str | os.PathLike[str] | None = None
-        self._shared: SessionStore | None = None
-        self._store: Store | None = None
-        self._owned = given is None or isinstance(given, str | os.PathLike)
-        self._reopened = 0
-        self._lock = threading.Lock()
-        if given is None or isinstance(given, str | os.PathLike):
-            self._path = given
-        elif isinstance(given, SessionStore):
-            self._shared = given
+        self._path: str | Path | None = None
+        self._callers: Store | None = None
+        if store is None or isinstance(store, str | os.PathLike):
+            self._path = store
+        elif hasattr(store, "save_history"):
+            self._callers = store
         else:
-            self._store = given
+            raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
+        self.opening = 0
+        """How often it was begun anew because its file was gone: what was stored before is not in it."""
+        self._opened: dict[int, Store] = {}
+        """By opening. Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
 
     @property
     def is_open(self) -> bool:
         """True once it was needed."""
-        return self._shared.is_open if self._shared is not None else self._store is not None
-
-    @property
-    def reopened(self) -> int:
-        """How often it was opened anew because its file was gone: what was stored before is not in it."""
-        return self._shared.reopened if self._shared is not None else self._reopened
+        return self._callers is not None or bool(self._opened)
 
     def use(self, act: Callable[[Store], T]) -> T:
-        """What `act` does with the store, opened if need be; opened anew where its file was taken away.
+        """What `act` does with the store, opened if need be; begun anew where its file was taken away.
 
         Raises:
             StoreError: it cannot be opened, or does something else than it promises.
         """
-        if self._shared is not None:
-            return self._shared.use(act)
-        store = self._opened()
+        opening = self.opening
         try:
-            return _done(act, store)
+            return _done(act, self._open(opening))
         except StoreReplaced:
-            if not self._owned:
+            if self._callers is not None:
                 raise
-        with self._lock:  # a child's session in another thread may have been first
-            if self._store is store:
-                self.close()
-                self._reopened += 1
-        return _done(act, self._opened())
+        self.opening = opening + 1
+        self.close(opening)
+        return _done(act, self._open(opening + 1))
 
-    def _opened(self) -> Store:
-        with self._lock:
-            if self._store is None:
-                self._store = _done(open_store, self._path)
-            return self._store
+    def _open(self, opening: int) -> Store:
+        store = self._callers if self._callers is not None else self._opened.get(opening)
+        if store is not None:
+            return store
+        own = _done(open_store, self._path)
+        store = self._opened.setdefault(opening, own)
+        if store is not own:
+            own.close()
+        return store
 
-    def after_fork(self) -> None:
-        """In a child process: a lock that another thread held is held for ever."""
-        self._lock = threading.Lock()
-        if self._shared is not None:
-            self._shared.after_fork()
-
-    def close(self) -> None:
+    def close(self, opening: int | None = None) -> None:
         """Close it if the session opened it."""
-        if self._owned and self._store is not None:
-            self._store.close()
-            self._store = None
+        store = self._opened.pop(self.opening if opening is None else opening, None)
+        if store is not None:
+            store.close()
 
 
 def _done(act: Callable[[A], T], what: A) -> T:
@@ -135,7 +129,7 @@ class Committed:
 
 def key_for(edits: Edits, tracker: HistoryTracker, before: Committed) -> str:
     """The history to name in the placeholders of `edits`: the one stored last if it holds all they replace."""
-    covered = all(made.message < before.messages for made in edits.placeholders)
+    covered = all(message < before.messages for message, _ in edits.placeholders)
     return before.key if before.key and covered and edits.plan is None else history_key(tracker.history)
 
 
@@ -147,21 +141,33 @@ def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore,
     Raises:
         StoreError: nothing may be sent that was not before.
     """
-    reopened = store.reopened
     if key != before.key or not before.holds(frame, len(tracker)):
         key = store.use(lambda opened: opened.save_history(tracker.history))
         before = replace(before, key=key, messages=len(tracker))
-    plan = frame.plan
-    plan_id = before.plan_id
+    plan, plan_id = frame.plan, before.plan_id
     if plan is not None and plan is not before.frame.plan:
         plan_id = store.use(lambda opened: opened.save_plan(plan))
         store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
-    if store.reopened != reopened:
-        store.use(lambda opened: opened.save_history(tracker.history))
     return replace(before, frame=frame, plan_id=plan_id)
 
 
-class _SavedFrame(BaseModel):
+def stored_again(committed: Committed, tracker: HistoryTracker, store: SessionStore) -> Committed:
+    """`committed` in a store that was begun anew: its plan and what its placeholders name, as far as that is known.
+
+    Raises:
+        StoreError: it does not take it.
+    """
+    history, plan = read_history(tracker.originals[: committed.messages]), committed.frame.plan
+    if committed.key:
+        store.use(lambda opened: opened.save_history(history))
+    if plan is not None:
+        store.use(lambda opened: opened.save_plan(plan))
+    return replace(committed, key="", messages=0)
+
+
+class SavedFrame(BaseModel):
+    """A committed frame as it is stored."""
+
     model_config = ConfigDict(extra="forbid")
 
     key: str = Field(pattern="^(h[0-9a-f]{8,64})?$")
@@ -184,7 +190,8 @@ class _SavedFrame(BaseModel):
         return head
 
     @classmethod
-    def of(cls, committed: Committed) -> _SavedFrame:
+    def of(cls, committed: Committed) -> Self:
+        """`committed` as it is stored."""
         frame = committed.frame
         return cls(
             key=committed.key,
@@ -198,40 +205,26 @@ class _SavedFrame(BaseModel):
         )
 
     def committed(self, store: Store) -> Committed:
-        frame = Frame(
-            store.load_plan(self.plan_id) if self.plan_id else None,
-            tuple(self.head),
-            self.start,
-            MappingProxyType({(message, block): text for message, block, text in self.placeholders}),
-            MappingProxyType(dict(self.additions)),
-            frozenset(self.unthinking),
-        )
+        """The frame with its plan.
+
+        Raises:
+            StoreError: the plan cannot be read.
+        """
+        plan = store.load_plan(self.plan_id) if self.plan_id else None
+        placeholders = {(message, block): text for message, block, text in self.placeholders}
+        unthinking = frozenset(self.unthinking)
+        frame = Frame(plan, tuple(self.head), self.start, placeholders, dict(self.additions), unthinking)
         return Committed(frame, self.key, self.messages, self.plan_id)
 
 
-class _SavedState(BaseModel):
-    """The state of a session as it is stored."""
+class SavedSession(BaseModel):
+    """Where a session stands, as far as it outlives its process."""
 
     model_config = ConfigDict(extra="forbid")
 
     version: int = 1
-    frame: _SavedFrame
-    before: _SavedFrame | None = None
-    compactions: int = 0
-    reclaimed_tokens: int = 0
-    ratio: float = 1.0
-    extra_tokens: float = 0.0
-    read_tokens: int = 0
-    model: str = ""
-    thinking: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class SavedSession:
-    """Where a session stands, as far as it outlives its process."""
-
-    committed: Committed
-    before: Committed | None = None
+    frame: SavedFrame
+    before: SavedFrame | None = None
     """What `undo` goes back to."""
     compactions: int = 0
     reclaimed_tokens: int = 0
@@ -241,9 +234,9 @@ class SavedSession:
     read_tokens: int = 0
     """What planners have read."""
     model: str = ""
-    """The agent's, as it was last told; empty if it never was."""
-    thinking: Mapping[str, Any] | None = None
-    """How its requests had thinking switched on, as far as that was told."""
+    """The agent's, of its last request; empty if there was none."""
+    thinking: dict[str, Any] | None = None
+    """How its requests had thinking switched on, as far as they said."""
 
 
 def save_session(store: SessionStore, session_id: str, session: SavedSession) -> None:
@@ -252,18 +245,7 @@ def save_session(store: SessionStore, session_id: str, session: SavedSession) ->
     Raises:
         StoreError: it could not; what was stored before stands.
     """
-    saved = _SavedState(
-        frame=_SavedFrame.of(session.committed),
-        before=_SavedFrame.of(session.before) if session.before else None,
-        compactions=session.compactions,
-        reclaimed_tokens=session.reclaimed_tokens,
-        ratio=session.ratio,
-        extra_tokens=session.extra_tokens,
-        read_tokens=session.read_tokens,
-        model=session.model,
-        thinking=None if session.thinking is None else dict(session.thinking),
-    )
-    store.use(lambda opened: opened.set_state(_name(session_id), saved.model_dump(mode="json")))
+    store.use(lambda opened: opened.set_state(_name(session_id), session.model_dump(mode="json")))
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
@@ -273,23 +255,10 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
         StoreDamaged: it is not what `save_session` writes.
     """
     data = store.get_state(_name(session_id))
-    if data is None:
-        return None
     try:
-        saved = _SavedState.model_validate(data)
+        return None if data is None else SavedSession.model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"session {session_id}: its state cannot be read: {error.errors()[0]['msg']}") from None
-    return SavedSession(
-        committed=saved.frame.committed(store),
-        before=saved.before.committed(store) if saved.before else None,
-        compactions=saved.compactions,
-        reclaimed_tokens=saved.reclaimed_tokens,
-        ratio=saved.ratio,
-        extra_tokens=saved.extra_tokens,
-        read_tokens=saved.read_tokens,
-        model=saved.model,
-        thinking=saved.thinking,
-    )
 
 
 def _name(session_id: str) -> str:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar
 
 from applier.session.events import EventKind
+from applier.settings import SessionSettings
 from planner.analysis import Analysis
-from planner.api import PlannerChoice, asks_model, open_planner, plan_analysis
+from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
 from planner.errors import PlannerUnavailable
 from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["Breaker", "BreakerState", "Done", "Planning", "Report", "Worker", "within"]
+__all__ = ["Breaker", "BreakerState", "Planned", "Planning", "Worker", "within"]
 
 T = TypeVar("T")
 BreakerState = Literal["closed", "open", "half_open"]
@@ -69,14 +71,6 @@ class Breaker:
         return replace(self, failures=0, opened_at=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
-    """How a job ended: with a value, or with what it raised."""
-
-    value: T | None
-    error: Exception | None
-
-
 class Worker(Generic[T]):
     """One job at a time in a thread of its own, debounced; never waited for, and no process waits for it to end.
 
@@ -87,87 +81,105 @@ class Worker(Generic[T]):
         """A job starts at the earliest `debounce_seconds` after the one before it started."""
         self._debounce_seconds = debounce_seconds
         self._started_at: float | None = None
-        self._thread: threading.Thread | None = None
-        self._done: Done[T] | None = None
+        self._job: Future[T] | None = None
         self._closed = False
 
     @property
     def is_running(self) -> bool:
         """True while a job runs."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._job is not None and not self._job.done()
 
     @property
     def is_busy(self) -> bool:
         """True while a job runs or its result was not taken."""
-        return self._done is not None or self.is_running
+        return self._job is not None
 
     def start(self, job: Callable[[], T], now: float) -> bool:
         """Start `job` unless one is running, or it is too soon; True if it was started."""
         if self._closed or self.is_busy or within(self._debounce_seconds, self._started_at, now):
             return False
-        self._started_at = now
-        self._thread = threading.Thread(target=self._run, args=(job,), name="compactor-plan", daemon=True)
-        self._thread.start()
+        self._started_at, self._job = now, Future()
+        threading.Thread(target=_run, args=(job, self._job), name="compactor-plan", daemon=True).start()
         return True
 
-    def take(self) -> Done[T] | None:
-        """What the last job came to, once; None while there is nothing."""
-        done, self._done = self._done, None
+    def take(self) -> Future[T] | None:
+        """The last job, once it has come to an end, and once only; None while there is none."""
+        if self._job is None or self._closed or not self._job.done():
+            return None
+        done, self._job = self._job, None
         return done
 
     def wait(self, timeout_seconds: float | None = None) -> None:
         """Wait for the running job; only ever asked for by tests and scripts."""
-        if self._thread is not None:
-            self._thread.join(timeout_seconds)
+        if self._job is not None:
+            wait((self._job,), timeout_seconds)
 
     def close(self) -> None:
         """Start nothing more, and throw away what still comes."""
-        self._closed, self._done = True, None
-
-    def _run(self, job: Callable[[], T]) -> None:
-        try:
-            done = Done(job(), None)
-        except Exception as error:  # noqa: BLE001 - handed to the caller's side as a value
-            done = Done(None, error)
-        self._done = None if self._closed else done
+        self._closed = True
 
 
-class Report(Protocol):
-    """Reports an event by kind and one line."""
+def _run(job: Callable[[], T], done: Future[T]) -> None:
+    try:
+        done.set_result(job())
+    except Exception as error:  # noqa: BLE001 - handed to the caller's side as a value
+        done.set_exception(error)
 
-    def __call__(self, kind: EventKind, message: str) -> object:
-        """Report it."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One time that a planner was asked."""
+
+    planner: str
+    """The model, ``rules``, or what a planner object says of itself."""
+    usage: Usage
+    failure: str = ""
+    """Why no plan came of it."""
 
 
 @dataclass
 class Planning:
-    """The planner of a session."""
+    """The planner of a session: whom to ask for a plan, and when not."""
 
     planner: PlannerChoice
-    planner_model: str
     client: Any
-    settings: PlanSettings
+    session_settings: SessionSettings
     clock: Callable[[], float]
-    report: Report
-    breaker: Breaker
-    worker: Worker[CompactionPlan]
+    report: Callable[[EventKind, str], object]
     task: str = ""
     agent_request: AgentRequest | None = None
     """What the agent last sent, as of its last call: its own model may be asked behind the cached prefix."""
     asked_at: float = 0.0
     """When that was answered."""
+    client_follows: bool = False
+    """The agent's client becomes known with `agent_request`: a planner that shares it is not asked before."""
     previous: CompactionPlan | None = None
     """The last plan of the session, whether it came into force or not: the next one builds on what was read for it."""
     read_tokens: int = 0
     """What planners have read for all plans, those that came to nothing included."""
     ready: CompactionPlan | None = None
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
+    planned: list[Planned] = field(default_factory=list)
+    """Who was asked in this process; added to by the worker, too."""
+    settings: PlanSettings = field(init=False)
+    """Of the next plan: the agent's model and tools among them."""
+    breaker: Breaker = field(init=False)
+    worker: Worker[CompactionPlan] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take from the settings of the session what is of plans."""
+        chosen = self.session_settings
+        self.settings = chosen.plan
+        self.breaker = Breaker(chosen.max_failures, chosen.rest_seconds)
+        self.worker = Worker(chosen.background_debounce_seconds)
 
     @property
     def asks_a_model(self) -> bool:
         """True if plans come from a model, or from an object that may ask one."""
-        return asks_model(self.planner, self.planner_model or None, self.client)
+        chosen = self.planner, self.session_settings.planner_model or None, self.client
+        if self.client_follows and self.agent_request is None and shares_client(*chosen):
+            return False
+        return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
         """A guarded plan for the history of `analysis`; by rules when asked, or when the planner fails or rests.
@@ -214,19 +226,28 @@ class Planning:
             self.previous = plan
 
     def _planned(self, planner: PlannerChoice, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan:
-        """The one place where a session plans."""
-        return plan_analysis(
-            analysis,
-            self.task or _first_words(analysis.history),
-            target_tokens=target_tokens,
-            focus=focus,
-            planner=open_planner("model" if planner == "auto" else planner, self.planner_model or None, self.client),
-            settings=self.settings,
-            now=self.clock(),
-            previous=self.previous,
-            agent_request=self._agent_request(),
-            read_tokens=self.read_tokens,
-        )
+        model = self.session_settings.planner_model
+        try:
+            plan = plan_analysis(
+                analysis,
+                self.task or _first_words(analysis.history),
+                target_tokens=target_tokens,
+                focus=focus,
+                planner=open_planner("model" if planner == "auto" else planner, model or None, self.client),
+                settings=self.settings,
+                now=self.clock(),
+                previous=self.previous,
+                agent_request=self._agent_request(),
+                read_tokens=self.read_tokens,
+            )
+        except Exception as error:
+            usage = error.usage if isinstance(error, PlannerUnavailable) else None
+            spent = usage if isinstance(usage, Usage) else Usage()
+            self.planned.append(Planned(name_of_planner(planner, model), spent, str(error) or type(error).__name__))
+            raise
+        made = plan.provenance
+        self.planned.append(Planned(made.model or made.planner, made.usage))
+        return plan
 
     def _agent_request(self) -> AgentRequest | None:
         if self.agent_request is None:
@@ -238,16 +259,16 @@ class Planning:
         done = self.worker.take()
         if done is None:
             return None
-        if done.error is not None:
-            self.failed(done.error)
+        error = done.exception()
+        if error is not None:
+            self.failed(error)
             return None
         self.succeeded()
-        self.ready = done.value
-        if done.value is not None:
-            self._build_on(done.value)
-        return done.value
+        self.ready = done.result()
+        self._build_on(self.ready)
+        return self.ready
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """The planner has failed."""
         was = self.breaker.state(self.clock())
         self.breaker = self.breaker.failed(self.clock())
@@ -270,13 +291,7 @@ def _fits(plan: CompactionPlan, history: History, target_tokens: int) -> bool:
 
 
 def _first_words(history: History) -> str:
-    """What the user said first and last, for sessions that were told no task."""
+    """What the user said first and last, for sessions without a task."""
     words = [turn for turn in history.turns if turn.kind == "user"]
-    texts = [history.messages_of(turn) for turn in words[:1] + words[-1:]]
-    return "\n".join(
-        block["text"]
-        for messages in texts
-        for message in messages
-        for block in ([{"text": message["content"]}] if isinstance(message["content"], str) else message["content"])
-        if isinstance(block.get("text"), str)
-    )[:TASK_CHARACTERS]
+    texts = [block.get("text") for turn in words[:1] + words[-1:] for _, block in history.blocks_of(turn)]
+    return "\n".join(text for text in texts if isinstance(text, str))[:TASK_CHARACTERS]

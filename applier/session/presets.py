@@ -1,23 +1,134 @@
-"""The systems that can be run by name: each a small table of tiers, triggers and constants.
+"""The systems that can be run by name: each a small table of tiers, when each runs, and constants.
 
 Constants are those of the systems themselves as REFERENCE 5 gathers them, what they do to a result on arrival
 included; ``relevance``, the project's own, leaves what the model waits for whole. The last rows of every table but
-``off`` only fire when the prompt would not fit at all.
+``off`` only fire when the prompt would not fit at all. A trigger decides by numbers alone and knows no messages; the
+clock is in the measurement.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from applier.session.carryover import Allowance
-from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
-from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
-from applier.session.triggers import When
+from applier.session.tiers import (
+    BudgetResults,
+    ClearResults,
+    DemoteLarge,
+    FitNewest,
+    PlanTurns,
+    RetreatHead,
+    SnipMiddle,
+    StubRereads,
+    Tier,
+)
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
+from planner.layout.cache_cost import CachePrices, best_growth_tokens
 
-__all__ = ["PRESETS", "Preset", "Step", "preset_named", "preset_of"]
+__all__ = [
+    "LEVELS",
+    "PRESETS",
+    "Level",
+    "Measurement",
+    "Preset",
+    "Step",
+    "When",
+    "level_after",
+    "preset_named",
+    "preset_of",
+]
+
+Level = Literal["normal", "warning", "critical", "exhausted"]
+
+LEVELS: tuple[tuple[Level, float], ...] = (
+    ("normal", 0.0),
+    ("warning", 0.80),
+    ("critical", 0.95),
+    ("exhausted", 1.0),
+)
+"""From which share of the limit each level begins (Claude Code as described, REFERENCE 5)."""
+HYSTERESIS_SHARE = 0.05
+"""A level is left only this far below where it begins, so that a count at its edge does not flutter."""
+
+GENERAL_PRICES = CachePrices()
+_ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
+
+
+def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
+    """The level of a prompt of `tokens`, coming from `level`: rises at once, falls with hysteresis."""
+    share = tokens / max(1, limit_tokens)
+    reached = max((i for i, (_, begins) in enumerate(LEVELS) if share >= begins), default=0)
+    held = _ORDER.index(level)
+    while held > reached and share < LEVELS[held][1] - HYSTERESIS_SHARE:
+        held -= 1
+    return _ORDER[max(held, reached)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What the triggers see."""
+
+    tokens: int
+    """Of the whole prompt, as it would be sent."""
+    limit_tokens: int
+    level: Level
+    beside_tokens: int = 0
+    """Of these, system and tools: no compaction makes them less, and none writes them to the cache anew."""
+    kept_tokens: int = 0
+    """Of the messages right after the last compaction, or the size the next one would aim at."""
+    growth_tokens_per_call: float = 0.0
+    idle_seconds: float = 0.0
+    """Since the last call."""
+    session_seconds: float = 0.0
+    """Since the session began, or since its facts were last extracted."""
+    requested: str = ""
+    """``manual``, ``tool``, ``prompt_too_long``: somebody asked for it."""
+    prices: CachePrices = GENERAL_PRICES
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A row of the table: fires when everything it names holds; one that names nothing fires at every turn."""
+
+    name: str
+    level: Level = "normal"
+    tokens_over: int = 0
+    share_over: float = 0.0
+    """Of the limit."""
+    room_under: int = 0
+    """Tokens left to the limit; in a small window an eighth of it at most."""
+    idle_seconds: float = 0.0
+    session_seconds: float = 0.0
+    growth_pays: bool = False
+    """The prompt has grown so far that compacting again costs less than carrying it on."""
+    requested: bool = False
+
+    def fires(self, measured: Measurement) -> bool:
+        """True if everything holds in `measured`."""
+        return (
+            _ORDER.index(measured.level) >= _ORDER.index(self.level)
+            and measured.tokens >= self.tokens_over
+            and measured.tokens >= measured.limit_tokens * self.share_over
+            and (not self.room_under or self._is_short(measured))
+            and measured.idle_seconds >= self.idle_seconds
+            and measured.session_seconds >= self.session_seconds
+            and (not self.growth_pays or _growth_pays(measured))
+            and (not self.requested or bool(measured.requested))
+        )
+
+    def _is_short(self, measured: Measurement) -> bool:
+        room = min(self.room_under, measured.limit_tokens // 8)
+        return measured.limit_tokens - measured.tokens <= room
+
+
+def _growth_pays(measured: Measurement) -> bool:
+    best = best_growth_tokens(measured.kept_tokens, measured.growth_tokens_per_call, measured.prices)
+    grown = measured.tokens - measured.beside_tokens - measured.kept_tokens
+    return measured.kept_tokens > 0 and grown >= best
+
 
 RECOVERY_SHARE = 0.6
 """A recovery leaves at most this share of what was too long, however much a user wants kept."""
@@ -71,31 +182,30 @@ class Preset:
         So does a recovery, which must be clearly shorter all the same; steps that run only because the prompt would
         not fit stay as they are.
         """
+        most = None if keep_ratio is None else min(keep_ratio, RECOVERY_SHARE)
         return replace(
             self,
             steps=tuple(_tuned_step(step, keep_ratio, compact_at_ratio) for step in self.steps),
-            manual=tuple(_tuned_tier(tier, keep_ratio) for tier in self.manual),
-            recovery=tuple(_tuned_recovery(tier, keep_ratio) for tier in self.recovery),
+            manual=tuple(_tuned_tier(tier, keep_ratio) if _plans(tier) else tier for tier in self.manual),
+            recovery=tuple(_tuned_tier(tier, most) for tier in self.recovery),
         )
 
 
-def _tuned_tier(tier: Tier, keep_ratio: float | None) -> Tier:
-    if keep_ratio is None or not isinstance(tier, PlanTurns) or tier.rules_only:
-        return tier
-    return replace(tier, list_share=keep_ratio)
+def _plans(tier: Tier) -> bool:
+    return isinstance(tier, PlanTurns) and not tier.rules_only
 
 
-def _tuned_recovery(tier: Tier, keep_ratio: float | None) -> Tier:
-    if keep_ratio is None or not isinstance(tier, PlanTurns):
-        return tier
-    return replace(tier, list_share=min(keep_ratio, RECOVERY_SHARE))
+def _tuned_tier(tier: Tier, list_share: float | None) -> Tier:
+    return replace(tier, list_share=list_share) if list_share is not None and isinstance(tier, PlanTurns) else tier
 
 
 def _tuned_step(step: Step, keep_ratio: float | None, compact_at_ratio: float | None) -> Step:
-    tier = _tuned_tier(step.tier, keep_ratio)
-    if compact_at_ratio is None or not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
-        return replace(step, tier=tier)
-    return Step(tier, (ASKED, When("compact_at", share_over=compact_at_ratio)))
+    if not _plans(step.tier):
+        return step
+    tuned = replace(step, tier=_tuned_tier(step.tier, keep_ratio))
+    if compact_at_ratio is None:
+        return tuned
+    return Step(tuned.tier, (ASKED, When("compact_at", share_over=compact_at_ratio)))
 
 
 ALWAYS = (When("every turn"),)
@@ -149,108 +259,74 @@ SUMMARY_AND_LAST_FIVE = (
 )
 """The one reactive retry of three-layer and s08."""
 
-THREE_LAYER = Preset(
+
+def _system(
+    name: str,
+    plan: PlanTurns,
+    when: When,
+    *cheaper: Step,
+    arrival: tuple[Tier, ...] = (SAFE_ARRIVAL,),
+    min_savings_tokens: int = 0,
+    **more: Any,
+) -> Preset:
+    """A system that runs `cheaper` steps, then plans: when asked, and `when` it says. Its command frees all it can."""
+    steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
+    return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
+
+
+THREE_LAYER = _system(
     "three-layer",
+    PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),
+    When("auto", room_under=13_000),
+    Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
     arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
-    steps=(
-        Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
-        Step(
-            PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),
-            (ASKED, When("auto", room_under=13_000)),
-            min_savings_tokens=20_000,
-        ),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),),
     recovery=SUMMARY_AND_LAST_FIVE,
     carries=FILES,
+    min_savings_tokens=20_000,
 )
-
-S06 = Preset(
+S06 = _system(
     "s06",
-    arrival=(SAFE_ARRIVAL,),
-    steps=(
-        Step(ClearResults(3, over_characters=100), ALWAYS),
-        Step(PlanTurns(0.5, target_tokens=4_000), (ASKED, When("threshold", tokens_over=50_000))),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=4_000),),
+    PlanTurns(0.5, target_tokens=4_000),
+    When("threshold", tokens_over=50_000),
+    Step(ClearResults(3, over_characters=100), ALWAYS),
 )
-
-S08 = Preset(
+S08 = _system(
     "s08",
+    PlanTurns(0.5, target_tokens=8_000),
+    When("auto", room_under=13_000),
+    Step(SnipMiddle(50, 3, 47), ALWAYS),
+    Step(ClearResults(3, over_characters=120), ALWAYS),
     arrival=(BudgetResults(200_000, 2_000),),
-    steps=(
-        Step(SnipMiddle(50, 3, 47), ALWAYS),
-        Step(ClearResults(3, over_characters=120), ALWAYS),
-        Step(PlanTurns(0.5, target_tokens=8_000), (ASKED, When("auto", room_under=13_000))),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=8_000),),
     recovery=SUMMARY_AND_LAST_FIVE,
 )
-
-CLAUDE_CODE = Preset(
+CLAUDE_CODE = _system(
     "claude-code",
+    PlanTurns(0.5, target_tokens=10_000, keep_last_messages=5, max_freed_tokens=50_000),
+    When("warning", level="warning"),
+    Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
     arrival=(StubRereads(), SAFE_ARRIVAL),
-    steps=(
-        Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
-        Step(
-            PlanTurns(0.5, target_tokens=10_000, keep_last_messages=5, max_freed_tokens=50_000),
-            (ASKED, When("warning", level="warning")),
-            min_savings_tokens=10_000,
-        ),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=10_000, keep_last_messages=5),),
     carries=FILES,
+    min_savings_tokens=10_000,
 )
-
-CODEX = Preset(
+CODEX = _system(
     "codex",
-    arrival=(SAFE_ARRIVAL,),
-    steps=(
-        Step(
-            PlanTurns(0.5, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),
-            (ASKED, When("auto", share_over=0.9)),
-        ),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),),
+    PlanTurns(0.5, target_tokens=8_000, keep_last_tokens=20_000, keep_user_words=True),
+    When("auto", share_over=0.9),
 )
-
-OPENCODE = Preset(
+OPENCODE = _system(
     "opencode",
-    arrival=(SAFE_ARRIVAL,),
-    steps=(
-        Step(ClearResults(0, protect_tokens=40_000, min_free_tokens=20_000), ALWAYS),
-        Step(PlanTurns(0.5, target_tokens=8_000), (ASKED, When("overflow", level="critical"))),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=8_000),),
+    PlanTurns(0.5, target_tokens=8_000),
+    When("overflow", level="critical"),
+    Step(ClearResults(0, protect_tokens=40_000, min_free_tokens=20_000), ALWAYS),
 )
-
-ADK = Preset(
+ADK = _system(
     "adk",
+    PlanTurns(0.4, keep_last_messages=10),
+    When("warning", level="warning"),
     arrival=(DemoteLarge(5_000, 1_000), SAFE_ARRIVAL),
-    steps=(
-        Step(PlanTurns(0.4, keep_last_messages=10), (ASKED, When("warning", level="warning"))),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.4, keep_last_messages=10),),
     facts_after_seconds=1_800,
 )
-
-AMP = Preset(
-    "amp",
-    arrival=(SAFE_ARRIVAL,),
-    steps=(
-        Step(PlanTurns(0.5, target_tokens=8_000, name="handoff"), (ASKED, *EXHAUSTED)),
-        *SAFETY,
-    ),
-    manual=(PlanTurns(0.5, target_tokens=8_000, name="handoff"),),
-)
-
+AMP = _system("amp", PlanTurns(0.5, target_tokens=8_000, name="handoff"), *EXHAUSTED)
 OFF = Preset("off")
 
 PRESETS: dict[str, Preset] = {

@@ -1,12 +1,15 @@
-"""What the agent's next request says besides its messages, and what follows from it.
+"""The agent's next request: what it says besides its messages, and how many tokens it has by the provider's measure.
 
-Read anew at every call: model, tools and thinking may change within one conversation. Sends nothing.
+Read anew at every call: model, tools and thinking may change within one conversation. Turns the counter's estimates
+into calibrated ones by what the provider's answers and errors say. Sends nothing and raises nothing.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.api import RESTORE_TOOL, restore_tool_of
@@ -15,7 +18,19 @@ from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["MAX_CACHE_MARKS", "AgentCall", "with_breakpoint"]
+__all__ = [
+    "MAX_CACHE_MARKS",
+    "WINDOW_EXCEEDED",
+    "AgentCall",
+    "Gauge",
+    "TooLong",
+    "output_reserve_tokens",
+    "prompt_limit_tokens",
+    "read_too_long",
+    "stop_reason_of",
+    "used_input_tokens",
+    "with_breakpoint",
+]
 
 MAX_CACHE_MARKS = 4
 """``cache_control`` marks that one request may have (Anthropic, prompt caching)."""
@@ -91,20 +106,13 @@ def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> l
 def _marks(message: object) -> list[Mapping[str, Any]]:
     """The marks of `message`, those inside tool results included."""
     content = message.get("content") if isinstance(message, dict) else None
-    found: list[Mapping[str, Any]] = []
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict):
-            inner = block.get("content")
-            found += [part["cache_control"] for part in (block, *_dicts(inner)) if _is_mark(part.get("cache_control"))]
-    return found
+    parts = [part for block in _dicts(content) for part in (block, *_dicts(block.get("content")))]
+    marks = (part.get("cache_control") for part in parts)
+    return [mark for mark in marks if isinstance(mark, Mapping)]
 
 
 def _dicts(inner: object) -> list[dict[str, Any]]:
     return [part for part in inner if isinstance(part, dict)] if isinstance(inner, list) else []
-
-
-def _is_mark(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _takes_mark(block: Block) -> bool:
@@ -112,3 +120,206 @@ def _takes_mark(block: Block) -> bool:
     if block["type"] == "text":
         return bool(str(block.get("text", "")).strip())
     return block["type"] not in ("thinking", "redacted_thinking")
+
+
+MAX_RESERVE_TOKENS = 20_000
+"""At most this much of the window is kept free for the answer (three-layer pipeline)."""
+MAX_RESERVE_SHARE = 0.25
+"""And at most this share of a small window."""
+LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
+"""The counter scales by the worst ratio measured, so a true ratio stands between 0.5 and 1 (REFERENCE 4). Less than
+the lowest is the usage of another prompt; more than the highest is no tokenizer but something beside the messages."""
+LARGEST_EXTRA = 2.5
+"""System and tools that were told may have so many times what the counter says."""
+LARGEST_EXTRA_TOKENS = 2_000
+"""And on top what a provider adds by itself: its prompt on how to call tools has 300 to 700 tokens."""
+UNTOLD_SHARE = 0.5
+"""System and tools that were not told are believed to have at most this share of the limit, until two prompts agree."""
+CLEAR_GROWTH_SHARE = 0.1
+CLEAR_GROWTH_TOKENS = 500
+"""Two prompts say something of the ratio when they differ by so much; otherwise the difference is noise."""
+
+
+def output_reserve_tokens(window_tokens: int, max_output_tokens: int) -> int:
+    """What of the window stays free for the answer."""
+    return min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
+
+
+def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
+    """What a prompt may have at most."""
+    return window_tokens - output_reserve_tokens(window_tokens, max_output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """The tokens of a prompt: ``(fixed + messages) * ratio + extra``.
+
+    The ratio is the tokenizer's and holds for every text; `extra_tokens` is what no message explains, so that an
+    untold system prompt makes no message longer than it is.
+    """
+
+    fixed_tokens: int = 0
+    """System prompt and tools that were told, by the counter."""
+    ratio: float = 1.0
+    """The provider's tokens for one of the counter's."""
+    extra_tokens: float = 0.0
+    """The provider's tokens beside both; negative if it charges less for system and tools."""
+    least_counted: int = 0
+    least_actual: int = 0
+    """The smallest prompt whose usage was told: what its messages counted, and what the provider said. Measured from
+    there, the ratio is that of all the text behind it, not of the newest result alone."""
+    is_resumed: bool = False
+    """The ratio was measured by an earlier process, and nothing has been told since."""
+
+    def prompt(self, counted_tokens: float) -> int:
+        """Tokens of a prompt whose messages count `counted_tokens`."""
+        return max(0, math.ceil((self.fixed_tokens + counted_tokens) * self.ratio + self.extra_tokens))
+
+    def of_messages(self, counted_tokens: float) -> int:
+        """Tokens of messages that count `counted_tokens`, without what stands beside them."""
+        return math.ceil(counted_tokens * self.ratio)
+
+    def countable(self, message_tokens: float) -> int:
+        """The other way: what messages may count, so that they have `message_tokens`."""
+        return max(0, math.floor(message_tokens / self.ratio))
+
+    def with_fixed(self, fixed_tokens: int) -> Gauge:
+        """This gauge once system and tools are told to count `fixed_tokens`: they explain what was extra."""
+        told = (fixed_tokens - self.fixed_tokens) * self.ratio
+        extra = max(0.0, self.extra_tokens - told) if told > 0 else self.extra_tokens
+        least = max(1, round(self.least_actual + told)) if self.least_actual else 0
+        extra = max(extra, -fixed_tokens * self.ratio)
+        return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
+
+    def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
+        """This gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
+
+        Afterwards the same messages measure `actual_tokens`, unless that is beyond what system, tools and a tokenizer
+        can explain: then as near to it as they can.
+        """
+        if counted_tokens <= 0 or actual_tokens < LOWEST_RATIO * counted_tokens:
+            return self
+        measured = self._measured_ratio(counted_tokens, actual_tokens)
+        ratio = self._assumed_ratio(counted_tokens, actual_tokens) if measured is None else _bounded(measured)
+        most = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)
+        beside = actual_tokens - ratio * counted_tokens
+        if not 0 <= beside <= most:
+            beside = min(max(beside, 0.0), most)
+            ratio = _bounded((actual_tokens - beside) / counted_tokens)
+        least = (self.least_counted, self.least_actual)
+        if not self.least_actual or counted_tokens < self.least_counted:
+            least = counted_tokens, min(actual_tokens, 10**9)
+        return Gauge(self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, *least)
+
+    def _measured_ratio(self, counted: int, actual: int) -> float | None:
+        """By what this prompt has beyond the smallest; None while they hardly differ."""
+        grown = counted - self.least_counted
+        clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
+        return (actual - self.least_actual) / grown if clear else None
+
+    def _assumed_ratio(self, counted: int, actual: int) -> float:
+        """As before; of a first prompt of which nothing is known, no more than the counter's own worst case."""
+        if self.is_resumed or self.least_actual:
+            return self.ratio
+        return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
+
+    def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
+        """What may stand beside the messages. Untold, one prompt does not prove more than a share of the limit, for it
+        may be the usage of another; two that `agreed` on the tokenizer do, and what they proved stands."""
+        if self.fixed_tokens:
+            return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
+        proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
+        return max(limit_tokens * UNTOLD_SHARE, proved)
+
+    def corrected(self, counted_tokens: int, actual_tokens: int) -> Gauge:
+        """This gauge after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
+        counted = max(1, self.fixed_tokens + counted_tokens)
+        return replace(self, ratio=max(self.ratio, (actual_tokens - self.extra_tokens) / counted), least_actual=0)
+
+    def doubted(self, counted_tokens: int, limit_tokens: int) -> Gauge:
+        """This gauge after a prompt was refused that should have been within `limit_tokens`, without numbers.
+
+        Not doubted more than a tokenizer can be off: perhaps it was the bytes, or the window is smaller.
+        """
+        counted = max(1, self.fixed_tokens + counted_tokens)
+        needed = (limit_tokens + 1 - self.extra_tokens) / counted
+        return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, needed)), least_actual=0)
+
+
+def _noise_tokens(counted: int) -> float:
+    """Prompts of so many tokens that differ by less say nothing of the ratio."""
+    return max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted)
+
+
+def _bounded(ratio: float) -> float:
+    return min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio))
+
+
+def used_input_tokens(response: object) -> int:
+    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing."""
+    usage = _field(response, "usage") or response
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    values = [_field(usage, name) for name in names]
+    return sum(value for value in values if isinstance(value, int) and value > 0)
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+_TOO_LONG = re.compile(
+    r"prompt is too long|context_length_exceeded|maximum context length|exceeds? (?:the )?(?:model'?s )?context|"
+    r"input is too long|too many (?:input )?tokens|model_context_window_exceeded|request_too_large|"
+    r"context window|input length and `?max_tokens`? exceed",
+    re.I,
+)
+"""How providers word it: ``prompt is too long: 9 tokens > 8 maximum`` (Anthropic), ``maximum context length is …``
+(OpenAI), ``input is too long for requested model`` (Bedrock); not ``rate limit exceeded``, ``invalid api key``."""
+_NUMBERS = tuple(
+    re.compile(pattern, re.I | re.S)
+    for pattern in (
+        r"(?P<actual>\d[\d,]*)\s*tokens?\s*>\s*(?P<maximum>\d[\d,]*)",
+        r"exceed context limit: (?P<actual>\d[\d,]*) \+ (?P<output>\d[\d,]*) > (?P<maximum>\d[\d,]*)",
+        r"maximum context length (?:is|of) (?P<maximum>\d[\d,]*) tokens(?:.*?resulted in (?P<actual>\d[\d,]*) tokens)?",
+    )
+)
+"""By how much: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000`` (Anthropic),
+``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20 tokens``."""
+_TOO_LARGE_STATUS = 413
+_READ_CHARACTERS = 20_000
+"""No provider words its refusal longer; a body may be any size."""
+WINDOW_EXCEEDED = "model_context_window_exceeded"
+"""The ``stop_reason`` of an answer that the window cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A prompt was refused for its length."""
+
+    actual_tokens: int = 0
+    """As the provider counted it; 0 if it did not say."""
+    maximum_tokens: int = 0
+
+
+def stop_reason_of(answer: object) -> object:
+    """Why `answer` ended, if it is one: an SDK object or a dict."""
+    return _field(answer, "stop_reason")
+
+
+def read_too_long(error: object) -> TooLong | None:
+    """What `error` (an exception, a body, a text) says about the prompt's length; None if nothing."""
+    stopped = stop_reason_of(error)
+    if stopped is not None:
+        return TooLong() if stopped == WINDOW_EXCEEDED else None
+    text = " ".join(str(part) for part in (error, getattr(error, "body", "") or ""))[:_READ_CHARACTERS]
+    if getattr(error, "status_code", None) != _TOO_LARGE_STATUS and not _TOO_LONG.search(text):
+        return None
+    match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
+    numbers = {name: _number(digits) for name, digits in match.groupdict("0").items()} if match else {}
+    return TooLong(numbers.get("actual", 0), max(0, numbers.get("maximum", 0) - numbers.get("output", 0)))
+
+
+def _number(digits: str) -> int:
+    """`digits` with commas as a number; absurdly long ones as none."""
+    bare = digits.replace(",", "")
+    return int(bare) if len(bare) <= 12 else 0

@@ -12,35 +12,32 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from applier.session import call
-from applier.session.carryover import FileMarks
-from applier.session.compaction import Compaction, SessionState
+from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
-from applier.session.gauge import WINDOW_EXCEEDED, read_too_long, stop_reason_of, used_input_tokens
-from applier.session.history_tracker import HistoryTracker
 from applier.session.persistence import SessionStore, load_session
-from applier.session.planning import Breaker, Planning, Worker
-from applier.session.presets import Preset, preset_of
-from applier.session.request import AgentCall
+from applier.session.planning import BreakerState, Planned, Planning
+from applier.session.presets import Level, Preset, preset_of
+from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
 from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_system, check_tools
 from planner.errors import ReferenceNotFound, SettingsError, StoreDamaged, StoreError
-from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block
-from planner.reading.tokens import TokenCounter
 
-__all__ = ["Session"]
+__all__ = ["Session", "SessionState"]
 
 logger = logging.getLogger("applier.session")
 
@@ -51,6 +48,49 @@ CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
 FORK_SECONDS = 2.0
 """So long a fork waits for calls that other threads are in, all sessions together; by rules they take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Where a session stands; a value, safe to keep."""
+
+    session_id: str
+    level: Level
+    tokens: int
+    """Of the list that would be sent now, with system and tools."""
+    window_tokens: int
+    limit_tokens: int
+    """What a prompt may have: the window without the output reserve."""
+    compactions: int
+    reclaimed_tokens: int
+    spared_tokens: int
+    """What the last answered prompt would have had more if nothing had ever been compacted, as the provider counts."""
+    breaker: BreakerState
+    history_key: str
+    """Under which the store has the history as of the last commit; empty before."""
+    history_messages: int
+    sent_messages: int
+    planned: tuple[Planned, ...]
+    """Who was asked for plans in this process, what that cost and what failed, in order."""
+
+    @classmethod
+    def of(cls, state: State) -> SessionState:
+        """Where `state` stands now; changes nothing in it."""
+        return cls(
+            session_id=state.session_id,
+            level=state.measure().level,
+            tokens=state.tokens,
+            window_tokens=state.window_tokens,
+            limit_tokens=state.limit_tokens,
+            compactions=state.compactions,
+            reclaimed_tokens=state.reclaimed_tokens,
+            spared_tokens=state.spared_tokens,
+            breaker=state.planning.breaker.state(state.clock()),
+            history_key=state.committed.key,
+            history_messages=len(state.tracker),
+            sent_messages=len(state.view.messages),
+            planned=tuple(state.planning.planned),
+        )
 
 
 class Session:
@@ -66,7 +106,8 @@ class Session:
                 ...
 
     The caller's list may keep growing uncompacted, or be replaced by what `prepare` returned; either is
-    recognised. All methods may be called from several threads; one runs at a time.
+    recognised. All methods may be called from several threads; one runs at a time. `state`, `task` and `log` never
+    wait for another.
     """
 
     def __init__(
@@ -100,7 +141,11 @@ class Session:
                 alone leave no room in the window.
             StoreError: `session_id` was given and the store cannot be read.
         """
-        settings = _settings(settings, window_tokens, max_output_tokens)
+        if settings is not None and not isinstance(settings, SessionSettings):
+            raise SettingsError(f"settings: expected SessionSettings(…), found {type(settings).__name__}")
+        sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
+        sizes = {name: size for name, size in sizes.items() if size is not None}
+        settings = load_settings(**sizes) if settings is None else settings.changed(**sizes)
         planner = settings.planner if planner is None else planner
         check_planner(planner)
         _check_task(task)
@@ -113,19 +158,28 @@ class Session:
         self.session_id = session_id or uuid.uuid4().hex[:12]
         self._lock = threading.RLock()
         self._hooks, self._children = hooks, 0
-        shared = SessionStore(store)
+        self._owns_store = not isinstance(store, SessionStore)
+        shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
-        worker = Worker[CompactionPlan](settings.background_debounce_seconds)
-        breaker = Breaker(settings.max_failures, settings.rest_seconds)
-        asked = Planning(planner, settings.planner_model, client, settings.plan, clock, log, breaker, worker, task)
         chosen = preset_of(settings.preset if preset is None else preset, settings)
+        planning = Planning(planner, client, settings, clock, log, task)
         request = AgentCall(model or settings.plan.target_model, system, tools)
-        self._state = _new_state(self.session_id, settings, chosen, shared, log, asked, clock, request)
+        self._state = State(self.session_id, settings, chosen, shared, log, clock, planning, request)
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:
             _resume(self._state)
+        self._snapshot = SessionState.of(self._state)
         _SESSIONS.add(self)
+
+    @contextmanager
+    def _alone(self) -> Iterator[State]:
+        """The state, for one caller at a time; what `state` shows is renewed at the end."""
+        with self._lock:
+            try:
+                yield self._state
+            finally:
+                self._snapshot = SessionState.of(self._state)
 
     @property
     def task(self) -> str:
@@ -135,8 +189,8 @@ class Session:
     @task.setter
     def task(self, task: str) -> None:
         _check_task(task)
-        with self._lock:
-            self._state.planning.task = task
+        with self._alone() as state:
+            state.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
         """What to send now, for the caller's whole list `messages` (dicts or SDK objects).
@@ -145,8 +199,8 @@ class Session:
         with the same messages as the last one until a compaction really happens. Never raises: whatever
         fails, a valid list comes back and the log says what happened.
         """
-        with self._lock:
-            return call.prepare(self._state, messages) if messages else []
+        with self._alone() as state:
+            return call.prepare(state, messages) if messages else []
 
     def observe(self, response: object) -> None:
         """Take the provider's answer to the list last prepared: its ``usage`` calibrates the gauge.
@@ -154,8 +208,7 @@ class Session:
         `response` is an SDK message, a dict, or the usage itself; anything else is ignored. An answer that the
         window cut off has the next `prepare` compact.
         """
-        with self._lock:
-            state = self._state
+        with self._alone() as state:
             state.take_usage(used_input_tokens(response))
             if stop_reason_of(response) == WINDOW_EXCEEDED:
                 call.request(state, "window_exceeded")
@@ -170,17 +223,17 @@ class Session:
     ) -> None:
         """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
 
-        The planner may then ask the agent's own `client` behind the prefix that the provider has cached.
+        A planner without a client of its own then asks the agent's `client`, behind the prefix that the provider has
+        cached or with cards.
 
         Raises:
             SettingsError: an argument of the wrong type.
         """
         check_argument("body", body, Mapping, "a dict")
         check_argument("headers", headers, Mapping, "a dict")
-        with self._lock:
-            planning = self._state.planning
-            planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
-            planning.asked_at = self._state.clock()
+        with self._alone() as state:
+            state.planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
+            state.planning.asked_at = state.clock()
 
     def set_request(
         self,
@@ -192,9 +245,12 @@ class Session:
         thinking: Mapping[str, Any] | None = None,
         betas: Sequence[str] | Set[str] | None = None,
         max_output_tokens: int | None = None,
+        client_follows: bool = False,
     ) -> None:
         """Tell what else the next request holds, for callers (middleware) that learn it per request.
 
+        With `client_follows` the caller calls `note_sent` once the request is answered, and a planner that asks with
+        the agent's client waits for that.
         What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
         no error here: the log says so, and nothing automatic is done.
 
@@ -205,14 +261,11 @@ class Session:
         check_argument("tool_choice", tool_choice, Mapping, "a dict")
         check_argument("thinking", thinking, Mapping, "a dict")
         check_argument("betas", betas, list | tuple | Set, "a list of names")
-        with self._lock:
-            state = self._state
-            state.take_call(
-                AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
-            )
-            was, state.is_blocked = state.is_blocked, bool(state.no_room)
-            if state.is_blocked and not was:
-                state.log("fixed_parts_too_large", state.no_room)
+        asked = AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
+        with self._alone() as state:
+            state.planning.client_follows = client_follows
+            state.take_call(asked)
+            state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
 
     def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:
         """Compact now, whatever the triggers say; with `dry_run` only show it, writing nothing.
@@ -222,13 +275,13 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
-        with self._lock, self._state.log.unrecorded() if dry_run else nullcontext():
-            return call.compact(self._state, messages, focus, dry_run=dry_run)
+        with self._alone() as state, state.log.unrecorded() if dry_run else nullcontext():
+            return call.compact(state, messages, focus, dry_run=dry_run)
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
-        with self._lock:
-            call.request(self._state, "tool", focus)
+        with self._alone() as state:
+            call.request(state, "tool", focus)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """What to send instead, after the provider answered `error` to the list last prepared.
@@ -239,8 +292,8 @@ class Session:
         refused = read_too_long(error)
         if refused is None:
             return None
-        with self._lock:
-            return call.recover(self._state, messages, refused)
+        with self._alone() as state:
+            return call.recover(state, messages, refused)
 
     def undo(self) -> bool:
         """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view,
@@ -248,8 +301,8 @@ class Session:
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
-        with self._lock:
-            return call.undo(self._state)
+        with self._alone() as state:
+            return call.undo(state)
 
     def restore(
         self,
@@ -270,22 +323,20 @@ class Session:
         """
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
-        with self._lock:
-            state, name = self._state, reference.strip()
-            if len(state.tracker):
+        with self._alone() as state:
+            name, known = reference.strip(), len(state.tracker) > 0
+            if known:
                 key = state.store.use(lambda store: store.save_history(state.tracker.history))
                 state.store_anew()
-                state.keys[:] = [*(known for known in state.keys if known != key), key]
+                state.keys[:] = [*(older for older in state.keys if older != key), key]
                 name = name if ":" in name else f"{key}:{name}"
-            within = tuple(state.keys)
+            within, most = tuple(state.keys), max_characters
             try:
                 return state.store.use(
-                    lambda store: store.restore(
-                        name, lines=lines, search=search, max_characters=max_characters, within=within
-                    )
+                    lambda store: store.restore(name, lines=lines, search=search, max_characters=most, within=within)
                 )
             except ReferenceNotFound as error:
-                if state.last_call_at is not None or not len(state.tracker):
+                if state.last.at is not None or not known:
                     raise
                 raise ReferenceNotFound(f"{error}; later turns are known once `prepare` was called") from None
 
@@ -302,8 +353,8 @@ class Session:
             raise SettingsError(f"text: expected text to search for, found {type(text).__name__}")
         check_argument("tool", tool, str, "a tool's name")
         check_argument("limit", limit, int, "a number of turns")
-        with self._lock:
-            return find_matches(self._state.tracker.history, text, part=part, tool=tool, limit=limit)
+        with self._alone() as state:
+            return find_matches(state.tracker.history, text, part=part, tool=tool, limit=limit)
 
     @property
     def page_characters(self) -> int:
@@ -312,27 +363,25 @@ class Session:
 
     def log(self) -> list[Event]:
         """Everything that happened in this session, oldest first, earlier processes included."""
-        with self._lock:
-            return list(self._state.log.events)
+        return list(self._state.log.events)
 
     @property
     def state(self) -> SessionState:
-        """Where the session stands after the last `prepare`."""
-        with self._lock:
-            return SessionState.of(self._state)
+        """Where the session stands after the last call that came to an end; waits for none that runs."""
+        breaker, now = self._state.planning.breaker, self._state.clock()
+        return replace(self._snapshot, breaker=breaker.state(now))
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
-        with self._lock:
+        with self._alone() as state:
             self._children += 1
-            state = self._state
             child = Session(
                 task,
                 preset=state.preset,
                 settings=state.settings,
                 store=state.store,
                 planner=state.planning.planner,
-                model=state.model,
+                model=state.call.model,
                 client=state.planning.client,
                 window_tokens=window_tokens,
                 clock=state.clock,
@@ -359,18 +408,15 @@ class Session:
                     state.store.use(lambda store: store.save_history(state.tracker.history))
             except StoreError as error:
                 state.log("store_failed", f"the newest messages were not stored: {error}")
-            state.store.close()
+            if self._owns_store:
+                state.store.close()
         finally:
             self._lock.release()
 
-    def _after_fork(self) -> None:
-        """In a child process: a lock that another thread held is held for ever, and what it was doing half done."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-            return
+    def _begin_anew(self) -> None:
+        """In a forked child: a lock that another thread held is held for ever, and what that was doing is half done."""
         self._lock = threading.RLock()
-        self._state.store.after_fork()
-        self._state = _fresh(self._state)
+        self._state = self._state.begun_anew()
 
     def __enter__(self) -> Self:
         """The session itself."""
@@ -398,19 +444,15 @@ def _before_fork() -> None:
 
 
 def _forked(*, in_child: bool) -> None:
+    for session in [one for one in list(_SESSIONS) if one not in _held] if in_child else ():
+        session._begin_anew()
     while _held:
         _held.pop()._lock.release()
-    if in_child:
-        for session in list(_SESSIONS):
-            session._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=lambda: _forked(in_child=False),
-        after_in_child=lambda: _forked(in_child=True),
-    )
+    in_parent, in_child = partial(_forked, in_child=False), partial(_forked, in_child=True)
+    os.register_at_fork(before=_before_fork, after_in_parent=in_parent, after_in_child=in_child)
 
 
 def _check_task(task: object) -> None:
@@ -427,69 +469,6 @@ def _check_request(model: object, system: object, tools: object, max_output_toke
     check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
 
 
-def _settings(
-    given: SessionSettings | None, window_tokens: int | None, max_output_tokens: int | None
-) -> SessionSettings:
-    """The settings as given or as they are found, with the sizes that were given beside them."""
-    if given is not None and not isinstance(given, SessionSettings):
-        raise SettingsError(f"settings: expected SessionSettings(…), found {type(given).__name__}")
-    if given is None:
-        return load_settings(window_tokens=window_tokens, max_output_tokens=max_output_tokens)
-    sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
-    return given.changed(**{name: size for name, size in sizes.items() if size is not None})
-
-
-def _new_state(
-    session_id: str,
-    settings: SessionSettings,
-    preset: Preset,
-    store: SessionStore,
-    log: EventLog,
-    planning: Planning,
-    clock: Callable[[], float],
-    request: AgentCall,
-) -> State:
-    """The state of a session that has seen nothing yet."""
-    state = State(
-        session_id=session_id,
-        settings=settings,
-        preset=preset,
-        store=store,
-        log=log,
-        planning=planning,
-        marks=FileMarks(settings.file_roots),
-        clock=clock,
-        keys=[],
-        tracker=HistoryTracker(TokenCounter.for_model(request.model)),
-        call=request,
-        model=request.model,
-        window_tokens=settings.window_tokens,
-        max_output_tokens=settings.max_output_tokens,
-        started_at=clock(),
-        growth_tokens=preset.expected_growth_tokens,
-        store_reopened=store.reopened,
-    )
-    state.take_call(request)
-    return state
-
-
-def _fresh(old: State) -> State:
-    """A state that has seen nothing yet, for the same session."""
-    worker = Worker[CompactionPlan](old.settings.background_debounce_seconds)
-    planning = Planning(
-        old.planning.planner,
-        old.planning.planner_model,
-        old.planning.client,
-        old.settings.plan,
-        old.clock,
-        old.log,
-        old.planning.breaker,
-        worker,
-        old.planning.task,
-    )
-    return _new_state(old.session_id, old.settings, old.preset, old.store, old.log, planning, old.clock, old.call)
-
-
 def _resume(state: State) -> None:
     """Go on where an earlier process stopped, if there was one.
 
@@ -500,10 +479,10 @@ def _resume(state: State) -> None:
     state.log.load(state.store.use(lambda store: store.events(state.session_id)))
     if saved is None:
         return
-    key = saved.committed.key
-    if key:
-        state.tracker.load(state.store.use(lambda store: store.load_history(key)))
-    if max(known.frame.start for known in (saved.committed, saved.before or saved.committed)) > len(state.tracker):
+    if saved.frame.key:
+        state.tracker.load(state.store.use(lambda store: store.load_history(saved.frame.key)))
+    if max(one.start for one in (saved.frame, saved.before or saved.frame)) > len(state.tracker):
         raise StoreDamaged(f"session {state.session_id}: its state goes beyond the history that is stored with it")
-    state.resume(saved)
+    before = state.store.use(saved.before.committed) if saved.before is not None else None
+    state.resume(saved, state.store.use(saved.frame.committed), before)
     state.log("resumed", f"{len(state.tracker)} messages, {state.compactions} compactions")

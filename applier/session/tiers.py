@@ -1,28 +1,46 @@
-"""What a tier sees, the one signature of all tiers, and those that treat whole turns.
+"""What a tier sees, the one signature of all tiers, and the tiers: of whole turns, and of single tool results.
 
-A tier decides which edits to make and makes none: it returns them, or None when there is nothing to do. Those here
+A tier decides which edits to make and makes none: it returns them, or None when there is nothing to do. Those of turns
 end in a `CompactionPlan` that went through the guards, so failed approaches and the user's words stay whichever it was.
+Those of results leave each call in place and a placeholder behind it, so pairs are never split; lines that show a
+failure and words of the user stay verbatim, and what the agent's own tool brought back is demoted only where several of
+its pages at once would not fit the window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from applier.session.frame import Edits, Frame
-from applier.session.gauge import Gauge
+from applier.session.frame import Edits, Frame, Place
 from applier.session.history_tracker import HistoryTracker, Result
+from applier.session.request import Gauge
 from planner.analysis import Analysis
-from planner.api import check_plan
+from planner.api import RESTORE_TOOL, bare_tool_name, check_plan
 from planner.decision import Strategy, TurnDecision
+from planner.evidence.calls import CallKind
 from planner.plan import CompactionPlan, HistoryStamp, Provenance
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
+from planner.reading.lines import Line
+from planner.reading.messages import blocks
 from planner.settings import PlanSettings
 
-__all__ = ["MakePlan", "PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier", "changed_decisions"]
+__all__ = [
+    "BudgetResults",
+    "ClearResults",
+    "DemoteLarge",
+    "FitNewest",
+    "MakePlan",
+    "PlanTurns",
+    "RetreatHead",
+    "Situation",
+    "SnipMiddle",
+    "StubRereads",
+    "Tier",
+]
 
 WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
 """Where the goal would leave more than the first share of what there is, someone has asked for a compaction in a roomy
@@ -145,7 +163,7 @@ class PlanTurns:
         kept = self._kept(situation, analysis.history)
         target = self.target_tokens_for(situation)
         plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
-        plan = changed_decisions(plan, plan.bound_analysis or analysis, dict.fromkeys(kept, "keep"))
+        plan = _changed(plan, plan.bound_analysis or analysis, dict.fromkeys(kept, "keep"))
         unweighed_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
         return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, unweighed_from=unweighed_from)
 
@@ -225,7 +243,7 @@ class RetreatHead:
         return Edits(f"{_counts(plan)}, oldest first", plan=plan, unweighed_from=0)
 
 
-def changed_decisions(plan: CompactionPlan, analysis: Analysis, strategies: dict[str, Strategy]) -> CompactionPlan:
+def _changed(plan: CompactionPlan, analysis: Analysis, strategies: dict[str, Strategy]) -> CompactionPlan:
     """`plan` with other strategies for some turns, guarded again; the same plan if nothing changes."""
     changed = {
         decision.turn_id: decision.model_copy(update={"strategy": strategies[decision.turn_id]})
@@ -276,3 +294,233 @@ def _counts(plan: CompactionPlan) -> str:
     for decision in plan.turns:
         counts[decision.strategy] = counts.get(decision.strategy, 0) + 1
     return ", ".join(f"{count} {strategy}" for strategy, count in counts.items())
+
+
+RESTORE_LINE_TOKENS = 40
+"""What the line on how to restore a result takes at most."""
+PREVIEW_SHARE = 0.08
+"""A preview has at most so many characters for each token of the limit: in a small window less is shown."""
+TAIL_SHARE = 0.25
+"""How much of a preview shows the end of a result: an error mostly stands there."""
+SMALL_WINDOW_SHARE = 0.8
+"""Of the room that messages have: whatever a preset's constant says, more would not fit the window otherwise."""
+LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
+"""Answers of these are what was removed before; they come in pages of which each one fits."""
+
+
+def _is_look_up(situation: Situation, result: Result) -> bool:
+    tool = result.call.name
+    return bare_tool_name(tool) in LOOK_UPS or tool == (situation.settings.restore_tool or RESTORE_TOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoteLarge:
+    """Any new result over `over_tokens` goes to the store and leaves a preview."""
+
+    over_tokens: int
+    preview_characters: int = 2_000
+    """Three-layer and s08 both show 2,000."""
+    name: str = "demote_large"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Demote what has just arrived."""
+        most = min(self.over_tokens, situation.room_tokens * SMALL_WINDOW_SHARE)
+        new = (result for result in situation.new_results() if not _is_look_up(situation, result))
+        large = [result for result in new if situation.gauge.of_messages(result.tokens) > most]
+        return _previews(situation, large, self.preview_characters, "large output")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetResults:
+    """Results of the newest message over `characters` together: the largest go first, until the rest fit."""
+
+    characters: int = 200_000
+    preview_characters: int = 2_000
+    name: str = "budget_results"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Demote the largest results of the last message."""
+        last = len(situation.tracker) - 1
+        results = [r for r in situation.new_results() if r.message == last and not _is_look_up(situation, r)]
+        chosen: list[Result] = []
+        for result in sorted(results, key=lambda result: -result.tokens):
+            if self._fits(situation, [r for r in results if r not in chosen]):
+                break
+            chosen.append(result)
+        return _previews(situation, chosen, self.preview_characters, "results of one message over budget")
+
+    def _fits(self, situation: Situation, results: Sequence[Result]) -> bool:
+        tokens = situation.gauge.of_messages(sum(result.tokens for result in results))
+        characters = sum(len(result.text) for result in results)
+        return characters <= self.characters and tokens <= situation.room_tokens * SMALL_WINDOW_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class FitNewest:
+    """What the model waits for, last of all, where the prompt would not fit the window otherwise: largest first, and
+    what was looked up behind everything else."""
+
+    preview_characters: int = 2_000
+    name: str = "fit_newest"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Demote results of the live tail until the prompt is within the limit."""
+        over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
+        results = [r for r in situation.standing() if r.message >= tracker.live_start]
+        made: dict[Place, str] = {}
+        for result in sorted(results, key=lambda result: (_is_look_up(situation, result), -result.tokens)):
+            if over <= 0:
+                break
+            preview = _preview(situation, result, self.preview_characters)
+            if preview:
+                made[result.place] = preview
+                left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
+                over -= situation.gauge.of_messages(result.tokens - left)
+        return _replaced(made, "would not fit the window otherwise")
+
+
+@dataclass(frozen=True, slots=True)
+class ClearResults:
+    """Old results give way to a line that says what they were, the newest stay."""
+
+    keep_last: int = 3
+    """The newest results (of `kinds`) that stay."""
+    protect_tokens: int = 0
+    """And all results within so many newest tokens of the history."""
+    over_tokens: int = 0
+    over_characters: int = 0
+    """Only larger ones are worth a placeholder."""
+    kinds: frozenset[CallKind] = frozenset()
+    """Kinds of calls whose results may go; none: all."""
+    min_free_tokens: int = 0
+    """Do nothing for less."""
+    preview_characters: int = 0
+    """How much of each stays; 0: nothing but what must."""
+    name: str = "clear_results"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Clear old results."""
+        known = [result for result in situation.tracker.results if self._may_go(result)]
+        newest = {result.place for result in known[-self.keep_last :]} if self.keep_last else set()
+        border = self._border(situation)
+        old = [
+            result
+            for result in situation.standing()
+            if result.place not in newest
+            and result.message < border
+            and self._may_go(result)
+            and result.tokens > self.over_tokens
+            and len(result.text) > max(self.over_characters, self.preview_characters)
+        ]
+        if not old or sum(result.tokens for result in old) < self.min_free_tokens:
+            return None
+        cleared = {result.place: self._left(situation.tracker, result) for result in old}
+        shorter = {result.place: cleared[result.place] for result in old if cleared[result.place]}
+        return Edits(f"{len(shorter)} old results", placeholders=shorter) if shorter else None
+
+    def _may_go(self, result: Result) -> bool:
+        return not self.kinds or result.call.kind in self.kinds
+
+    def _left(self, tracker: HistoryTracker, result: Result) -> str:
+        """What is left of a result; empty if that gains nothing."""
+        if self.preview_characters:
+            return _if_shorter(tracker, _shown(tracker, result, self.preview_characters), result)
+        lines, pinned = _lines(tracker, result)
+        label = f"[Previous: used {result.call.name or 'a tool'}]\n{_joined(lines, pinned)}"
+        return _if_shorter(tracker, label.rstrip(), result)
+
+    def _border(self, situation: Situation) -> int:
+        """Messages from here on are protected; what the model has not answered yet always is."""
+        tracker = situation.tracker
+        border = min(len(tracker) - 1, tracker.live_start)
+        left = self.protect_tokens - sum(tracker.counted[border:])
+        while left > 0 and border > 0:
+            border -= 1
+            left -= tracker.counted[border]
+        return border
+
+
+@dataclass(frozen=True, slots=True)
+class StubRereads:
+    """A call made again with the same answer, while the first answer still stands, is answered by a stub."""
+
+    over_characters: int = 400
+    name: str = "stub_rereads"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Stub what has just arrived."""
+        stubbed: dict[Place, str] = {}
+        for result in situation.new_results():
+            if len(result.text) <= self.over_characters or _is_look_up(situation, result):
+                continue
+            earlier = situation.tracker.repeated_by(result)
+            first = next((r for r in earlier if situation.stands(r) and r.place not in stubbed), None)
+            if first is not None:
+                turn_id = situation.tracker.turn_id(first.message)
+                stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
+        return Edits(f"{len(stubbed)} unchanged re-reads", placeholders=stubbed) if stubbed else None
+
+
+def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
+    made = {result.place: _preview(situation, result, characters) for result in results}
+    return _replaced({place: preview for place, preview in made.items() if preview}, reason)
+
+
+def _replaced(previews: dict[Place, str], reason: str) -> Edits | None:
+    return Edits(f"{len(previews)} results: {reason}", placeholders=previews) if previews else None
+
+
+def _preview(situation: Situation, result: Result, characters: int) -> str:
+    """The preview of a result, at most so many characters, fewer in a small window; empty if that gains nothing."""
+    most = min(characters, int(situation.limit_tokens * PREVIEW_SHARE))
+    return _if_shorter(situation.tracker, _shown(situation.tracker, result, most), result)
+
+
+def _if_shorter(tracker: HistoryTracker, text: str, result: Result) -> str:
+    """`text` if something is gained, which is told by tokens: of a screenshot no character is shown."""
+    return text if tracker.counter.text(text) + RESTORE_LINE_TOKENS < result.tokens else ""
+
+
+def _shown(tracker: HistoryTracker, result: Result, characters: int) -> str:
+    """The first and last lines of a result up to so many characters, and everything that must stay."""
+    tail_characters = int(characters * TAIL_SHARE)
+    lines, pinned = _lines(tracker, result)
+    head = _taken(lines, characters - tail_characters)
+    tail = _taken(lines[::-1], tail_characters)
+    shown = _joined(lines, head | tail | pinned)
+    size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
+    return f"{shown}\n{size}" if shown else size
+
+
+def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
+    """The lines of a result, and the numbers of those that must stay."""
+    read = tracker.evidence_of(result.message)
+    before = sum(len(blocks(message)) for message in tracker.plain[read.turn.start : result.message])
+    own = [line for line in read.lines if line.block == before + result.block]
+    pinned = {*read.failure_lines, *read.constraint_lines}
+    return own, pinned & {line.number for line in own}
+
+
+def _taken(lines: Iterable[Line], characters: int) -> set[int]:
+    taken: set[int] = set()
+    for line in lines:
+        characters -= len(line.text) + 1
+        if characters < 0:
+            break
+        taken.add(line.number)
+    return taken
+
+
+def _joined(lines: Sequence[Line], numbers: set[int]) -> str:
+    """The chosen lines; ``…`` where lines are left out."""
+    parts: list[str] = []
+    before = None
+    for line in lines:
+        if line.number not in numbers:
+            continue
+        follows = before is not None and line.number == before + 1
+        if parts and not (follows and line.continues):
+            parts.append("\n" if follows else "\n…\n")
+        parts.append(line.text)
+        before = line.number
+    return "".join(parts)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 import regex
 
-from applier.store.protocol import Match, Restored, SearchResult
-from applier.store.search import SEARCH_SECONDS, Hits, defines, matching_turns
+from applier.store.search import SEARCH_SECONDS, Hits, matching_turns
 from planner.errors import ReferenceNotFound
+from planner.evidence.names import defines
 from planner.layout.placeholders import ranges_of
 from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
 from planner.reading.messages import Block, Message
 
-__all__ = ["find_matches", "restored_part"]
+__all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part"]
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
 """Around each line of one turn that matches; and where more than `FEW_LINES` do."""
@@ -36,6 +37,52 @@ SHOWN_LINES = 3
 """Matching lines of one turn that are worth showing beside other turns: it is to be recognised, not read."""
 MOST_NAMED = 5
 """Of other lines that match so many ranges are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What stands behind a reference: all of a turn, a range of its lines, or the lines that match a search."""
+
+    reference: str
+    """The full reference: ``h1a2b3c4d:t12``."""
+    messages: tuple[Message, ...]
+    """The exact messages of the whole turn, as new objects."""
+    text: str
+    """The text that was asked for; of a search the lines that match, numbered, with some around each."""
+    blocks: tuple[Block, ...] = ()
+    """The same as content of a ``tool_result``: `text`, with the images and documents where they stand in it."""
+    lines: tuple[int, int] = (0, 0)
+    """The first and the last line that `text` goes over, in the numbering of `planner.reading.lines.turn_lines`;
+    zeros if it has none."""
+    total_lines: int = 0
+    """How many lines the turn has."""
+    next_line: int | None = None
+    """Where to go on if `text` is not all that was asked for."""
+    matches: tuple[int, ...] = ()
+    """With a search: the numbers of the lines that match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A turn that holds what was searched for."""
+
+    turn_id: str
+    lines: tuple[int, ...]
+    """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
+    excerpt: str
+    """The best of these, numbered, best first, with the line before and behind each, long ones cut around the match;
+    names others that match and, where calls ran at once, the call of a result and the result of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The turns that match a search, best first, see `Store.search`."""
+
+    matches: tuple[Match, ...]
+    turns: int
+    """How many turns match; more than there are `matches` where a limit cut."""
+    by_words: bool = False
+    """True if the text stands nowhere and matches nothing as a pattern: these hold some of its words."""
 
 
 class Searched(NamedTuple):
@@ -176,7 +223,8 @@ def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[i
     near: set[int] = set()
     for number in hits:
         line = turn.lines[number - 1]
-        goes_on = defines(line) or (line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block)
+        in_call = line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block
+        goes_on = in_call or defines(line.text)
         behind = max(around, logic) if goes_on else around
         beside = turn.lines[max(0, number - 1 - around) : number + behind]
         near.update(other.number for other in beside if other.block == line.block or not parallel)

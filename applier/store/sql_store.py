@@ -1,17 +1,27 @@
-"""The store on an SQL database: each method is one transaction."""
+"""The store on an SQL database: each method is one transaction. And how a conversation leaves its tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Any, Self
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-from applier.store.chain import ROOT, Known, SavedMemo, add_nodes, chain_of, contents_of, node_contents
-from applier.store.content import digest_of, encode, pack, unpack
+from applier.store.chain import (
+    ROOT,
+    Content,
+    add_nodes,
+    audit,
+    chain_of,
+    check_unchanged,
+    contents_of,
+    digest_of,
+    encode,
+    missing_nodes,
+    pack,
+    unpack,
+)
 from applier.store.database import Database, Row, Transaction, release_database
-from applier.store.protocol import Restored, SearchResult, StoredHistory, StoreSize
+from applier.store.protocol import Store, StoredHistory, StoreSize
 from applier.store.reference import (
     SHORT_DIGITS,
     SavedHistory,
@@ -25,11 +35,9 @@ from applier.store.reference import (
     unambiguous,
 )
 from applier.store.secrets import redact_data, redact_texts
-from applier.store.tables import audit, orphan_plans, remove_history
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
-from planner.reading.lines import Part
 from planner.reading.messages import Message, to_json
 
 __all__ = ["SqlStore"]
@@ -38,11 +46,9 @@ _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
 """``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
 _LAST_SECOND = 10**15
 """Far behind what any clock says, and a number that every database holds."""
-_SUGGESTED = 3
-"""Turns that an error names where a search does match."""
 
 
-class SqlStore:
+class SqlStore(Store):
     """A `Store` on `database`, whose tables are there."""
 
     def __init__(self, database: Database, *, redact_originals: bool = False) -> None:
@@ -50,27 +56,28 @@ class SqlStore:
         self.database = database
         self._redacts = redact_originals
         self._open = True
-        self._memo = SavedMemo()
 
     def save_history(self, history: History) -> str:
         """See `Store.save_history`."""
-        return self._saved(history, self._memo.prefix(history)) or self._saved(history, Known())
-
-    def _saved(self, history: History, known: Known) -> str:
-        """Save `history`, of which `known` is stored; its key, or nothing if `known` is not."""
-        contents = node_contents(history, len(known.nodes), redact_texts if self._redacts else None)
-        nodes = chain_of(history, contents, known.nodes)
+        contents = [self._content(message, index) for index, message in enumerate(history.messages)]
+        nodes = chain_of(history, contents)
         entry = SavedHistory(history_key(history.digest), _bytes(history.digest), nodes[-1].digest if nodes else ROOT)
         if not (key := self._key(entry)):
             with self.database.transaction(write=True) as transaction:
-                if not add_nodes(transaction, nodes, contents):
-                    return ""
+                missing = missing_nodes(transaction, nodes)
+                for node in missing:
+                    check_unchanged(history, node.position - 1)
+                add_nodes(transaction, missing, contents[len(nodes) - len(missing) :])
                 transaction.rows(
                     "INSERT INTO histories (says, tip) VALUES (?, ?) ON CONFLICT DO NOTHING", (entry.says, entry.tip)
                 )
             key = self._key(entry)
-        self._memo.remember(history, nodes, known)
         return key
+
+    def _content(self, message: Message, index: int) -> Content:
+        place = f"messages[{index}]"
+        exact = encode(message, place)
+        return encode(redact_texts(exact.value()), place) if self._redacts else exact
 
     def _key(self, entry: SavedHistory) -> str:
         """What a saved history is called: by its digest if no other form of it was saved before; else by its form."""
@@ -104,50 +111,14 @@ class SqlStore:
             for says, tip, *counts in rows
         )
 
-    def restore(
-        self,
-        reference: str,
-        *,
-        lines: tuple[int, int] | None = None,
-        search: str | None = None,
-        max_characters: int | None = None,
-        within: Sequence[str] | None = None,
-    ) -> Restored:
-        """See `Store.restore`."""
-        from applier.store.excerpt import restored_part  # who only saves need not load what searches
-
+    def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
+        """See `Store.load_turn`."""
         wanted = parse_reference(reference)
         with self.database.transaction() as transaction:
             entry = find_referenced(transaction, wanted, within)
-            nodes = entry.chain(transaction)
-            contents = contents_of(transaction, turn_nodes(nodes, wanted.turn, entry.key), entry.key)
-        name = f"{entry.key}:t{wanted.turn}"
-        messages: list[Message] = [content.value() for content in contents]
-        part = partial(restored_part, name, messages, lines=lines, search=search, max_characters=max_characters)
-        try:
-            return part(by_words=False)
-        except ReferenceNotFound as error:
-            if not search:
-                raise
-            elsewhere = self.search(search, f"h{entry.tip.hex()}", limit=_SUGGESTED)
-            if elsewhere.by_words:
-                with suppress(ReferenceNotFound):
-                    return part()
-            raise ReferenceNotFound(f"{error}; {_turns_of(entry.key, elsewhere)}") from None
-
-    def search(
-        self,
-        text: str,
-        history_key: str,
-        *,
-        part: Part | None = None,
-        tool: str | None = None,
-        limit: int | None = None,
-    ) -> SearchResult:
-        """See `Store.search`."""
-        from applier.store.excerpt import find_matches
-
-        return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
+            nodes = turn_nodes(entry.chain(transaction), wanted.turn, entry.key)
+            contents = contents_of(transaction, nodes, entry.key)
+        return f"{entry.key}:t{wanted.turn}", [content.value() for content in contents]
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """See `Store.save_plan`."""
@@ -237,9 +208,8 @@ class SqlStore:
                 digest, _ = _find_plan(transaction, history_key)
                 transaction.rows("DELETE FROM plans WHERE digest = ?", (digest,))
             else:
-                remove_history(transaction, find_history(transaction, history_key))
-            orphans = [_plan_id(digest) for digest in orphan_plans(transaction)]
-        self._memo = SavedMemo()
+                _remove_history(transaction, find_history(transaction, history_key))
+            orphans = [_plan_id(digest) for digest in _orphan_plans(transaction)]
         left = self.flush()
         if orphans:
             problem = f"plans of histories that were never saved may speak of it: {', '.join(orphans)}"
@@ -266,14 +236,6 @@ class SqlStore:
             self._open = False
             release_database(self.database)
 
-    def __enter__(self) -> Self:
-        """See `Store`."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """See `Store`."""
-        self.close()
-
     def _rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...]) -> list[Row]:
         with self.database.transaction() as transaction:
             return transaction.rows(sql, values, types=types)
@@ -285,13 +247,6 @@ class SqlStore:
             prefixes = sorted({entry.says, *(node.says for node in entry.chain(transaction))})
             sql = f"SELECT seq, {columns} FROM {table} WHERE says IN (??)"
             return [row[1:] for row in sorted(transaction.rows_of(sql, prefixes, types=(int, *types)))]
-
-
-def _turns_of(key: str, result: SearchResult) -> str:
-    """Where it is instead."""
-    names = [f"{key}:{match.turn_id}" for match in result.matches]
-    more = f" and {result.turns - len(names)} more turns" if result.turns > len(names) else ""
-    return f"{', '.join(names)}{more} match" if names else "no other turn of this history does"
 
 
 def _find_plan(transaction: Transaction, plan_id: str) -> tuple[bytes, bytes]:
@@ -312,3 +267,102 @@ def _plan_id(digest: bytes) -> str:
 
 def _bytes(digest: str) -> bytes:
     return digest_range(parse_key(digest))[0]
+
+
+_BELOW = (
+    "WITH RECURSIVE below (digest, says) AS (SELECT digest, says FROM nodes WHERE says = ? UNION "
+    "SELECT n.digest, n.says FROM below b JOIN nodes n ON n.parent = b.digest) SELECT says FROM below"
+)
+_ABOVE = (
+    "WITH RECURSIVE above (parent, says) AS (SELECT parent, says FROM nodes WHERE says = ? UNION "
+    "SELECT n.parent, n.says FROM above a JOIN nodes n ON n.digest = a.parent) SELECT says FROM above"
+)
+_UNREACHED = (
+    "WITH RECURSIVE kept (digest, parent) AS ("
+    "SELECT digest, parent FROM nodes WHERE digest IN (SELECT tip FROM histories) UNION "
+    "SELECT n.digest, n.parent FROM kept k JOIN nodes n ON n.digest = k.parent) "
+    "DELETE FROM nodes WHERE digest NOT IN (SELECT digest FROM kept)"
+)
+
+
+def _remove_history(transaction: Transaction, history: SavedHistory) -> None:
+    """Delete the history, those it extends or that extend it, and what nothing refers to any more."""
+    family = {history.says}
+    for query in (_BELOW, _ABOVE):
+        family |= {row[0] for row in transaction.rows(query, (history.says,), types=(bytes,))}
+    sql = "SELECT seq, says, tip FROM histories WHERE says IN (??)"
+    rows = transaction.rows_of(sql, sorted(family), types=(int, bytes, bytes))
+    transaction.each("DELETE FROM histories WHERE says = ?", [(says,) for says in {row[1] for row in rows}])
+    transaction.rows(_UNREACHED)
+    gone = family - _still_shared(transaction, rows)
+    for table in ("plans", "facts"):
+        transaction.each(f"DELETE FROM {table} WHERE says = ?", [(says,) for says in gone])
+    _remove_named(transaction, gone | {row[2] for row in rows if row[1] in gone})
+    transaction.rows("DELETE FROM blobs WHERE digest NOT IN (SELECT message FROM nodes)")
+
+
+def _still_shared(transaction: Transaction, rows: Sequence[Row]) -> set[bytes]:
+    """Put back those of the histories `rows` that another conversation extends; their digests."""
+    says = sorted({row[1] for row in rows})
+    left = transaction.rows_of("SELECT says, digest FROM nodes WHERE says IN (??)", says, types=(bytes, bytes))
+    forms = {digest for _, digest in left}
+    any_form: dict[bytes, bytes] = dict(left)
+    own = [row for row in rows if row[2] in forms]
+    whole = {row[1] for row in own}
+    others = {row[1]: (row[0], row[1], any_form[row[1]]) for row in rows if row[1] in any_form and row[1] not in whole}
+    transaction.each("INSERT INTO histories VALUES (?, ?, ?)", [*own, *others.values()])
+    return set(any_form)
+
+
+_NAME = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})(?::t[0-9]+)?")
+"""A history's key or digest, or a reference into it, as a whole value; not one that stands in a text."""
+
+
+SESSION_STATE = "session:"
+"""The state with this and a session's id for a name belongs to the events of that session."""
+
+
+def _remove_named(transaction: Transaction, digests: Collection[bytes]) -> None:
+    """Delete the states and events one of whose values names one of the histories `digests`, and all events of the
+    sessions whose states these are.
+    """
+    starts = {digest.hex() for digest in digests if digest}
+    names = _naming(transaction, "states", "name", str, starts)
+    transaction.each("DELETE FROM states WHERE name = ?", [(name,) for name in names])
+    sessions = [(name.replace(SESSION_STATE, "", 1),) for name in names if name.startswith(f'"{SESSION_STATE}')]
+    transaction.each("DELETE FROM events WHERE session = ?", sessions)
+    events = _naming(transaction, "events", "seq", int, starts)
+    transaction.each("DELETE FROM events WHERE seq = ?", [(seq,) for seq in events])
+
+
+def _naming(transaction: Transaction, table: str, key: str, kind: type, starts: Collection[str]) -> list[Any]:
+    """The keys of the rows of `table` that name a history whose digest is one of `starts`."""
+    shortest = {start[:8] for start in starts}
+    naming = []
+    for name, digest, body in transaction.rows(f"SELECT {key}, digest, body FROM {table}", types=(kind, bytes, bytes)):
+        digits = _names_in(unpack(body, digest, f"{table} {name}").value())
+        if any(some[:8] in shortest and any(start.startswith(some) for start in starts) for some in digits):
+            naming.append(name)
+    return naming
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """The digits of every history key that is a whole value in JSON data."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, str) and (match := _NAME.fullmatch(item)):
+            yield match[1]
+
+
+def _orphan_plans(transaction: Transaction) -> list[bytes]:
+    """The digests of plans that were made for histories which are not stored: nobody knows whose they are."""
+    sql = (
+        "SELECT digest FROM plans WHERE says NOT IN (SELECT says FROM nodes) "
+        "AND says NOT IN (SELECT says FROM histories) ORDER BY seq"
+    )
+    return [row[0] for row in transaction.rows(sql, types=(bytes,))]

@@ -6,7 +6,7 @@ Tools are told apart by their names and the keys of their inputs, not by a list 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run"]
+__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -49,6 +49,10 @@ _READ_COMMAND = lazy_pattern(
 )
 """A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
 
+_PARTIAL_KEYS = frozenset({"offset", "limit", "view_range", "start_line", "end_line", "lines", "pages"})
+"""A read with one of these keys is of a part of the file."""
+_WHOLE_KEYS = frozenset({"content", "file_text"})
+"""A write with one of these keys leaves nothing of what the file held."""
 
 _CHAINING = lazy_pattern(r"&&|\|\||[;|\n]")
 _CHAINED = lazy_pattern(r"(&&|\|\||\|&?|[;\n])")
@@ -211,3 +215,34 @@ def _calls(blocks: list[Block], results: dict[str, tuple[int, Block]]) -> Iterat
         place, result = results.get(str(block.get("id")), (None, None))
         name = str(block.get("name", ""))
         yield Call(name, arguments if isinstance(arguments, dict) else {}, index, place, result, number)
+
+
+def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, tuple[str, str]]:
+    """What later turns did over, by turn id: the last turn that read or wrote again all that a turn did, so that
+    nothing in it is news, and the last one that changed a part of it. Each is empty where none did; turns of neither
+    are left out.
+
+    `calls` are those of each turn in order, each with whether it succeeded. A file that was edited in part since is not
+    superseded: what was read still says what the rest of it holds.
+    """
+    same: dict[bytes, str] = {}
+    whole: dict[str, str] = {}
+    edits: dict[str, str] = {}
+    superseded: dict[str, tuple[str, str]] = {}
+    for turn_id in reversed(list(calls)):
+        own = [call for call, _ in calls[turn_id]]
+        again = [same.get(call.identity) or (whole.get(call.path, "") if _reads_whole(call) else "") for call in own]
+        edited = next((at for call in reversed(own) if (at := edits.get(call.path, ""))), "")
+        if edited or (again and all(again)):
+            superseded[turn_id] = (again[-1] if all(again) else "", edited)
+        for call, succeeded in calls[turn_id]:
+            if succeeded:
+                same.setdefault(call.identity, turn_id)
+            if succeeded and call.path and (_reads_whole(call) or call.kind == "write"):
+                last = whole if _reads_whole(call) or _WHOLE_KEYS & call.input.keys() else edits
+                last.setdefault(call.path, turn_id)
+    return superseded
+
+
+def _reads_whole(call: Call) -> bool:
+    return bool(call.path) and call.kind == "read" and not _PARTIAL_KEYS & call.input.keys()

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from planner.evidence.answers import Choice, answered_option
-from planner.evidence.boilerplate import boilerplate_of, without_boilerplate
-from planner.evidence.calls import Call, calls_of
+from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
+from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
+from planner.evidence.names import common_root, file_paths, without_root
 from planner.evidence.outcomes import Outcome, is_refusal, read_calls
-from planner.evidence.roots import common_root, file_paths, without_root
-from planner.evidence.sources import attributed
-from planner.evidence.superseded import Overtaken, overtaken_turns
-from planner.evidence.user_words import constraints_of
+from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, Lines, Statement, join_lines, number_set, statements, turn_lines
@@ -98,6 +95,11 @@ class TurnEvidence:
         return own
 
     @property
+    def ended_calls(self) -> Iterator[tuple[Call, Outcome]]:
+        """Each call with how it ended."""
+        return zip(self.calls, self.outcomes, strict=True)
+
+    @property
     def failed(self) -> bool:
         """True if this turn is a failed approach."""
         return bool(self.failure_lines)
@@ -141,7 +143,7 @@ class TurnEvidence:
     @property
     def failed_calls(self) -> list[Call]:
         """Those that the user refused did not fail: another one later is no success of theirs."""
-        ended = zip(self.calls, self.outcomes, strict=True)
+        ended = self.ended_calls
         return [call for call, outcome in ended if outcome.status == "failed" and not self.is_refused(call)]
 
     @property
@@ -199,9 +201,7 @@ class Evidence:
 
     def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
         """Every call with its turn and how it ended, in the order of the history."""
-        for turn in self.turns.values():
-            for call, outcome in zip(turn.calls, turn.outcomes, strict=True):
-                yield turn, call, outcome
+        return ((turn, call, outcome) for turn in self.turns.values() for call, outcome in turn.ended_calls)
 
     def shown(self, text: str) -> str:
         """`text` as it stands in a note: paths below the root without it."""
@@ -231,7 +231,7 @@ def gather_evidence(
     `known` is the `by_digest` of an earlier `Evidence`, made with the same counter: its turns are not read again.
     """
     read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
-    turns = _with_latest(_answered(_said_once(_overtaken(read))))
+    turns = _with_latest(_answered(_said_once(_superseded(read))))
     paths = [turn.once(_paths) for turn in turns.values()]
     root = common_root(path for written, _ in paths for path in written) or common_root(
         path for both in paths for own in both for path in own
@@ -286,18 +286,19 @@ def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> arr
 Turns = Mapping[str, TurnEvidence]
 
 
-def _overtaken(turns: Turns) -> dict[str, TurnEvidence]:
+def _superseded(turns: Turns) -> dict[str, TurnEvidence]:
     """`turns`, each with the later turns that did over what it did."""
-    statuses = [outcome.status for turn in turns.values() for outcome in turn.outcomes]
-    ended = iter(statuses)
-    later = overtaken_turns({turn_id: [(call, next(ended)) for call in turn.calls] for turn_id, turn in turns.items()})
-    return {
-        turn_id: _with_overtaken(turn, later[turn_id]) if turn_id in later else turn for turn_id, turn in turns.items()
+    ended = {
+        turn_id: [(call, outcome.status in ("passed", "done")) for call, outcome in turn.ended_calls]
+        for turn_id, turn in turns.items()
     }
-
-
-def _with_overtaken(turn: TurnEvidence, later: Overtaken) -> TurnEvidence:
-    return replace(turn, superseded_by=later.superseded_by, edited_later_at=later.edited_later_at)
+    later = superseded_turns(ended)
+    return {
+        turn_id: replace(turn, superseded_by=later[turn_id][0], edited_later_at=later[turn_id][1])
+        if turn_id in later
+        else turn
+        for turn_id, turn in turns.items()
+    }
 
 
 def _said_once(turns: Turns) -> dict[str, TurnEvidence]:

@@ -1,17 +1,32 @@
-"""The specifics of a text: what an agent cannot guess again once it is gone.
+"""What texts name and define: their specifics, what an agent cannot guess again once it is gone, what a line of code
+defines, and the folder that most paths are in.
 
-Paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
+Specifics are paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["SpecificKind", "is_identifier", "parts_of", "specifics_in", "specifics_of"]
+__all__ = [
+    "SpecificKind",
+    "common_root",
+    "defines",
+    "definitions_in",
+    "file_paths",
+    "is_identifier",
+    "parts_of",
+    "specifics_in",
+    "specifics_of",
+    "without_root",
+]
 
 SpecificKind = Literal["url", "path", "identifier", "number"]
 
@@ -51,6 +66,33 @@ PART_CHARACTERS = 4
 """A shorter part of a name is none by itself."""
 _TRAILING = ".,:;!?-"
 
+_DEFINITION = lazy_pattern(
+    r"^(?P<indent>[ \t]{0,8})"
+    r"(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)[ \t]){0,4}"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module"
+    r"|(?<![ \t])const|(?<=export )const|(?<=pub )const)"
+    r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?(?P<name>[A-Za-z_]\w{0,120})",
+    re.M,
+)
+"""A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
+``return type(x)``, nor a ``const`` within a function."""
+_BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
+"""What viewers and diffs put before a line of code: ``12→``, ``+``."""
+
+LEAST_USES = 4
+"""A folder named less often is not worth saying what it is."""
+PARENT_SHARE = 1.25
+"""A folder above that is in so many times more paths is the better root, though it saves less in each."""
+
+DEEPEST_FOLDER = 16
+"""Folders further down than this are not looked at: a path of a thousand components is no path."""
+
+_ABSOLUTE = lazy_pattern(r"/(?<![\w.:/~-]/)[\w.@+-]+(?:/[\w.@+-]+)+")
+"""``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
+slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast as that letter."""
+_FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
+"""The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
+
 
 def specifics_of(text: str) -> dict[str, SpecificKind]:
     """The distinct specifics of `text` with their kinds, in order of first appearance."""
@@ -81,6 +123,17 @@ def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, S
                     yield match.start(), name, kind
 
 
+def definitions_in(code: str) -> list[re.Match[str]]:
+    """What `code` defines, in order: each match has an ``indent`` and a ``name``."""
+    return list(_DEFINITION.finditer(code))
+
+
+def defines(line: str) -> bool:
+    """True if a function, type or constant is defined in `line`, as it stands in a file, a viewer or a diff."""
+    before = _BEFORE_CODE.match(line)
+    return _DEFINITION.match(line[before.end() :] if before else line) is not None
+
+
 def parts_of(name: str) -> tuple[str, ...]:
     """`name`, and what stands as a whole word wherever it stands: runs of its components."""
     breaks = [match.span() for match in islice(_SEPARATORS.finditer(name), MOST_COMPONENTS)]
@@ -109,3 +162,43 @@ def is_identifier(text: str) -> bool:
     if "_" in inner or _JOINED_OR_TELLING.search(inner):
         return True
     return inner.isupper() and any(c.isdigit() for c in inner)
+
+
+def file_paths(text: str) -> tuple[str, ...]:
+    """The absolute paths of files that `text` names, as often as it does."""
+    return tuple(filter(_FILE_ENDING.search, _ABSOLUTE.findall(text))) if "/" in text else ()
+
+
+def common_root(paths: Iterable[str]) -> str:
+    """The folder whose absence from `paths` saves the most characters, or empty."""
+    uses: Counter[str] = Counter()
+    for path, times in Counter(paths).items():
+        for folder in _folders(path):
+            uses[folder] += times
+    worth = {folder: len(folder) * times for folder, times in uses.items() if times >= LEAST_USES}
+    root = max(worth, key=lambda folder: (worth[folder], folder), default="")
+    while _parent(root) and uses[_parent(root)] > PARENT_SHARE * uses[root]:
+        root = _parent(root)
+    return root
+
+
+def _parent(folder: str) -> str:
+    """The folder above, if it is two components deep or more."""
+    above = folder.rpartition("/")[0]
+    return above if above.count("/") >= 2 else ""
+
+
+def _folders(path: str) -> list[str]:
+    """The folders above `path`, two components deep or more."""
+    parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
+    return ["/".join(parts[:end]) for end in range(3, len(parts))]
+
+
+@lru_cache(maxsize=64)
+def _below(root: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.:/~-]){re.escape(root)}/(?=[\w.@+-])")
+
+
+def without_root(text: str, root: str) -> str:
+    """`text` with paths below `root` made relative to it."""
+    return _below(root).sub("", text) if root and root in text else text

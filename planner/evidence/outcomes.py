@@ -14,8 +14,8 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Literal
 
-from planner.evidence.boilerplate import is_wrapping
 from planner.evidence.calls import COMMAND_CHARACTERS, Call, is_looking, last_run
+from planner.evidence.hosts import is_wrapping
 from planner.reading.lines import Part, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 

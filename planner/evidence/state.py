@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.evidence.answers import Choice
-from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call, chained
 from planner.evidence.changes import FileChange, file_changes, written_texts
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
+from planner.evidence.hosts import without_boilerplate
 from planner.evidence.outcomes import Outcome
 from planner.evidence.tasks import Task, task_lists
+from planner.evidence.user_words import Choice
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 

@@ -22,6 +22,8 @@ from planner.errors import PlannerUnavailable, SettingsError
 from planner.model.meter import HeldBack, metering
 from planner.model.prompts import one_line
 from planner.plan import Usage
+from planner.proposal import Account
+from planner.reading.families import names_provider
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -29,6 +31,7 @@ __all__ = [
     "for_planning",
     "has_credentials",
     "is_refusal",
+    "is_same_account",
     "keys_of",
     "open_endpoint",
     "response_text",
@@ -37,6 +40,7 @@ __all__ = [
     "running_loop",
     "sdk_timeout",
     "unavailable",
+    "usable_client",
 ]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
@@ -55,6 +59,10 @@ _KEY_VARIABLES = (
     "ANTHROPIC_IDENTITY_TOKEN",
     "ANTHROPIC_IDENTITY_TOKEN_FILE",
 )
+
+
+_OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
+"""How headers begin that say what a request is, and not who asks."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Endpoint:
 
 def has_credentials(model: str | None = None) -> bool:
     """True if the environment holds what `model` needs; of providers other than Anthropic it is assumed."""
-    if model is not None and "/" in model and not model.startswith("anthropic/"):
+    if model is not None and names_provider(model) and not model.startswith("anthropic/"):
         return True
     return any(os.environ.get(name) for name in _KEY_VARIABLES)
 
@@ -99,12 +107,13 @@ def open_endpoint(
         SettingsError: `client` is no client, or an asynchronous one that cannot be used from here.
         PlannerUnavailable: there is no usable key, or the provider's package is missing.
     """
-    if client is None and model is not None and "/" in model and not model.startswith("anthropic/"):
+    if client is None and model is not None and names_provider(model) and not model.startswith("anthropic/"):
         yield _provider_endpoint(model, timeout_seconds)
         return
-    own = _own_client() if client is None else None
+    own = _account_client(client) if isinstance(client, Account) else _own_client() if client is None else None
     try:
-        yield _client_endpoint(client if own is None else own, model, timeout_seconds, loop)
+        endpoint = _client_endpoint(client if own is None else own, model, timeout_seconds, loop)
+        yield replace(endpoint, secrets=client.secrets) if isinstance(client, Account) else endpoint
     finally:
         if own is not None:
             own.close()
@@ -135,6 +144,20 @@ def _own_client() -> Any:
         client.close()
         raise PlannerUnavailable(f"planner model: no API key found: set ANTHROPIC_API_KEY, pass client=, {RULES_CURE}")
     return client
+
+
+def _account_client(account: Account) -> Any:
+    """A client that shows `account`, nothing that the environment holds for other hosts, and is not led elsewhere."""
+    import anthropic
+
+    def show(request: Any) -> None:
+        for name in [name for name in request.headers if not name.startswith(_OF_A_REQUEST)]:
+            del request.headers[name]
+        request.headers.update(account.headers)
+
+    http = anthropic.DefaultHttpxClient(follow_redirects=False, event_hooks={"request": [show]})
+    key = next(iter(account.secrets), "none")  # a key that is given keeps the SDK from looking for another
+    return anthropic.Anthropic(base_url=account.base_url, api_key=key, http_client=http)
 
 
 def _client_endpoint(
@@ -221,6 +244,27 @@ def _check_key(client: Any) -> None:
             "planner model: the API key holds a space, a line break or a letter that no key has: copy it "
             f"again, {RULES_CURE}"
         )
+
+
+def usable_client(client: Any) -> Any:
+    """The agent's `client`, or its account where another thread cannot use it: it is asynchronous, or closed."""
+    import anthropic
+
+    if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
+        return client
+    shown = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    of_user = {name: value for name, value in shown.items() if not name.lower().startswith(_OF_A_REQUEST)}
+    return Account(str(client.base_url), of_user)
+
+
+def is_same_account(client: Any, other: Any) -> bool:
+    """True if both send to the same place with the same key."""
+    ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
+    return ours is theirs or _place_and_keys(ours) == _place_and_keys(theirs)
+
+
+def _place_and_keys(client: Any) -> tuple[object, ...]:
+    return str(getattr(client, "base_url", "")), keys_of(client), getattr(client, "credentials", None)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ from planner.brief import brief_text, fit_brief, read_brief
 from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
-from planner.model.client import open_endpoint, running_loop
+from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
 from planner.model.prefix import ask_behind_prefix, prefix_cost, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
-from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal
+from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
 __all__ = ["ModelPlanner", "merged", "outcomes_in_order"]
@@ -34,8 +35,9 @@ class ModelPlanner:
     """Plans by asking a model."""
 
     client: Any = None
-    """``anthropic.Anthropic``, ``AsyncAnthropic`` (inside `plan_compaction_async`), an instructor client, or
-    None: the SDK's own settings from the environment."""
+    """``anthropic.Anthropic``, ``AsyncAnthropic`` (inside `plan_compaction_async`), an instructor client, an
+    `Account`, or None: the agent's own where it is known and the model names no provider, else the SDK's own settings
+    from the environment."""
     model: str | None = None
     """A Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
@@ -73,13 +75,21 @@ class ModelPlanner:
         if agent is None:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
+        if self.client is not None and not is_same_account(self.client, agent.client):
+            why_not = "the planner asks elsewhere than the agent"
         left = request.input_left_tokens
         if not why_not and left < math.inf and prefix_cost(request, agent, prompts).read_tokens > left:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
-        client, share = self.client or agent.client, deadline.share(PREFIX_SHARE)
-        return [ask_behind_prefix(request, agent, prompts, client, self.loop, share)], ()
+        share = deadline.share(PREFIX_SHARE)
+        return [ask_behind_prefix(request, agent, prompts, agent.client, self.loop, share)], ()
+
+    def _client(self, agent: AgentRequest | None) -> Any:
+        """What to ask cards with: a client of one's own, or the agent's. None: as the environment says."""
+        if self.client is not None or agent is None or names_provider(self.model):
+            return self.client
+        return usable_client(agent.client)
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, request: PlanRequest, deadline: Deadline
@@ -87,7 +97,8 @@ class ModelPlanner:
         settings, counter = request.settings, request.counter
         planned = sum(question.tokens(prompts, counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(request, len(questions))
-        with open_endpoint(self.client, self.model, settings.timeout_seconds, self.loop) as endpoint:
+        client = self._client(request.agent_request)
+        with open_endpoint(client, self.model, settings.timeout_seconds, self.loop) as endpoint:
 
             def conversation(question: Question, notes: str) -> Conversation:
                 return Conversation(

@@ -15,7 +15,7 @@ from typing import Literal
 from planner.brief import brief_text
 from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
-from planner.evidence.boilerplate import without_boilerplate
+from planner.evidence.hosts import without_boilerplate
 from planner.evidence.state import (
     RecordLine,
     branches,

@@ -18,6 +18,7 @@ from itertools import islice
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
+from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line, call_parts
@@ -52,13 +53,9 @@ _NUMBERED = re.compile(r"^\s*\d+→")
 """What is one, as file viewers print it; not the first column of ``4711\tuser_0`` and ``4711 | alice``."""
 _RETOLD = re.compile(r" description=[^=\n]{0,160}$|(?<=command=)cd \S+ && ")
 """``description=`` at the end of a command's line, and the folder that it changes to first."""
-_SIGNATURE = re.compile(
-    r"\s{0,8}(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)\s){0,4}"
-    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module)\s\S|#{1,6}\s\S"
-    r"|\*\*\S.{0,80}\*\*\s*\S|(?:<{7}|={7}|>{7})(?: |$)"
-)
-"""Opens a signature or a heading, or a side of a merge conflict: ``export async function run(``, ``## Setup``,
-``**Risk** none``, ``<<<<<<< HEAD``; not ``return type_of(x)``, and not ``**Analysis:**``, which says nothing alone."""
+_OPENS = re.compile(r"\s{0,8}#{1,6}\s\S|\s{0,8}\*\*\S.{0,80}\*\*\s*\S|(?:<{7}|={7}|>{7})(?: |$)")
+"""A heading, or a side of a merge conflict: ``## Setup``, ``**Risk** none``, ``<<<<<<< HEAD``; not ``**Analysis:**``,
+which says nothing alone."""
 
 _TELLS = re.compile(r"\s*(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
@@ -165,7 +162,8 @@ def card_text(line: Line, evidence: Evidence) -> str:
 
 
 def _is_signature(line: Line) -> bool:
-    return _SIGNATURE.match(_GUTTER.sub("", line.text)) is not None
+    """True for a line that opens a definition, a section or a side of a conflict."""
+    return defines(line.text) or _OPENS.match(_GUTTER.sub("", line.text)) is not None
 
 
 def choose_lines(
@@ -253,7 +251,7 @@ def _of_rank(turn: TurnEvidence, ranks: Mapping[int, _Rank], rank: _Rank) -> Seq
     if rank == _Rank.RECAP:
         return lines[::-1]
     if rank == _Rank.CHANGE:
-        return sorted(lines, key=lambda line: not _SIGNATURE.match(line.text))
+        return sorted(lines, key=lambda line: not _is_signature(line))
     first = turn.obligations if rank == _Rank.OUTCOME else frozenset()
     rest = _from_ends([line for line in lines if line.number not in first])
     return [line for line in lines if line.number in first] + rest
@@ -387,7 +385,7 @@ def _put_in(turn: TurnEvidence, call: Call) -> Iterator[Line]:
     inline = lines[found : found + 2]
     if len(inline) > 1 and not _NEW_TEXT.split(inline[0].text)[-1].strip():
         inline = inline[1:]
-    yield from (sorted(new, key=lambda line: not _SIGNATURE.match(line.text)) or inline)[:1]
+    yield from (sorted(new, key=lambda line: not _is_signature(line)) or inline)[:1]
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:

@@ -76,7 +76,7 @@ class Line(NamedTuple):
     continues: bool
     """True if it goes on with the physical line before it (no line break between them)."""
     source: Source
-    """Whose words it is, by its place; `evidence.sources` tells the host's forms from the user's words."""
+    """Whose words it is, by its place; `evidence.hosts` tells the host's forms from the user's words."""
 
 
 class Statement(NamedTuple):

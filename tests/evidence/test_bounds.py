@@ -3,13 +3,11 @@
 import pytest
 
 from planner.evidence import gather_evidence, state
-from planner.evidence.answers import answered_option
-from planner.evidence.boilerplate import without_boilerplate
 from planner.evidence.calls import Call
 from planner.evidence.grounding import NameIndex, invented
-from planner.evidence.names import parts_of, specifics_of
-from planner.evidence.roots import common_root, file_paths, without_root
-from planner.evidence.sources import is_host_text
+from planner.evidence.hosts import is_host_text, without_boilerplate
+from planner.evidence.names import common_root, file_paths, parts_of, specifics_of, without_root
+from planner.evidence.user_words import answered_option
 from planner.reading.history import read_history
 from planner.reading.lines import turn_lines
 from planner.reading.tokens import TokenCounter

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.evidence import gather_evidence
-from planner.evidence.sources import ANSWER_CHARACTERS, is_host_text
+from planner.evidence.hosts import ANSWER_CHARACTERS, is_host_text
 from planner.evidence.user_words import PINNED_CHARACTERS
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter

@@ -144,12 +144,12 @@ def test_the_worker_is_debounced_and_does_one_job_at_a_time():
     assert not worker.start(lambda: 2, now=200.0), "one is running"
     release.set()
     worker.wait()
-    assert worker.take().value == 1
+    assert worker.take().result() == 1
     assert worker.take() is None
     assert not worker.start(lambda: 3, now=104.9), "too soon"
     assert worker.start(lambda: 1 / 0, now=105.0)
     worker.wait()
-    assert isinstance(worker.take().error, ZeroDivisionError)
+    assert isinstance(worker.take().exception(), ZeroDivisionError)
 
 
 def test_a_long_session_has_its_facts_stored(session_of, store, clock):

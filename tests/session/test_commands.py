@@ -8,7 +8,7 @@ from anthropic.types import Message
 
 from applier.adapters.frameworks.agent_tools import handle_tool_use
 from applier.session import PRESETS, Session
-from applier.session.gauge import TooLong, read_too_long
+from applier.session.request import TooLong, read_too_long
 from applier.settings import SessionSettings
 from planner import PlanSettings, ReferenceNotFound, SettingsError, TranscriptError
 from planner.validity import check_messages

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
-from applier.session.gauge import Gauge
 from applier.session.planning import Breaker, Planning, Worker
+from applier.session.request import Gauge
 from applier.settings import SessionSettings, load_settings
 from applier.store import open_store
 from planner.errors import SettingsError, StoreError
@@ -265,7 +266,7 @@ def test_typos_are_errors_with_the_cure(session_of, monkeypatch):
 
 def test_credentials_are_looked_for_where_the_planner_looks(monkeypatch):
     def planning(model=""):
-        return Planning("auto", model, None, PlanSettings(), Clock(), print, Breaker(), Worker(0.0))
+        return Planning("auto", None, SessionSettings(planner_model=model), Clock(), print)
 
     assert not planning().asks_a_model
     assert planning("openai/gpt-5-mini").asks_a_model
@@ -484,7 +485,7 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     path = tmp_path / "own.db"
     with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
         session.prepare(make_session(40))
-        opened = session._state.store._store
+        opened = session._state.store.use(lambda store: store)
         with opened.database.transaction(write=True) as damage:
             damage.rows("DROP TABLE histories")
     assert session.log()[-1].kind == "store_failed"
@@ -666,6 +667,45 @@ def test_close_does_not_wait_for_a_planner_that_hangs(session_of, monkeypatch):
     session.close()
     go.set()
     busy.join()
+
+
+# The state is a snapshot.
+
+
+def test_the_state_is_read_while_another_thread_is_in_a_call(session_of):
+    inside, go = threading.Event(), threading.Event()
+
+    def hold(event):
+        inside.set()
+        go.wait(30)
+
+    session, _, busy = busy_session(session_of, hold, inside)
+    before, reader = session.state, threading.Thread(target=lambda: (session.state, session.task, session.log()))
+    reader.start()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert before.compactions == 0
+    go.set()
+    busy.join()
+    assert session.state.compactions == 1
+
+
+def test_reading_the_state_changes_nothing(session_of):
+    """One session is looked at after every call and one is not: a level that is held is held in both."""
+    watched, unwatched = (session_of(preset="amp", session_id=name) for name in ("watched", "unwatched"))
+    history, sizes = grown(160, 500), []
+    for end in range(1, len(history) + 1, 2):
+        assert watched.prepare(history[:end]) == unwatched.prepare(history[:end])
+        sizes.append(watched.state.tokens)
+        if watched.state.level == "critical":
+            break
+    assert watched.compact(history[:end]).applied == unwatched.compact(history[:end]).applied
+    assert watched.state.level == "normal"
+    limit, each = watched.state.limit_tokens, sizes[-1] - sizes[-2]
+    end += 2 * int(1 + (0.925 * limit - watched.state.tokens) / each)
+    assert watched.prepare(history[:end]) == unwatched.prepare(history[:end])
+    assert 0.9 <= watched.state.tokens / limit < 0.95
+    assert watched.state == replace(unwatched.state, session_id="watched")
 
 
 # Read once.

@@ -8,7 +8,7 @@ import pytest
 from applier.adapters.frameworks.agent_tools import handle_tool_use
 from applier.session import PRESETS, Session
 from applier.store import open_store
-from applier.store.content import unpack
+from applier.store.chain import unpack
 from planner.errors import ReferenceNotFound
 from tests.session.agent import Agent, Clock
 from tests.strategies import make_session

@@ -1,7 +1,7 @@
 """When the agent names something that only a reference holds, the turn that holds it comes back."""
 
 from applier.session import Preset
-from applier.session.recall import Recall
+from applier.session.carryover import Recall
 from applier.session.tiers import PlanTurns, SnipMiddle
 from tests.session.agent import Agent
 from tests.strategies import make_session

@@ -10,7 +10,7 @@ import pytest
 
 from applier.session import Session
 from applier.store import open_store
-from applier.store.content import digest_of, encode, pack
+from applier.store.chain import digest_of, encode, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
 from planner.earlier import earlier_plan
 from planner.validity import check_messages
@@ -251,7 +251,7 @@ def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
 
     def told(session, messages):
         session.prepare(messages)
-        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.sent_counted * 0.6)}})
+        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.last.counted_tokens * 0.6)}})
 
     with opened(path) as session:
         for end in (21, 41, 81):

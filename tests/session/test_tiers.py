@@ -5,10 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.session.frame import Edits, Frame, draft, message_at
-from applier.session.gauge import Gauge
 from applier.session.history_tracker import HistoryTracker
-from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, StubRereads
-from applier.session.tiers import PlanTurns, RetreatHead, Situation, SnipMiddle
+from applier.session.request import Gauge
+from applier.session.tiers import (
+    BudgetResults,
+    ClearResults,
+    DemoteLarge,
+    PlanTurns,
+    RetreatHead,
+    Situation,
+    SnipMiddle,
+    StubRereads,
+)
 from planner import TokenCounter
 from planner.api import plan_analysis
 from planner.plan import HistoryStamp
@@ -40,6 +48,10 @@ def results(*texts, tool="Bash", arguments=None, error=False):
     return messages
 
 
+def first_text(edits):
+    return next(iter(edits.placeholders.values()))
+
+
 LONG = "\n".join(f"line {number} of a listing" for number in range(2_000))
 SHORT = "fine"
 
@@ -47,8 +59,8 @@ SHORT = "fine"
 def test_large_output_is_demoted_with_both_ends_shown():
     situation = situation_of(results(SHORT, LONG), limit_tokens=100_000)
     edits = DemoteLarge(5_000, 2_000)(situation)
-    assert [(made.message, made.block) for made in edits.placeholders] == [(4, 0)]
-    text = edits.placeholders[0].text
+    assert list(edits.placeholders) == [(4, 0)]
+    text = first_text(edits)
     assert text.startswith("line 0 of a listing")
     assert "line 1999 of a listing" in text
     assert len(text) < 2_100
@@ -61,11 +73,11 @@ def test_only_new_output_is_demoted():
 def test_a_preview_keeps_what_failed_and_what_the_user_said():
     middle = "\n".join([LONG, "FAILED tests/test_x.py::test_y - KeyError: 'token'", LONG, "exit code 1"])
     edits = DemoteLarge(1_000, 500)(situation_of(results(middle)))
-    assert "FAILED tests/test_x.py::test_y" in edits.placeholders[0].text
+    assert "FAILED tests/test_x.py::test_y" in first_text(edits)
     refused = "The user doesn't want to proceed with this tool use. The tool use was rejected. "
     rejected = f"{refused}To tell you how to proceed, the user said:\n{CONSTRAINTS[0]}\n{LONG}"
     edits = ClearResults(keep_last=0)(situation_of([*results(rejected, error=True), *results(SHORT)[1:]]))
-    assert CONSTRAINTS[0] in edits.placeholders[0].text
+    assert CONSTRAINTS[0] in first_text(edits)
 
 
 def test_the_budget_takes_the_largest_results_of_the_last_message_first():
@@ -78,17 +90,17 @@ def test_the_budget_takes_the_largest_results_of_the_last_message_first():
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": uses}]
     situation = situation_of([*messages, {"role": "user", "content": answers}], limit_tokens=1_000_000)
     edits = BudgetResults(characters=20_000, preview_characters=100)(situation)
-    assert [made.block for made in edits.placeholders] == [1]
+    assert [block for _, block in edits.placeholders] == [1]
     edits = BudgetResults(characters=10_000, preview_characters=100)(situation)
-    assert [made.block for made in edits.placeholders] == [1, 2]
+    assert [block for _, block in edits.placeholders] == [1, 2]
     assert BudgetResults(characters=36_000)(situation) is None
 
 
 def test_old_results_are_cleared_and_the_newest_stay():
     situation = situation_of(results(LONG, LONG, SHORT, LONG, LONG, LONG))
     edits = ClearResults(keep_last=3, over_characters=100)(situation)
-    assert [made.message for made in edits.placeholders] == [2, 4]
-    assert edits.placeholders[0].text == "[Previous: used Bash]"
+    assert [message for message, _ in edits.placeholders] == [2, 4]
+    assert first_text(edits) == "[Previous: used Bash]"
 
 
 def test_clearing_knows_kinds_protected_tokens_and_minimum_gain():
@@ -100,8 +112,8 @@ def test_clearing_knows_kinds_protected_tokens_and_minimum_gain():
     for message, answer in zip(messages[3::2], messages[4::2], strict=True):
         answer["content"][0]["tool_use_id"] = message["content"][0]["id"]
     situation = situation_of(messages)
-    assert [m.message for m in ClearResults(0, kinds=frozenset({"read"}))(situation).placeholders] == [2]
-    assert [m.message for m in ClearResults(0, protect_tokens=20_000)(situation).placeholders] == [2, 4]
+    assert [message for message, _ in ClearResults(0, kinds=frozenset({"read"}))(situation).placeholders] == [2]
+    assert [message for message, _ in ClearResults(0, protect_tokens=20_000)(situation).placeholders] == [2, 4]
     assert ClearResults(0, protect_tokens=60_000)(situation) is None
     assert ClearResults(0, min_free_tokens=10**6)(situation) is None
 
@@ -109,8 +121,8 @@ def test_clearing_knows_kinds_protected_tokens_and_minimum_gain():
 def test_an_unchanged_re_read_is_answered_by_a_stub():
     situation = situation_of(results(LONG, LONG, "other " + LONG, tool="Read", arguments={"file_path": "a.py"}))
     edits = StubRereads()(situation)
-    assert [made.message for made in edits.placeholders] == [4]
-    assert "t2" in edits.placeholders[0].text
+    assert [message for message, _ in edits.placeholders] == [4]
+    assert "t2" in first_text(edits)
 
 
 def test_a_re_read_is_sent_whole_when_the_first_one_is_gone():
@@ -185,12 +197,12 @@ def test_edits_name_real_places_and_leave_the_rest_alone(messages, tier):
     if edits is None:
         return
     tracker = situation.tracker
-    assert all(tracker.plain[m.message]["content"][m.block]["type"] == "tool_result" for m in edits.placeholders)
+    assert all(tracker.plain[at]["content"][block]["type"] == "tool_result" for at, block in edits.placeholders)
     if edits.plan is not None:
         assert edits.plan.history == HistoryStamp.of(tracker.history, edits.plan.history.tokens)
         return
     frame = draft(Frame(), edits, tracker, "h00000000", "strip")
-    touched = {made.message for made in edits.placeholders}
+    touched = {message for message, _ in edits.placeholders}
     for index, message in enumerate(messages):
         if index not in touched | frame.unthinking:
             assert message_at(frame, tracker, index) is message

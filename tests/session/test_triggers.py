@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.gauge import output_reserve_tokens, prompt_limit_tokens
-from applier.session.triggers import LEVELS, Measurement, When, level_after
+from applier.session.presets import LEVELS, Measurement, When, level_after
+from applier.session.request import output_reserve_tokens, prompt_limit_tokens
 
 
 @pytest.mark.parametrize(

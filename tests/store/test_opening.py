@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from applier.store import STORE_VARIABLE, default_path, open_store
-from applier.store.tables import MIGRATIONS
+from applier.store.opening import MIGRATIONS
 from planner.errors import StoreError, StoreReplaced
 from planner.reading.history import read_history
 from tests.strategies import make_session

@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins, derived_id
-from applier.adapters.transcripts.transcript import Transcript, seconds
+from applier.adapters.transcripts.transcript import Client, Transcript, seconds
 from planner.errors import TranscriptError
-from planner.evidence.sources import is_host_text
+from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["ClaudeCode"]
+__all__ = ["CLAUDE_CODE"]
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
 """What the client replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
@@ -36,14 +36,11 @@ _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
 _TITLE_CHARACTERS = 80
 
 
-class ClaudeCode:
-    """The client, by its logs."""
-
+class _ClaudeCode:
     name = "claude_code"
     title = "a session of Claude Code"
 
     def detects(self, document: Document) -> bool:
-        """True if there is a line of such a log with a message in it."""
         return any(
             isinstance(value, dict)
             and value.get("type") in ("user", "assistant")
@@ -53,11 +50,6 @@ class ClaudeCode:
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """The conversation of the log; only its `part`-th part between the agent's own compactions if named.
-
-        Raises:
-            TranscriptError: a line is not as the format has it, or nothing was said.
-        """
         assembly = Assembly(document)
         lines = _active_branch([_line(number, value, document.name) for number, value in document.log_lines], assembly)
         errors = [line.number for line in lines if line.is_api_error]
@@ -67,13 +59,12 @@ class ClaudeCode:
                 assembly.compacted(line.number, _carried(line, lines))
             elif line.speaks and not line.is_api_error and not _add(assembly, line):
                 empty.append(line.number)
-        assembly.left_out(errors, "errors of the API, not words of the model")
-        assembly.left_out(empty, "attachments without text")
+        assembly.note(errors, "errors of the API, not words of the model; left out")
+        assembly.note(empty, "attachments without text; left out")
         log = dict(document.log_lines)
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """A log of `messages`, each line behind the one before it."""
         lines = list(_chained(messages, Origins(like), session_id or derived_id(messages, like)))
         if lines:
             title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
@@ -81,21 +72,21 @@ class ClaudeCode:
         return "".join(map(json_text, lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:  # noqa: ARG002
-        """Such as ``0b5c….jsonl``."""
         return f"{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        """The folder of the project; where the log names none, of the one that we are in."""
+        # without a working folder of its own: the project that we are in
         root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
         return Path(root, "projects", _NO_NAME.sub("-", working_folder or os.getcwd()))
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """It looks in the folder of the project, by name."""
         return os.path.realpath(place) == os.path.realpath(in_place)
 
     def resume_command(self, session_id: str) -> str:
-        """``claude --resume ID``."""
         return f"claude --resume {session_id}"
+
+
+CLAUDE_CODE: Client = _ClaudeCode()
 
 
 class _LogMessage(BaseModel):
@@ -178,15 +169,16 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
     main = _distinct([line for line in lines if not line.of_a_subagent])
     if any(line.speaks for line in main):
         aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
-        assembly.aside(aside, "conversations of subagents")
+        assembly.note(aside, "conversations of subagents, not read")
     else:
         main = _distinct(lines)
     parents, lost = _parents(main)
-    assembly.warnings += [f"{assembly.name}, line {number}: the line it follows is not in this log" for number in lost]
+    for number in lost:
+        assembly.note([number], "the line it follows is not in this log")
     main = _in_order(main, parents)
     chosen = _with_siblings(main, _path(main, parents))
     left = [line.number for line in main if line.speaks and line.number not in chosen]
-    assembly.aside(left, "a branch that the session left")
+    assembly.note(left, "a branch that the session left, not read")
     return [line for line in main if line.number in chosen]
 
 

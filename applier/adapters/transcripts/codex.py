@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
 from applier.adapters.transcripts.session_log import Assembly, LogLine, Only, Origins, derived_id
-from applier.adapters.transcripts.transcript import Transcript, seconds
-from planner.evidence.sources import is_host_text
+from applier.adapters.transcripts.transcript import Client, Transcript, seconds
+from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 
-__all__ = ["Codex"]
+__all__ = ["CODEX"]
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
@@ -30,50 +30,42 @@ _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _SILENT = frozenset({"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary"})
 
 
-class Codex:
-    """The client, by its logs."""
-
+class _Codex:
     name = "codex"
     title = "a rollout of Codex"
 
     def detects(self, document: Document) -> bool:
-        """True if there is a line of a rollout."""
         return any(isinstance(value, dict) and _is_rollout_line(value) for _, value in document.log_lines)
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """The conversation of the rollout; only its `part`-th part between compactions if named.
-
-        Raises:
-            TranscriptError: a line is not as the format has it, or nothing was said.
-        """
         rollout = _Rollout(document)
         for number, value in document.log_lines:
             rollout.read(number, value)
         return rollout.finish(self, part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """A rollout of `messages`, each line numbered, as 0.145 and later want it of those that they wrote."""
+        # each line has a number, as 0.145 and later want it of rollouts that they wrote
         session, origins = session_id or derived_id(messages, like), Origins(like)
         lines = (*_head(like, origins, session), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:
-        """Such as ``rollout-2026-01-02T03-04-05-0b5c….jsonl``."""
         return f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        """The folder of the day."""
         root = environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
         return Path(root, "sessions", f"{now:%Y/%m/%d}")
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """It looks anywhere below its folder of sessions, by the id in the name."""
+        # it looks anywhere below its folder of sessions, by the id in the name
         named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
         return named and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
 
     def resume_command(self, session_id: str) -> str:
-        """``codex resume ID``."""
         return f"codex resume {session_id}"
+
+
+CODEX: Client = _Codex()
 
 
 class _Line(BaseModel):
@@ -137,13 +129,12 @@ class _Rollout:
         elif data.get("type") == "thread_rolled_back":
             turns = _Item.model_validate(data).num_turns
             self.assembly.roll_back(turns)
-            note = f"{self.assembly.name}, line {number}: the session went back {turns} turns; these are not read"
-            self.assembly.warnings.append(note)
+            self.assembly.note([number], f"the session went back {turns} turns; these are not read")
 
-    def finish(self, client: Codex, part: int | None) -> Transcript:
+    def finish(self, client: Client, part: int | None) -> Transcript:
         """The transcript."""
         for kind, numbers in self.skipped.items():
-            self.assembly.left_out(numbers, f"{kind} has no place in a transcript")
+            self.assembly.note(numbers, f"{kind} has no place in a transcript; left out")
         return self.assembly.finish(client, self.log, system="\n\n".join(self.system) or None, part=part)
 
     def _instructions(self, meta: dict[str, Any]) -> None:

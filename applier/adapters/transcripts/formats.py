@@ -9,19 +9,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from applier.adapters.transcripts.claude_code import ClaudeCode
-from applier.adapters.transcripts.codex import Codex
+from applier.adapters.transcripts.claude_code import CLAUDE_CODE
+from applier.adapters.transcripts.codex import CODEX
 from applier.adapters.transcripts.document import Document, load_document
-from applier.adapters.transcripts.message_lists import AnthropicMessages, OpenAIChat
+from applier.adapters.transcripts.message_lists import ANTHROPIC, OPENAI
 from applier.adapters.transcripts.transcript import Client, Format, Transcript
 from planner.errors import TranscriptError
 from planner.reading.messages import plain_message
 
 __all__ = ["CLIENTS", "FORMATS", "read_transcript", "write_transcript"]
 
-CLIENTS: tuple[Client, ...] = (ClaudeCode(), Codex())
+CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
 """Whose session logs are read, written and resumed from; another client is one more here."""
-FORMATS: tuple[Format, ...] = (*CLIENTS, OpenAIChat(), AnthropicMessages())
+FORMATS: tuple[Format, ...] = (*CLIENTS, OPENAI, ANTHROPIC)
 """All that can be read; the first that detects a file as its own reads it."""
 
 

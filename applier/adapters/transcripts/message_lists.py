@@ -12,11 +12,11 @@ from typing import Any
 
 from applier.adapters.transcripts.document import Document, json_text
 from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, to_openai
-from applier.adapters.transcripts.transcript import Transcript, guess_task, pairing_warnings, seconds
+from applier.adapters.transcripts.transcript import Format, Transcript, guess_task, pairing_warnings, seconds
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, plain_message
 
-__all__ = ["AnthropicMessages", "OpenAIChat"]
+__all__ = ["ANTHROPIC", "OPENAI"]
 
 Where = tuple[str | int, ...]
 
@@ -53,22 +53,14 @@ class _Place:
         return value
 
 
-class AnthropicMessages:
-    """Messages as the Messages API takes them."""
-
+class _AnthropicMessages:
     name = "anthropic"
     title = "a list of messages, or an object with 'messages'"
 
     def detects(self, document: Document) -> bool:
-        """True for any list that is not OpenAI's."""
         return bool(_places(document))
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """The conversation; of several the `part`-th (the first if none is named).
-
-        Raises:
-            TranscriptError: there is no such part, or an entry is not a message; the text names the place.
-        """
         place, entries = _chosen(document, part)
         messages = [_anthropic_message(entry, place.of_entry(i)) for i, entry in enumerate(entries)]
         system = place.container.get("system")
@@ -78,18 +70,16 @@ class AnthropicMessages:
         return _transcript(self.name, place, part, messages, range(len(entries)), system)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """The file with `messages` in place of its own."""
         return _written(messages, like)
 
 
-class OpenAIChat:
-    """Messages of OpenAI's chat completions; those of the system in front are no part of the conversation."""
+class _OpenAIChat:
+    """What the system says in front is no part of the conversation."""
 
     name = "openai"
     title = "OpenAI chat messages"
 
     def detects(self, document: Document) -> bool:
-        """True if something in it is only OpenAI's, or nothing only Anthropic's and a message of the system leads."""
         conversations = [(place.entries, place.container) for place in _places(document)]
         for entries, _ in conversations:
             chat = is_chat(entries)
@@ -98,17 +88,20 @@ class OpenAIChat:
         return any(leading_system(entries) and "system" not in container for entries, container in conversations)
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """As of `AnthropicMessages`."""
         place, entries = _chosen(document, part)
         messages = chat_messages(entries, [place.of_entry(i) for i in range(len(entries))])
         lead = leading_system(entries)
         return _transcript(self.name, place, part, messages[lead:], _starts(entries, lead), _system(entries[:lead]))
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """The file with `messages` in place of its own, behind those of the system."""
-        place = _Place(like.source["document"], like.source["where"])
-        entries = place.entries
+        entries = like.source["place"].entries
         return _written([*entries[: leading_system(entries)], *to_openai(messages)], like)
+
+
+ANTHROPIC: Format = _AnthropicMessages()
+"""Messages as the Messages API takes them."""
+OPENAI: Format = _OpenAIChat()
+"""Messages of OpenAI's chat completions."""
 
 
 def _is_jsonl(document: Document) -> bool:
@@ -160,22 +153,19 @@ def _transcript(
     document, container, entries = place.document, place.container, place.entries
     task, tools = container.get("task"), container.get("tools")
     places = [place.of_entry(i) for i in starts]
+    count, several = len(_places(document)), []
+    if part is None and count > 1:
+        several = [f"{document.name}: holds {count} conversations; this is the first (part=0 to {count - 1})"]
     return Transcript(
         messages=messages,
         system=system,
         tools=tools if isinstance(tools, list) else None,
         task=task if isinstance(task, str) and task.strip() else guess_task(messages),
         format=f"{name}_jsonl" if _is_jsonl(document) else name,
-        warnings=(*_several(document, part), *_odd_roles(messages, places), *pairing_warnings(messages, places)),
+        warnings=(*several, *_odd_roles(messages, places), *pairing_warnings(messages, places)),
         timestamps=tuple(seconds(entries[i].get("timestamp")) for i in starts),
-        source={"path": document.path, "document": document, "where": place.where},
+        source={"path": document.path, "place": place},
     )
-
-
-def _several(document: Document, part: int | None) -> Iterator[str]:
-    count = len(_places(document))
-    if part is None and count > 1:
-        yield f"{document.name}: holds {count} conversations; this is the first (part=0 to {count - 1})"
 
 
 def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[str]:
@@ -218,8 +208,9 @@ def _steps(where: Where) -> str:
 
 def _written(entries: Sequence[Any], like: Transcript) -> str:
     """The file that `like` was read from, with `entries` in place of its messages."""
-    document: Document = like.source["document"]
-    value = _replaced(_value(document), like.source["where"], entries)
+    place: _Place = like.source["place"]
+    document = place.document
+    value = _replaced(_value(document), place.where, entries)
     if _is_jsonl(document):
         return "".join(json_text(entry, ascii_only=document.ascii) for entry in value)
     return json_text(value, document.indent, ascii_only=document.ascii)

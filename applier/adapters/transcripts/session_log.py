@@ -62,23 +62,18 @@ class Assembly:
         if document.torn:
             self.warnings.append(f"{document.torn}; left out")
 
-    def left_out(self, numbers: Sequence[int], what: str) -> None:
-        """Note that the lines `numbers` are left out, if there are any."""
+    def note(self, numbers: Sequence[int], what: str) -> None:
+        """Warn that the lines `numbers` are `what`, if there are any."""
         if numbers:
-            self.warnings.append(f"{self.name}, {_line_ranges(numbers)}: {what}; left out")
-
-    def aside(self, numbers: Sequence[int], what: str) -> None:
-        """Note that the lines `numbers` are not read, if there are any."""
-        if numbers:
-            self.warnings.append(f"{self.name}, {_line_ranges(numbers)}: {what}, not read")
+            self.warnings.append(f"{self.name}, {_line_ranges(numbers)}: {what}")
 
     def assistant(self, group: str, content: Iterable[Block], line: int, timestamp: float | None) -> None:
         """Blocks of the assistant; those of one `group` are one answer of the API."""
         piece = self._groups.get(group)
         if piece is None:
-            piece = self._groups[group] = self._add("assistant", [], line, timestamp)
-        else:
-            piece.lines.append(line)
+            piece = self._groups[group] = _Piece("assistant", [], [], timestamp, False, len(self._compactions))
+            self.pieces.append(piece)
+        piece.lines.append(line)
         assert isinstance(piece.content, list)
         for block in content:
             if block["type"] == "text" and not str(block.get("text", "")).strip():
@@ -101,7 +96,7 @@ class Assembly:
         if isinstance(content, list):
             content = self._unanswered(content, line, timestamp)
         if content and not (isinstance(content, str) and content.isspace()):
-            self._add("user", content, line, timestamp, host, only)
+            self.pieces.append(_Piece("user", content, [line], timestamp, host, len(self._compactions), only))
 
     def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
         """The agent compacted its context here, all but the lines `carried`; what follows is a new part."""
@@ -127,6 +122,10 @@ class Assembly:
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
         chosen = list(_ordered(self._whole() if part is None else self._part(part)))
+        self.note(self._blank, "blank text of the assistant is left out")
+        if part is None:
+            reading = "what came before is read as well (part=-1 reads only what its context holds now)"
+            self.note(self._compactions, f"the agent compacted here; {reading}")
         messages = [piece.message for piece in chosen]
         lines = tuple(tuple(dict.fromkeys(piece.lines)) for piece in chosen)
         places = [f"{self.name}, line {min(numbers)}" for numbers in lines]
@@ -136,24 +135,11 @@ class Assembly:
             tools=None,
             task=guess_task(messages, {i for i, piece in enumerate(chosen) if piece.host}),
             format=client.name,
-            warnings=(*self._notes(part), *pairing_warnings(messages, places)),
+            warnings=(*self.warnings, *pairing_warnings(messages, places)),
             timestamps=tuple(piece.timestamp for piece in chosen),
             source={"path": self._path, "lines": lines, "log": log},
             client=client,
         )
-
-    def _add(
-        self,
-        role: str,
-        content: str | list[Block],
-        line: int,
-        timestamp: float | None,
-        host: bool = False,
-        only: Only = "",
-    ) -> _Piece:
-        piece = _Piece(role, content, [line], timestamp, host, len(self._compactions), only)
-        self.pieces.append(piece)
-        return piece
 
     def _unanswered(self, content: list[Block], line: int, timestamp: float | None) -> list[Block]:
         """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
@@ -183,16 +169,6 @@ class Assembly:
         lines = self._carried.get(number, frozenset())
         carried = [piece for piece in self.pieces if piece.part < number and lines & set(piece.lines)]
         return [*own[:1], *carried, *own[1:]]
-
-    def _notes(self, part: int | None) -> Iterator[str]:
-        yield from self.warnings
-        if self._blank:
-            yield f"{self.name}, {_line_ranges(self._blank)}: blank text of the assistant is left out"
-        if self._compactions and part is None:
-            yield (
-                f"{self.name}, {_line_ranges(self._compactions)}: the agent compacted here; what came before "
-                "is read as well (part=-1 reads only what its context holds now)"
-            )
 
 
 def _ordered(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
