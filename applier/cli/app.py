@@ -31,9 +31,9 @@ COMMANDS = {
     "eval": "evaluate",
     "prompts": "planner_prompts",
     "store": "stores",
-    "proxy": "proxy",
-    "wrap": "wrap",
-    "mcp": "mcp",
+    "proxy": "servers",
+    "wrap": "servers",
+    "mcp": "servers",
     "demo": "demo",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""

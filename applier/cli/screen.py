@@ -31,6 +31,7 @@ __all__ = [
     "clean",
     "echo",
     "one_line",
+    "print_data",
     "print_json",
     "print_table",
     "printable",
@@ -135,6 +136,11 @@ def shorten(text: str, width: int) -> str:
 def print_json(value: object, *, err: bool = False) -> None:
     """`value` as indented JSON on standard output (or error)."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False), err=err)
+
+
+def print_data(text: str) -> None:
+    """A transcript or an original on standard output, every character of it, in UTF-8 whatever the terminal's."""
+    click.echo(text.encode("utf-8", "surrogatepass"), nl=False)
 
 
 def show_page(content: Any) -> None:

@@ -29,7 +29,7 @@ from applier.cli.options import (
 )
 from applier.cli.planning import first_removed, planned, planning_options, view_text
 from applier.cli.print_sheet import print_sheet
-from applier.cli.screen import echo, print_json, screen, show_page, working
+from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
 from applier.store.secrets import redact_texts
@@ -259,7 +259,7 @@ def apply_command(
 def _write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None) -> None:
     text = view_text(sheet, read, output, store, session_id=str(uuid4()) if read.client else "")
     if str(output) == "-":
-        click.echo(text, nl=False)
+        print_data(text)
     else:
         write_whole(output, text)
 

@@ -12,7 +12,7 @@ import click
 
 from applier.cli.files import existing_store, known_history
 from applier.cli.options import as_json, store_option
-from applier.cli.screen import echo, print_json, print_table, screen
+from applier.cli.screen import echo, print_data, print_json, print_table, screen
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
 
@@ -59,7 +59,7 @@ def restore_command(
     if screen().is_terminal:
         echo(restored.text)
     else:
-        click.echo(restored.text.encode("utf-8", "surrogatepass"))
+        print_data(f"{restored.text}\n")
 
 
 @click.command
