@@ -232,7 +232,7 @@ def named(node):
     return {node.module} if isinstance(node, ast.ImportFrom) else set()
 
 
-MEASURING = ("eval_probes", "evaluate", "prompts_eval", "watch")
+MEASURING = ("evaluate", "watch")
 """Commands that measure; `demo` only takes its transcript from there, as data."""
 
 

@@ -28,7 +28,7 @@ from applier.settings import SessionSettings
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable, SettingsError
-from planner.model.recorded import RecordedPlanner, rendered_prompts
+from planner.model.planners import RecordedPlanner, rendered_prompts
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.history import read_history

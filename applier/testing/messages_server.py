@@ -171,7 +171,7 @@ class MessagesServer:
             reply = entry(request) if callable(entry) else entry
         self._replies += 1
         if isinstance(reply, str):
-            return Answer([say(reply)])
+            return Answer([say(reply)] if reply else [])
         return reply if isinstance(reply, Answer | Failure) else Answer(list(reply))
 
     def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:

@@ -11,7 +11,7 @@ from planner import CompactionPlan, PlanSettings, TokenCounter
 from planner.analysis import analyze
 from planner.api import check_plan, plan_analysis
 from planner.errors import PlannerUnavailable
-from planner.model.recorded import RecordedPlanner
+from planner.model.planners import RecordedPlanner
 from planner.rules import RulesPlanner
 from tests.hunt.hostile import hostile_answer, hostile_edit
 from tests.hunt.tiny_histories import Drawn
@@ -194,8 +194,8 @@ def check_nothing_lost(messages, shown, notes):
 
 
 def rules_of(messages):
-    """Which rules `messages` break, wherever."""
-    return {violation.rule for violation in refusals(messages)}
+    """Which rules `messages` break, wherever; a call without its result and a result without its call are one fault."""
+    return {2 if violation.rule == 1 else violation.rule for violation in refusals(messages)}
 
 
 def check_decisions(drawn, shown, notes):

@@ -1,37 +1,63 @@
-"""`compactor eval`: what survives of your own transcripts, by method and size."""
+"""`compactor eval` and `prompts eval`: what survives of your own transcripts, by method and size, by exam, by prompts.
+
+Cuts of transcripts are measured, or exams of questions literally held on compacted views. Prints what `applier.eval`
+measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from applier.cli.commands.eval_probes import ExamOptions, hold_exams
-from applier.cli.options import OutputFile, as_json
-from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
+from applier.cli.options import SHARE, OutputFile, as_json
+from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
     EvaluationJob,
     EvaluationMean,
     EvaluationRow,
+    cuts_of_file,
     draw_recall,
     evaluate_files,
     evaluation_means,
     transcript_paths,
 )
+from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
-from planner.errors import TranscriptError
+from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptComparison, PromptVariant, compare_prompts
+from planner.errors import SettingsError, TranscriptError
 
-__all__ = ["command"]
+__all__ = ["eval_command", "prompts_eval_command"]
+
+COLUMNS = {
+    "method": "method",
+    "target": "ratio",
+    "cuts": "cuts",
+    "size": "size",
+    "plain": "plain",
+    "context": "in_context",
+    "failed": "failures_kept",
+    "said": "demands_kept",
+    "invalid": "violations",
+    "restored": "restored",
+    "payback": "payback_calls",
+}
+"""Titles of the table with the field of `EvaluationMean` behind each."""
+PROMPT_COLUMNS = {"prompts": "method"} | {
+    title: COLUMNS[title] for title in ("cuts", "size", "plain", "context", "failed", "said")
+}
+"""Likewise of two folders of prompts."""
 
 
 _EXISTING = click.Path(exists=True, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
 
 
-@click.command(name="eval")
-@click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
+@click.command
+@_places
 @click.option(
     "--method",
     "methods",
@@ -43,7 +69,7 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 @click.option(
     "--ratio",
     "ratios",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=SHARE,
     multiple=True,
     help="Target sizes, as shares of the tokens (default: .25, .1, .04; with --probes .1).",
 )
@@ -56,7 +82,7 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 )
 @click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
-def command(
+def eval_command(
     places: tuple[Path, ...],
     methods: tuple[str, ...],
     ratios: tuple[float, ...],
@@ -78,7 +104,7 @@ def command(
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:
-        hold_exams(paths, ExamOptions(probes, methods, ratios or (0.10,), model, lost, as_json))
+        _hold_exams(paths, probes, methods, ratios or (0.10,), model=model, lost=lost, as_json=as_json)
         return
     job = EvaluationJob(tuple(methods), ratios or (0.25, 0.10, 0.04), quick=quick, model=model)
     with progress("measuring", len(paths)) as done:
@@ -92,41 +118,27 @@ def command(
         _print_all(rows, means, lost=lost)
 
 
-COLUMNS = {
-    "method": "method",
-    "target": "ratio",
-    "cuts": "cuts",
-    "size": "size",
-    "plain": "plain",
-    "context": "in_context",
-    "failed": "failures_kept",
-    "said": "demands_kept",
-    "invalid": "violations",
-    "restored": "restored",
-    "payback": "payback_calls",
-}
-"""Titles of the table with the field of `EvaluationMean` behind each."""
-
-
 def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
     for row in rows if lost else ():
-        _print_lost(screen(), row)
+        _print_losses(row)
     if not means:
-        screen().print("no cut of these transcripts is long enough to measure")
+        echo("no cut of these transcripts is long enough to measure")
         return
-    shown = {title: name for title, name in COLUMNS.items() if any(getattr(mean, name) is not None for mean in means)}
-    table = plain_table(*shown, right=shown.keys() - {"method"})
-    for mean in means:
-        table.add_row(*(_cell(getattr(mean, name)) for name in shown.values()))
-    screen().print(table)
+    _print_means(COLUMNS, means)
+
+
+def _print_means(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
+    shown = {title: name for title, name in columns.items() if any(getattr(mean, name) is not None for mean in means)}
+    rows = ([_cell(getattr(mean, name)) for name in shown.values()] for mean in means)
+    print_table(shown, rows, right=[title for title, name in shown.items() if name != "method"])
 
 
 def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _print_lost(console: Console, row: EvaluationRow) -> None:
-    console.print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
+def _print_losses(row: EvaluationRow) -> None:
+    screen().print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
     losses = {
         "lost": row.recall.lost,
         "bare": row.recall.bare,
@@ -135,4 +147,116 @@ def _print_lost(console: Console, row: EvaluationRow) -> None:
     }
     for title, lost in losses.items():
         for what in lost:
-            console.print(clean(f"  {title}: {one_line(what)}"), soft_wrap=True)
+            echo(f"  {title}: {one_line(what)}")
+
+
+def _hold_exams(
+    paths: Sequence[Path],
+    probes: Path,
+    methods: Sequence[str],
+    ratios: Sequence[float],
+    *,
+    model: str | None,
+    lost: bool,
+    as_json: bool,
+) -> None:
+    """Hold the exams `probes` on the transcripts of `paths` and print the scores.
+
+    Raises:
+        TranscriptError: an exam or its transcript cannot be read.
+        SettingsError: a method has nothing to show for any of them.
+    """
+    exams = read_exams([probes])
+    views: list[ExamView] = []
+    with progress("holding exams", len(exams)) as done:
+        for sample in exam_samples(exams, paths):
+            views += exam_views(sample, methods, ratios, model)
+            done()
+    missing = [name for name in methods if name not in {view.method for view in views}]
+    if missing:
+        raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
+    means = exam_means([(view, view.scores) for view in views])
+    if as_json:
+        print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
+        return
+    for view in views if lost else ():
+        _print_lost_answers(view)
+    _print_scores(means)
+
+
+def _print_scores(means: Sequence[ExamMean]) -> None:
+    numbers = ("exams", "size", "score", *QUESTION_KINDS)
+    print_table(("method", "target", *numbers), map(_score_cells, means), right=numbers)
+
+
+def _score_cells(mean: ExamMean) -> Iterator[str]:
+    yield from (mean.method, _cell(mean.ratio))
+    yield from (str(mean.exams), f"{mean.size:.3f}", f"{mean.score:.2f}")
+    yield from (_cell(mean.by_kind.get(kind)) for kind in QUESTION_KINDS)
+
+
+def _print_lost_answers(view: ExamView) -> None:
+    right = len(view.exam.questions) - len(view.lost)
+    counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
+    screen().print(clean(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", "bold"), soft_wrap=True)
+    for question in view.lost:
+        echo(f"  {question.number} {question.kind}: {one_line(question.text)} -> {one_line(question.answer)}")
+
+
+def _view_json(view: ExamView) -> dict[str, object]:
+    lost = [question.number for question in view.lost]
+    fields = {"method": view.method, "target": view.ratio, "size": view.size, "sha": view.sha}
+    return {"transcript": view.exam.transcript, **fields, "lost": lost}
+
+
+@click.command(name="eval")
+@_places
+@click.option(
+    "--prompts", "folders", metavar="DIR", type=_FOLDER, multiple=True, help="One or two; one: against the packaged."
+)
+@click.option("--answers", metavar="DIR", type=_FOLDER, multiple=True, help="Recorded answers, one for each --prompts.")
+@click.option("--model", help="The planner model to ask.")
+@click.option("--ratio", type=SHARE, default=DEFAULT_RATIO, show_default=True)
+@as_json
+def prompts_eval_command(
+    places: tuple[Path, ...],
+    folders: tuple[Path, ...],
+    answers: tuple[Path, ...],
+    model: str | None,
+    ratio: float,
+    as_json: bool,
+) -> None:
+    """Compare two folders of prompts by what they keep.
+
+    TRANSCRIPTS are planned by both at the same target. Below the table stands what only one of them kept: that is
+    what to read when editing a prompt.
+    """
+    first, second = _variants(folders, answers, model)
+    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
+    with progress("planning", len(cuts)) as done:
+        comparison = compare_prompts(first, second, cuts, ratio, done)
+    if as_json:
+        means = [asdict(mean) for mean in evaluation_means(comparison.rows)]
+        print_json({"means": means, "differences": [asdict(difference) for difference in comparison.differences]})
+    else:
+        _print_comparison(comparison)
+
+
+def _variants(
+    folders: Sequence[Path], answers: Sequence[Path], model: str | None
+) -> tuple[PromptVariant, PromptVariant]:
+    places: list[Path | None] = [None] * (2 - len(folders)) + list(folders)
+    recorded: list[Path | None] = [*answers] if answers else [None, None]
+    if len(places) != 2 or len(recorded) != 2:
+        raise click.UsageError("give at most two --prompts, and --answers for both or for none.")
+    first, second = (PromptVariant(place, own, model=model) for place, own in zip(places, recorded, strict=True))
+    return first, second
+
+
+def _print_comparison(comparison: PromptComparison) -> None:
+    _print_means(PROMPT_COLUMNS, evaluation_means(comparison.rows))
+    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
+        screen().print(clean(f"\nonly {keeper} kept:", "bold"))
+        for own in comparison.differences:
+            if own.kept_by == keeper:
+                echo(f"  {own.cut} {own.turn_id}: {one_line(own.what)}: {one_line(own.line)}")
