@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
-from planner.earlier import carried_on, earlier_plan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.state import (
     RecordLine,
@@ -27,7 +26,7 @@ from planner.evidence.state import (
     urls,
 )
 from planner.plan import ExtractedFact, FactType, Provenance
-from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["RulesPlanner"]

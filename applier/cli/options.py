@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from applier.sheet import Edit
-from planner.decision import Strategy
+from planner.plan import Strategy
 
 __all__ = [
     "MOST_TOKENS",

@@ -12,7 +12,7 @@ from pathlib import Path
 from applier.eval.methods import CompactedList
 from applier.eval.texts import message_tokens, plain_text
 from applier.store import open_store
-from planner.layout.cache_cost import payback_calls
+from planner.prices import payback_calls
 from planner.reading.history import History, Turn, read_history
 from planner.reading.messages import Message, blocks, message_digest, to_json
 from planner.validity import check_messages

@@ -18,11 +18,10 @@ from applier.sheet import Edit, Sheet, reviewed
 from applier.view import Preview
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
-from planner.decision import Strategy, TurnDecision
 from planner.errors import SettingsError
 from planner.evidence import TurnEvidence
-from planner.layout.placeholders import excerpt_numbers, ranges_of
-from planner.plan import CompactionPlan, Finding
+from planner.placeholders import line_numbers, ranges_of
+from planner.plan import CompactionPlan, Finding, Strategy, TurnDecision
 
 __all__ = ["Outcome", "Review", "Revision"]
 
@@ -214,7 +213,7 @@ class Review:
 def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
     if decision.strategy == "keep":
         return {line.number for line in turn.lines}
-    return excerpt_numbers(decision, len(turn.lines))
+    return line_numbers(decision.excerpts, len(turn.lines))
 
 
 def _totals(plan: CompactionPlan, shown: Preview) -> dict[str, Any]:

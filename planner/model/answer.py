@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import from_json
 
 from planner.brief import HEADINGS
-from planner.decision import Strategy
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
 from planner.model.entries import (
@@ -30,7 +29,7 @@ from planner.model.entries import (
     read_entry,
     read_fact,
 )
-from planner.plan import ExtractedFact
+from planner.plan import ExtractedFact, Strategy
 from planner.proposal import TurnProposal
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines

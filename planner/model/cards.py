@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
-from planner.layout.placeholders import ranges_of
 from planner.model.prompts import one_line, safe_text
 from planner.model.shown import card_text, choose_lines
+from planner.placeholders import ranges_of
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
 

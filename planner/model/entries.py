@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, cast, get_args
 
-from planner.decision import Strategy
-from planner.plan import FactType
+from planner.plan import FactType, Strategy
 
 __all__ = [
     "BEST_SCORE",

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import groupby
 
-from planner.decision import TurnDecision
-from planner.earlier import read_and_new
 from planner.evidence import TurnEvidence
 from planner.model.answer import spans
 from planner.model.cards import turn_head
 from planner.model.entries import BEST_SCORE
 from planner.model.prompts import one_line
-from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.plan import CompactionPlan, TurnDecision
+from planner.proposal import PlanRequest, read_and_new
 
 __all__ = ["turn_heads", "turn_index"]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.brief import brief_text, fit_brief, read_brief
-from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
@@ -20,7 +19,7 @@ from planner.model.prefix import ask_behind_prefix, prefix_cost, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
-from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal
+from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.evidence import TurnEvidence
 from planner.model.answer import Scope, answer_in, read_answer, spans
@@ -31,7 +30,7 @@ from planner.model.meter import Meter
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.model.question import Sizes, sizes_text
 from planner.plan import Usage
-from planner.proposal import AgentRequest, PlanRequest
+from planner.proposal import AgentRequest, PlanRequest, earlier_plan, read_and_new
 from planner.reading.families import model_family
 
 __all__ = ["ask_behind_prefix", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]

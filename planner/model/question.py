@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.brief import brief_text
-from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.state import (
@@ -32,7 +31,7 @@ from planner.model.cards import Card, turn_cards
 from planner.model.index import turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lines import statements
 from planner.reading.tokens import TokenCounter
 from planner.selection import brief_limit, least_tokens

@@ -14,7 +14,7 @@ from pathlib import Path
 from applier.adapters.transcripts import read_transcript
 from applier.eval.replay import Replay, count_needs, replay
 from applier.store import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES
+from planner.prices import CACHE_READ_PRICES
 
 __all__ = ["PresetJob", "PresetRun", "PresetTotal", "measure_presets", "preset_totals", "run_preset"]
 

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterable, Sequence
 
 from planner.brief import Statement, brief_text, fit_brief, read_brief
-from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
 from planner.model.question import Sizes
 from planner.model.recorded import RecordedPlanner, rendered_prompts
-from planner.proposal import PlanRequest, Proposal
+from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new, written_brief
 from planner.rules import rules_brief
 
 __all__ = ["ScriptedPlanner"]

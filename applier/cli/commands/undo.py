@@ -19,7 +19,7 @@ from applier.store.protocol import Store
 from applier.store.secrets import redact_texts
 from applier.view import preview
 from planner.errors import ReferenceNotFound, StalePlan
-from planner.layout.layout import joined_messages
+from planner.layout import joined_messages
 from planner.reading.messages import Message, blocks, message_digest
 
 __all__ = ["command"]

@@ -24,7 +24,7 @@ from applier.eval.replay import Replay, ReplayedCall, replay
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import SessionSettings, load_settings
 from applier.store.opening import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES, WRITE_5_MINUTES
+from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
 
 __all__ = ["command"]
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.decision import TurnDecision
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
+from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark
@@ -24,9 +24,9 @@ from planner.reading.patterns import lazy_pattern
 __all__ = [
     "clean",
     "entry_text",
-    "excerpt_numbers",
     "guide_text",
     "history_key",
+    "line_numbers",
     "media_marks",
     "note_parts",
     "preview_text",
@@ -74,7 +74,6 @@ _CHANGED = lazy_pattern(
 )
 """What tools say of a change that was made: ``The file a.py has been updated successfully.``; not ``File not found``.
 """
-_SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
 def history_key(history: History) -> str:
@@ -84,14 +83,12 @@ def history_key(history: History) -> str:
 
 def clean(text: str) -> str:
     """`text` unable to open or close a frame, and with lone surrogates replaced; else byte for byte."""
-    return _SURROGATE.sub("�", _FRAME.sub("‹", text) if "<" in text else text)
+    return str(whole_characters(_FRAME.sub("‹", text) if "<" in text else text))
 
 
-def excerpt_numbers(decision: TurnDecision, most: int) -> set[int]:
-    """The line numbers that a decision's excerpts name, of a turn of `most` lines."""
-    return {
-        number for first, last in decision.excerpts if first <= most for number in range(first, min(last, most) + 1)
-    }
+def line_numbers(ranges: Iterable[tuple[int, int]], most: int) -> set[int]:
+    """The numbers in inclusive `ranges`, of a turn of `most` lines."""
+    return {number for first, last in ranges if first <= most for number in range(first, min(last, most) + 1)}
 
 
 def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -181,7 +178,7 @@ class _Entry:
 
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""
-        chosen = excerpt_numbers(self.decision, len(self.turn.lines))
+        chosen = line_numbers(self.decision.excerpts, len(self.turn.lines))
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
         loose = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]
         spoken = self.spoken([line for line in loose if line.part == "assistant"])
