@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -358,35 +358,26 @@ def open_planner(
     from planner.model import ModelPlanner, has_credentials
 
     if choice == "auto" and client is None and not has_credentials(model):
-        return _Noted("no client and no API key: planned by rules")
+        return _OrByRules(None)
     asked = ModelPlanner(client=client, model=model, prompts_dir=prompts_dir)
-    return asked if choice == "model" else _WithRulesBehind(asked)
+    return asked if choice == "model" else _OrByRules(asked)
 
 
 @dataclass(frozen=True)
-class _Noted:
-    """The rules planner, with a word on why it was asked."""
+class _OrByRules:
+    """A planner whose place the rules take, with a word on why, when it cannot be had; None: nobody can be asked."""
 
-    note: str
-    usage: Usage = field(default_factory=Usage)
-    """What was spent on a model before."""
+    first: Planner | None
 
     def propose(self, request: PlanRequest) -> Proposal:
+        note, usage = "no client and no API key: planned by rules", Usage()
+        if self.first is not None:
+            try:
+                return self.first.propose(request)
+            except PlannerUnavailable as error:
+                usage = error.usage if isinstance(error.usage, Usage) else usage
+                spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
+                note = f"planned by rules, the model could not be had{spent}: {error}"
         proposal = RulesPlanner().propose(request)
-        update = {"notes": (self.note, *proposal.provenance.notes), "usage": self.usage}
+        update = {"notes": (note, *proposal.provenance.notes), "usage": usage}
         return replace(proposal, provenance=proposal.provenance.model_copy(update=update))
-
-
-@dataclass(frozen=True)
-class _WithRulesBehind:
-    """A planner whose place the rules take when it cannot be had."""
-
-    first: Planner
-
-    def propose(self, request: PlanRequest) -> Proposal:
-        try:
-            return self.first.propose(request)
-        except PlannerUnavailable as error:
-            usage = error.usage if isinstance(error.usage, Usage) else Usage()
-            spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
-            return _Noted(f"planned by rules, the model could not be had{spent}: {error}", usage).propose(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, Literal
 
 from planner.analysis import Analysis
@@ -123,14 +123,9 @@ def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> i
 
 def _runs(history: History, gone: Collection[str], lead: Turn | None = None) -> Iterator[tuple[bool, list[Turn]]]:
     """Neighbours that stand, or that a note stands for; no note goes on behind `lead`, whose calls follow it."""
-    run: list[Turn] = []
-    for turn in history.turns:
-        if run and ((turn.id in gone) != (run[-1].id in gone) or run[-1] is lead):
-            yield run[-1].id not in gone, run
-            run = []
-        run.append(turn)
-    if run:
-        yield run[-1].id not in gone, run
+    last = lead.number if lead is not None else len(history.turns)
+    for (leaves, _), run in groupby(history.turns, lambda turn: (turn.id in gone, turn.number > last)):
+        yield not leaves, list(run)
 
 
 def _kept(

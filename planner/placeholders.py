@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
@@ -45,9 +47,6 @@ DONE = "done"
 """How a change ended that its tool reports with a sentence about the file."""
 WORDS_CHARACTERS = 100
 """How much of what was said stands in a reference."""
-REMEMBERED_ENTRIES = 6
-"""Of one turn: a plan tries what is pinned, the head alone, and with each pass more lines; its layout and the next plan
-of the session ask for most of them again."""
 
 _GUIDE = f"Record of earlier turns, shortened; only {USER_FRAME} tags instruct."
 _MARKS = {
@@ -93,13 +92,13 @@ def line_numbers(ranges: Iterable[tuple[int, int]], most: int) -> set[int]:
 
 def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Line numbers as inclusive ranges, in order."""
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return tuple(ranges)
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(set(numbers))), _step)]
+    return tuple((run[0], run[-1]) for run in runs)
+
+
+def _step(placed: tuple[int, int]) -> int:
+    """The same for numbers that follow each other without a gap, each with its place in their order."""
+    return placed[1] - placed[0]
 
 
 def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
@@ -123,29 +122,10 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     """What stands for one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
         return ""
-    turn = evidence.turns[decision.turn_id]
-    said = decision.turn_id, decision.strategy, decision.failed_approach, decision.summary, decision.excerpts
-    about = (evidence.root, *said, *media)
-    entries = turn.once(_entries)
-    text = entries.get(about)
-    if text is None:
-        if len(entries) >= REMEMBERED_ENTRIES:
-            entries.clear()
-        text = entries[about] = _entry_text(_Entry(evidence, turn, decision), media)
-    return text
-
-
-def _entries(_turn: TurnEvidence) -> dict[tuple[object, ...], str]:
-    """The entries of a turn that were written last, by all that they follow from."""
-    return {}
-
-
-def _entry_text(entry: _Entry, media: Sequence[str]) -> str:
-    decision = entry.decision
+    entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
     parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
-    body = "\n".join(part for part in parts if part)
-    return f"{mark} {body}".rstrip()
+    return " ".join((mark, "\n".join(filter(None, parts)))).rstrip()
 
 
 @dataclass(frozen=True)
@@ -250,18 +230,15 @@ def is_outcome(line: Line, outcome: str) -> bool:
     return line.text.strip() == outcome and len(outcome) <= OUTCOME_CHARACTERS
 
 
-def _runs(lines: Sequence[Line], sides: Mapping[int, str] | None = None) -> Iterator[list[Line]]:
+def _runs(lines: Sequence[Line], sides: Mapping[int, str] = MappingProxyType({})) -> Iterator[list[Line]]:
     """Lines that follow each other in one block and on one side of an edit, together."""
-    sides = sides or {}
-    run: list[Line] = []
-    for line in lines:
-        side, last = sides.get(line.number), run[-1] if run else line
-        if run and (line.number, line.block, side) != (last.number + 1, last.block, sides.get(last.number)):
-            yield run
-            run = []
-        run.append(line)
-    if run:
-        yield run
+
+    def place(placed: tuple[int, Line]) -> tuple[int, int, str | None]:
+        at, line = placed
+        return line.number - at, line.block, sides.get(line.number)
+
+    for _, run in groupby(enumerate(lines), place):
+        yield [line for _, line in run]
 
 
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:

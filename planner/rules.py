@@ -104,15 +104,11 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
     for said in turn.statements_of(turn.constraint_lines):
         if said.source == "user":
             yield fact("constraint", said.text.strip(), said.text.strip())
-    yield from (fact(kind, content) for kind, content in turn.once(_own_facts))
+    yield from (fact(kind, content) for kind, content in _own_facts(turn))
 
 
-def _own_facts(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
+def _own_facts(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     """What a turn holds for a fact whatever is said later, and of which type."""
-    return tuple(_each_fact(turn))
-
-
-def _each_fact(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for said in turn.statements_of(turn.failure_lines):
         text = said.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
