@@ -21,7 +21,7 @@ from planner.layout.thinking import thinking_policy
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.proposal import Proposal
 from planner.reading.lines import join_lines
-from planner.relevance.pinned import pinned_lines, preview_lines
+from planner.relevance.ranking import pinned_lines, preview_lines
 from planner.selection import demotes_live
 
 __all__ = ["guard_plan", "strike_invented"]

@@ -20,8 +20,7 @@ from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text,
 from planner.plan import Finding, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.lazy_property import lazy_property
-from planner.relevance.pinned import pinned_lines
-from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines
+from planner.relevance.ranking import MARK_TOKENS, Pick, pinned_lines, rank_lines
 
 __all__ = ["STEPS", "Selection", "brief_limit", "demotes_live", "least_tokens", "select", "weight_of"]
 
@@ -264,7 +263,7 @@ class _Selecting:
     def _stands_in(self, brief: str, pick: Pick) -> bool:
         """True if the brief says word for word what the lines of a pick say."""
         lines = self.request.evidence.turns[pick.turn_id].lines
-        return all(" ".join(lines.text(number).split()) in brief for number in pick.numbers)
+        return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
     def _pass(self, picks: Iterable[Pick], left: float) -> tuple[Pick | None, dict[str, set[int]]]:
         """The first of `picks` that may not fit into what is left, and the lines of those before it by turn id."""

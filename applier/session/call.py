@@ -187,7 +187,7 @@ def _plan_ahead(state: State) -> None:
         return
     target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
     now = state.clock()
-    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known, grows=True), target), now)
+    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), now)
 
 
 def _plans_ahead(state: State) -> bool:

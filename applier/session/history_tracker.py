@@ -126,7 +126,7 @@ class HistoryTracker:
         """What the history holds; of what is known already nothing is read again."""
         history = self.history
         if self._analysis is None or self._analysis.history is not history:
-            self._analysis = analyze_history(history, self.counter, self._analysis, grows=True)
+            self._analysis = analyze_history(history, self.counter, self._analysis)
             self._read.clear()
         return self._analysis
 
