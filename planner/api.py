@@ -19,6 +19,7 @@ from planner.layout.layout import lead_messages
 from planner.layout.thinking import leading_turn, thinking_policy
 from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
+from planner.reading.families import names_provider
 from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
@@ -36,11 +37,13 @@ __all__ = [
     "check_planner",
     "check_system",
     "check_tools",
+    "name_of_planner",
     "open_planner",
     "plan_analysis",
     "plan_compaction",
     "plan_compaction_async",
     "restore_tool_of",
+    "shares_client",
 ]
 
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
@@ -360,6 +363,23 @@ def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = No
     from planner.model import has_credentials
 
     return client is not None or has_credentials(model)
+
+
+def shares_client(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
+    """True if the planner that `choice` names has no client of its own and asks with the agent's."""
+    if isinstance(choice, str):
+        return choice != "rules" and client is None and not names_provider(model)
+    own, named = getattr(choice, "client", choice), getattr(choice, "model", None)
+    return own is None and not names_provider(named)
+
+
+def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
+    """Who is asked: the model, ``rules``, or the class of a planner object."""
+    if choice == "rules" or not isinstance(choice, str):
+        return choice if isinstance(choice, str) else type(choice).__name__
+    from planner.model import DEFAULT_MODEL
+
+    return (model or DEFAULT_MODEL).removeprefix("anthropic/")
 
 
 def open_planner(

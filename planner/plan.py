@@ -90,6 +90,11 @@ class Usage(PlanPart):
         return Usage(**{name: mine[name] + theirs[name] for name in mine})
 
     @property
+    def prompt_tokens(self) -> int:
+        """All input, cached or not."""
+        return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
+
+    @property
     def read_tokens(self) -> int:
         """What was read: all input, of what a cache gave `CACHED_SHARE`; `MOST_TOKENS` at most."""
         cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)

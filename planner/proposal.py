@@ -21,7 +21,20 @@ from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 from planner.settings import PlanSettings
 
-__all__ = ["AgentRequest", "PlanRequest", "Planner", "Proposal", "TurnProposal"]
+__all__ = ["Account", "AgentRequest", "PlanRequest", "Planner", "Proposal", "TurnProposal"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """An upstream of the Messages API, and the headers by which it knows who asks. Given as a planner's client."""
+
+    base_url: str
+    headers: Mapping[str, str] = field(repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys in it, ``Bearer`` left out."""
+        return tuple(key for value in self.headers.values() if (key := value.rpartition(" ")[2]))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Specifics: what an agent cannot guess again, and what stands wherever it stands."""
 
+import pytest
 from hypothesis import given
 
-from planner.evidence.names import parts_of, specifics_of
+from planner.evidence.names import defines, definitions_in, parts_of, specifics_of
 from tests.strategies import texts
 
 
@@ -30,3 +31,24 @@ def test_parts_stand_in_the_name_at_its_separators(words):
 def test_a_path_holds_its_file_and_its_folders():
     folders_and_files = {"src/app", "src/app/main", "app/main.py", "app/main", "main.py", "main"}
     assert set(parts_of("src/app/main.py")) == {"src/app/main.py", *folders_and_files}
+
+
+DEFINITIONS = {
+    "def drain(queue):": "drain",
+    "12→func (s *Store) Save(path string) error {": "Save",
+    "+    async def drain(": "drain",
+    "export default class Foo extends Bar {": "Foo",
+    "export const LIMIT = 3": "LIMIT",
+    "const LIMIT = 3": "LIMIT",
+    "    const item = items[0]": None,
+    "return type(x)": None,
+    "the function of this": None,
+    "  // class of errors": None,
+}
+
+
+@pytest.mark.parametrize(("line", "name"), DEFINITIONS.items())
+def test_a_line_defines_what_code_says_alone(line, name):
+    assert defines(line) == (name is not None)
+    if line[0] not in "1+":
+        assert [match["name"] for match in definitions_in(line)] == [name] * (name is not None)

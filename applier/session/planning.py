@@ -14,14 +14,14 @@ from typing import Any, Generic, Literal, TypeVar
 from applier.session.events import EventKind
 from applier.settings import SessionSettings
 from planner.analysis import Analysis
-from planner.api import PlannerChoice, asks_model, open_planner, plan_analysis
+from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
 from planner.errors import PlannerUnavailable
 from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["Breaker", "BreakerState", "Planning", "Worker", "within"]
+__all__ = ["Breaker", "BreakerState", "Planned", "Planning", "Worker", "within"]
 
 T = TypeVar("T")
 BreakerState = Literal["closed", "open", "half_open"]
@@ -126,6 +126,17 @@ def _run(job: Callable[[], T], done: Future[T]) -> None:
         done.set_exception(error)
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One time that a planner was asked."""
+
+    planner: str
+    """The model, ``rules``, or what a planner object says of itself."""
+    usage: Usage
+    failure: str = ""
+    """Why no plan came of it."""
+
+
 @dataclass
 class Planning:
     """The planner of a session: whom to ask for a plan, and when not."""
@@ -140,12 +151,16 @@ class Planning:
     """What the agent last sent, as of its last call: its own model may be asked behind the cached prefix."""
     asked_at: float = 0.0
     """When that was answered."""
+    client_follows: bool = False
+    """The agent's client becomes known with `agent_request`: a planner that shares it is not asked before."""
     previous: CompactionPlan | None = None
     """The last plan of the session, whether it came into force or not: the next one builds on what was read for it."""
     read_tokens: int = 0
     """What planners have read for all plans, those that came to nothing included."""
     ready: CompactionPlan | None = None
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
+    planned: list[Planned] = field(default_factory=list)
+    """Who was asked in this process; added to by the worker, too."""
     settings: PlanSettings = field(init=False)
     """Of the next plan: the agent's model and tools among them."""
     breaker: Breaker = field(init=False)
@@ -161,7 +176,10 @@ class Planning:
     @property
     def asks_a_model(self) -> bool:
         """True if plans come from a model, or from an object that may ask one."""
-        return asks_model(self.planner, self.session_settings.planner_model or None, self.client)
+        chosen = self.planner, self.session_settings.planner_model or None, self.client
+        if self.client_follows and self.agent_request is None and shares_client(*chosen):
+            return False
+        return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
         """A guarded plan for the history of `analysis`; by rules when asked, or when the planner fails or rests.
@@ -208,19 +226,28 @@ class Planning:
             self.previous = plan
 
     def _planned(self, planner: PlannerChoice, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan:
-        chosen = "model" if planner == "auto" else planner
-        return plan_analysis(
-            analysis,
-            self.task or _first_words(analysis.history),
-            target_tokens=target_tokens,
-            focus=focus,
-            planner=open_planner(chosen, self.session_settings.planner_model or None, self.client),
-            settings=self.settings,
-            now=self.clock(),
-            previous=self.previous,
-            agent_request=self._agent_request(),
-            read_tokens=self.read_tokens,
-        )
+        model = self.session_settings.planner_model
+        try:
+            plan = plan_analysis(
+                analysis,
+                self.task or _first_words(analysis.history),
+                target_tokens=target_tokens,
+                focus=focus,
+                planner=open_planner("model" if planner == "auto" else planner, model or None, self.client),
+                settings=self.settings,
+                now=self.clock(),
+                previous=self.previous,
+                agent_request=self._agent_request(),
+                read_tokens=self.read_tokens,
+            )
+        except Exception as error:
+            usage = error.usage if isinstance(error, PlannerUnavailable) else None
+            spent = usage if isinstance(usage, Usage) else Usage()
+            self.planned.append(Planned(name_of_planner(planner, model), spent, str(error) or type(error).__name__))
+            raise
+        made = plan.provenance
+        self.planned.append(Planned(made.model or made.planner, made.usage))
+        return plan
 
     def _agent_request(self) -> AgentRequest | None:
         if self.agent_request is None:

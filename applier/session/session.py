@@ -24,7 +24,7 @@ from applier.session import call
 from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
 from applier.session.persistence import SessionStore, load_session
-from applier.session.planning import BreakerState, Planning
+from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Preset, preset_of
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
 from applier.session.state import State
@@ -70,6 +70,8 @@ class SessionState:
     """Under which the store has the history as of the last commit; empty before."""
     history_messages: int
     sent_messages: int
+    planned: tuple[Planned, ...]
+    """Who was asked for plans in this process, what that cost and what failed, in order."""
 
     @classmethod
     def of(cls, state: State) -> SessionState:
@@ -87,6 +89,7 @@ class SessionState:
             history_key=state.committed.key,
             history_messages=len(state.tracker),
             sent_messages=len(state.view.messages),
+            planned=tuple(state.planning.planned),
         )
 
 
@@ -220,7 +223,8 @@ class Session:
     ) -> None:
         """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
 
-        The planner may then ask the agent's own `client` behind the prefix that the provider has cached.
+        A planner without a client of its own then asks the agent's `client`, behind the prefix that the provider has
+        cached or with cards.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -241,9 +245,12 @@ class Session:
         thinking: Mapping[str, Any] | None = None,
         betas: Sequence[str] | Set[str] | None = None,
         max_output_tokens: int | None = None,
+        client_follows: bool = False,
     ) -> None:
         """Tell what else the next request holds, for callers (middleware) that learn it per request.
 
+        With `client_follows` the caller calls `note_sent` once the request is answered, and a planner that asks with
+        the agent's client waits for that.
         What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
         no error here: the log says so, and nothing automatic is done.
 
@@ -256,6 +263,7 @@ class Session:
         check_argument("betas", betas, list | tuple | Set, "a list of names")
         asked = AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
         with self._alone() as state:
+            state.planning.client_follows = client_follows
             state.take_call(asked)
             state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
 

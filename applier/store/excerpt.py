@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import regex
 
-from applier.store.search import SEARCH_SECONDS, Hits, defines, matching_turns
+from applier.store.search import SEARCH_SECONDS, Hits, matching_turns
 from planner.errors import ReferenceNotFound
+from planner.evidence.names import defines
 from planner.layout.placeholders import ranges_of
 from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
@@ -222,7 +223,8 @@ def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[i
     near: set[int] = set()
     for number in hits:
         line = turn.lines[number - 1]
-        goes_on = defines(line) or (line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block)
+        in_call = line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block
+        goes_on = in_call or defines(line.text)
         behind = max(around, logic) if goes_on else around
         beside = turn.lines[max(0, number - 1 - around) : number + behind]
         near.update(other.number for other in beside if other.block == line.block or not parallel)

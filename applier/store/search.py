@@ -18,9 +18,10 @@ from typing import NamedTuple
 import regex
 
 from planner.errors import StoreError
+from planner.evidence.names import defines
 from planner.reading.lines import Line, Part, join_lines
 
-__all__ = ["SEARCH_SECONDS", "Hits", "defines", "matching_turns", "ranked"]
+__all__ = ["SEARCH_SECONDS", "Hits", "matching_turns", "ranked"]
 
 SEARCH_SECONDS = 1.0
 """The longest one pattern may work: it can be written so that it never ends."""
@@ -38,11 +39,6 @@ _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2
 """One word, or a run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
 """What is asked for: a phrase in quotes, or what stands between spaces: ``"red hen" fox``."""
-_DEFINES = regex.compile(
-    r"[+\s\d→]{0,12}(?:(?:export|default|public|private|protected|static|async|abstract|pub)\s){0,4}"
-    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|const|module)\s+[\w(]"
-)
-"""Where a name is defined: ``12→func drain(``, ``+async def drain(``; not ``return type(x)``."""
 
 
 class Hits(NamedTuple):
@@ -87,11 +83,6 @@ def matching_turns(
     return _by_words(turns, search, limit) if by_words else ({}, 0)
 
 
-def defines(line: Line) -> bool:
-    """True if `line` is where a function, type or constant is defined."""
-    return _DEFINES.match(line.text) is not None
-
-
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
     """The turns that `match` matches: those whose words or calls it matches first, the newer before the older."""
     matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _reached(lines, match, deadline))}
@@ -110,7 +101,7 @@ def _hits(best: Sequence[Line], match: regex.Pattern[str], *, by_words: bool) ->
 
 def _order(line: Line) -> tuple[bool, bool, int]:
     """Words and calls before what tools printed, there definitions first."""
-    return line.part not in _PROSE, not defines(line), line.number
+    return line.part not in _PROSE, not defines(line.text), line.number
 
 
 def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
-from planner.evidence.names import specifics_of
+from planner.evidence.names import definitions_in, specifics_of
 from planner.reading.lines import Line, call_parts, without_numbers
 from planner.reading.patterns import lazy_pattern
 
@@ -25,13 +25,6 @@ PROSE = (".md", ".mdx", ".rst", ".txt", ".adoc")
 SEEN_CHARACTERS = 200_000
 """Of a file so much of what was seen is remembered."""
 
-_DEFINES = lazy_pattern(
-    r"^(?P<indent>[ \t]{0,8})(?:export |pub |async |static |public |private |abstract |default ){0,4}"
-    r"(?:func|def|class|function|type|interface|struct|enum|fn|trait|const|module)\s{1,4}(?:\([^()\n]{0,60}\)\s{0,2})?"
-    r"(?P<name>[A-Za-z_]\w{2,120})",
-    re.M,
-)
-"""What a line of code defines: ``func (s *Store) Save(``, ``export class Foo``; not ``return type``."""
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
 _HUNK = lazy_pattern(r"^@@ (.*)$", re.M)
@@ -129,8 +122,8 @@ def _values(call: Call, keys: Sequence[str]) -> str:
 
 def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
     prose = change.path.endswith(PROSE)
-    before = {match["name"] for match in _DEFINES.finditer(old)}
-    own = [] if prose else [match["name"] for match in _DEFINES.finditer(new)]
+    before = {match["name"] for match in definitions_in(old)}
+    own = [] if prose else [match["name"] for match in definitions_in(new)]
     defined = [name for name in own if name not in before]
     _put_first(change.defines, defined)
     beside = defined and old.strip() in new
@@ -156,7 +149,7 @@ def _enclosing(old: str, seen: str) -> Iterator[str]:
     first = next(line for line in old.split("\n") if line.strip())
     depth = len(first) - len(first.lstrip())
     above = seen[:at].rpartition("\0")[2]
-    for match in reversed(list(_DEFINES.finditer(above))):
+    for match in reversed(definitions_in(above)):
         if len(match["indent"]) < max(1, depth):
             yield match["name"]
             return

@@ -1,6 +1,7 @@
-"""The specifics of a text, what an agent cannot guess again once it is gone, and the folder that most paths are in.
+"""What texts name and define: their specifics, what an agent cannot guess again once it is gone, what a line of code
+defines, and the folder that most paths are in.
 
-Paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
+Specifics are paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from planner.reading.patterns import lazy_pattern
 __all__ = [
     "SpecificKind",
     "common_root",
+    "defines",
+    "definitions_in",
     "file_paths",
     "is_identifier",
     "parts_of",
@@ -63,6 +66,19 @@ PART_CHARACTERS = 4
 """A shorter part of a name is none by itself."""
 _TRAILING = ".,:;!?-"
 
+_DEFINITION = lazy_pattern(
+    r"^(?P<indent>[ \t]{0,8})"
+    r"(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)[ \t]){0,4}"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module"
+    r"|(?<![ \t])const|(?<=export )const|(?<=pub )const)"
+    r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?(?P<name>[A-Za-z_]\w{0,120})",
+    re.M,
+)
+"""A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
+``return type(x)``, nor a ``const`` within a function."""
+_BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
+"""What viewers and diffs put before a line of code: ``12→``, ``+``."""
+
 LEAST_USES = 4
 """A folder named less often is not worth saying what it is."""
 PARENT_SHARE = 1.25
@@ -105,6 +121,17 @@ def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, S
                 kind = _kind(match.lastgroup or "", name)
                 if kind is not None:
                     yield match.start(), name, kind
+
+
+def definitions_in(code: str) -> list[re.Match[str]]:
+    """What `code` defines, in order: each match has an ``indent`` and a ``name``."""
+    return list(_DEFINITION.finditer(code))
+
+
+def defines(line: str) -> bool:
+    """True if a function, type or constant is defined in `line`, as it stands in a file, a viewer or a diff."""
+    before = _BEFORE_CODE.match(line)
+    return _DEFINITION.match(line[before.end() :] if before else line) is not None
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """How the planner model is reached, and what a response or an error of any provider says.
 
 Whatever the caller gives (a client, a provider string, nothing) ends as one instructor ``create``; for Claude one
-that forces no tool and prefills nothing. Sends nothing itself, and never repeats a key. anthropic and instructor are
-loaded only when a client is opened.
+that forces no tool and prefills nothing. What requests cost is metered: what the provider told of an answer; without
+an answer, what was sent, for a provider may bill input that it has read. Sends nothing itself, and never repeats a key.
+anthropic and instructor are loaded only when a client is opened.
 """
 
 from __future__ import annotations
@@ -13,22 +14,28 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
+from threading import Lock
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from planner.errors import PlannerUnavailable, SettingsError
-from planner.model.meter import HeldBack, metering
 from planner.model.prompts import one_line
 from planner.plan import Usage
+from planner.proposal import Account
+from planner.reading.families import names_provider
 
 __all__ = [
     "DEFAULT_MODEL",
     "Endpoint",
+    "Meter",
     "for_planning",
     "has_credentials",
     "is_refusal",
+    "is_same_account",
     "keys_of",
     "open_endpoint",
     "response_text",
@@ -37,6 +44,7 @@ __all__ = [
     "running_loop",
     "sdk_timeout",
     "unavailable",
+    "usable_client",
 ]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
@@ -57,6 +65,10 @@ _KEY_VARIABLES = (
 )
 
 
+_OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
+"""How headers begin that say what a request is, and not who asks."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A planner model that can be asked."""
@@ -73,10 +85,33 @@ class Endpoint:
     secrets: tuple[str, ...] = ()
     """What must never stand in an error text."""
 
+    def body(
+        self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
+    ) -> Mapping[str, Any]:
+        """What is sent; to Claude with the system prompt where a cache can hold it, and the schema it is held to."""
+        asked = {"role": "user", "content": prompt}
+        request = {**self.request}
+        if "timeout" in request:
+            request["timeout"] = max(0.001, min(seconds, request["timeout"]))
+        if not self.speaks_anthropic:
+            return {"messages": [{"role": "system", "content": system}, asked], **request}
+        request["timeout"] = sdk_timeout(request["timeout"])
+        import anthropic
+
+        schema = anthropic.transform_schema(shape)
+        schema["required"] = list(schema["properties"])  # what has a default is still asked for
+        return {
+            "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
+            "messages": [asked],
+            "max_tokens": max_output_tokens,
+            "output_config": {"format": {"type": "json_schema", "schema": schema}},
+            **request,
+        }
+
 
 def has_credentials(model: str | None = None) -> bool:
     """True if the environment holds what `model` needs; of providers other than Anthropic it is assumed."""
-    if model is not None and "/" in model and not model.startswith("anthropic/"):
+    if model is not None and names_provider(model) and not model.startswith("anthropic/"):
         return True
     return any(os.environ.get(name) for name in _KEY_VARIABLES)
 
@@ -99,12 +134,13 @@ def open_endpoint(
         SettingsError: `client` is no client, or an asynchronous one that cannot be used from here.
         PlannerUnavailable: there is no usable key, or the provider's package is missing.
     """
-    if client is None and model is not None and "/" in model and not model.startswith("anthropic/"):
+    if client is None and model is not None and names_provider(model) and not model.startswith("anthropic/"):
         yield _provider_endpoint(model, timeout_seconds)
         return
-    own = _own_client() if client is None else None
+    own = _account_client(client) if isinstance(client, Account) else _own_client() if client is None else None
     try:
-        yield _client_endpoint(client if own is None else own, model, timeout_seconds, loop)
+        endpoint = _client_endpoint(client if own is None else own, model, timeout_seconds, loop)
+        yield replace(endpoint, secrets=client.secrets) if isinstance(client, Account) else endpoint
     finally:
         if own is not None:
             own.close()
@@ -137,22 +173,45 @@ def _own_client() -> Any:
     return client
 
 
+def _account_client(account: Account) -> Any:
+    """A client that shows `account`, nothing that the environment holds for other hosts, and is not led elsewhere."""
+    import anthropic
+
+    def show(request: Any) -> None:
+        for name in [name for name in request.headers if not name.startswith(_OF_A_REQUEST)]:
+            del request.headers[name]
+        request.headers.update(account.headers)
+
+    http = anthropic.DefaultHttpxClient(follow_redirects=False, event_hooks={"request": [show]})
+    key = next(iter(account.secrets), "none")  # a key that is given keeps the SDK from looking for another
+    return anthropic.Anthropic(base_url=account.base_url, api_key=key, http_client=http)
+
+
 def _client_endpoint(
     client: Any, model: str | None, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None
 ) -> Endpoint:
     import instructor
+    from instructor.core import ClientError
 
-    if not isinstance(client, instructor.Instructor):
-        return _anthropic_endpoint(client, model or DEFAULT_MODEL, timeout_seconds, loop)
-    forces_tool = client.provider is instructor.Provider.ANTHROPIC and client.mode is not instructor.Mode.JSON
-    if forces_tool and model is None:
+    hooks = None
+    if isinstance(client, instructor.Instructor):
+        if client.provider is not instructor.Provider.ANTHROPIC or client.mode is instructor.Mode.JSON:
+            return _instructor_endpoint(client, model, timeout_seconds, loop)
+        if model is None:
+            raise SettingsError(
+                "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
+                "too, or build it with Mode.JSON"
+            )
+        client, hooks = client.client, client.hooks
+    _check_key(client)
+    try:
+        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
+    except ClientError:
         raise SettingsError(
-            "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
-            "too, or build it with Mode.JSON"
-        )
-    if forces_tool and model is not None:
-        return _anthropic_endpoint(client.client, model, timeout_seconds, loop, client.hooks)
-    return _instructor_endpoint(client, model, timeout_seconds, loop)
+            "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
+            f"{type(client).__name__}"
+        ) from None
+    return _instructor_endpoint(asked, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds, loop)
 
 
 def _instructor_endpoint(
@@ -172,23 +231,6 @@ def _instructor_endpoint(
         _usable_loop(loop) if isinstance(client, instructor.AsyncInstructor) else None,
         keys_of(client.client),
     )
-
-
-def _anthropic_endpoint(
-    client: Any, model: str, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None, hooks: Any = None
-) -> Endpoint:
-    import instructor
-    from instructor.core import ClientError
-
-    _check_key(client)
-    try:
-        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
-    except ClientError:
-        raise SettingsError(
-            "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
-            f"{type(client).__name__}"
-        ) from None
-    return _instructor_endpoint(asked, model.removeprefix("anthropic/"), timeout_seconds, loop)
 
 
 def for_planning(client: Any) -> Any:
@@ -221,6 +263,27 @@ def _check_key(client: Any) -> None:
             "planner model: the API key holds a space, a line break or a letter that no key has: copy it "
             f"again, {RULES_CURE}"
         )
+
+
+def usable_client(client: Any) -> Any:
+    """The agent's `client`, or its account where another thread cannot use it: it is asynchronous, or closed."""
+    import anthropic
+
+    if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
+        return client
+    shown = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    of_user = {name: value for name, value in shown.items() if not name.lower().startswith(_OF_A_REQUEST)}
+    return Account(str(client.base_url), of_user)
+
+
+def is_same_account(client: Any, other: Any) -> bool:
+    """True if both send to the same place with the same key."""
+    ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
+    return ours is theirs or _place_and_keys(ours) == _place_and_keys(theirs)
+
+
+def _place_and_keys(client: Any) -> tuple[object, ...]:
+    return str(getattr(client, "base_url", "")), keys_of(client), getattr(client, "credentials", None)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:
@@ -344,3 +407,167 @@ def _message(error: BaseException) -> str:
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
     return one_line(str(message or error), 160)
+
+
+# What requests cost.
+
+
+_NO_CONNECTION = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror")
+_NO_REQUEST = ("HeldBack", "UnsupportedProtocol", "LocalProtocolError", "TypeError")
+"""Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
+_GAVE_UP_WAITING = frozenset({408, 504, 524})
+"""Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
+
+
+class HeldBack(Exception):  # noqa: N818 - no error: what must not be sent was not
+    """A request was not sent again. SDKs do not try again after this, whatever came before."""
+
+    def __init__(self, failure: BaseException) -> None:
+        """Keep `failure`, what became of the request before: not as a cause, which SDKs would look at."""
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+@dataclass
+class Meter:
+    """The requests of one question, one at a time; may be read and closed from another thread."""
+
+    cost: Callable[[Mapping[str, Any]], Usage]
+    """What a request with that body costs, as the counter estimates it."""
+    most_tokens: float
+    """What all of them may read."""
+    _spent: Usage = field(default_factory=Usage)
+    _under_way: Mapping[str, Any] | None = None
+    """The body of the request that is not answered yet."""
+    _failure: BaseException | None = None
+    """How the last answer was lost."""
+    _closed: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent until now; what is under way counts as read."""
+        with self._lock:
+            return self._spent if self._under_way is None else self._spent + self.cost(self._under_way)
+
+    def may_read(self, tokens: int) -> bool:
+        """True if so much more may be read."""
+        return self.usage.read_tokens + tokens <= self.most_tokens
+
+    def close(self) -> Usage:
+        """What was spent: what comes back from now on does not change it, and nothing is sent again."""
+        usage = self.usage
+        with self._lock:
+            if not self._closed:
+                self._spent, self._under_way, self._closed = usage, None, True
+            return self._spent
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Hold back what an SDK sends again once time is up, or beyond what may be read.
+
+        Raises:
+            HeldBack: it must not be sent.
+        """
+        with self._lock:
+            lost, is_over = self._failure, self._closed
+            if lost is not None and not is_over:
+                is_over = (self._spent + self.cost(body)).read_tokens > self.most_tokens
+        if is_over:
+            raise HeldBack(lost or TimeoutError())
+
+    def sent(self, body: Mapping[str, Any]) -> None:
+        """A request goes out."""
+        with self._lock:
+            self._under_way = None if self._closed else body
+
+    def answered(self, usage: Usage) -> None:
+        """It was answered; not every provider tells what it has read."""
+        with self._lock:
+            body, self._under_way = self._under_way, None
+            if body is not None and not usage.read_tokens:
+                usage = self.cost(body).model_copy(update={"output_tokens": usage.output_tokens})
+            if not self._closed:
+                self._spent += usage
+
+    def failed(self, failure: BaseException, attempts: int = 1) -> None:
+        """It was not answered, sent `attempts` times; once that is known, it is not counted again."""
+        with self._lock:
+            body, self._under_way = self._under_way, None
+            if body is not None and _may_be_read(failure):
+                self._spent = sum([self.cost(body)] * attempts, self._spent)
+                self._failure = failure
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """In this context, and in what it starts on an event loop, requests of metered clients are this question's, and
+        instructor logs no failed call: it is an outcome. No record of anyone else's calls is touched."""
+        logging.getLogger("instructor.v2.retry").addFilter(_unless_asking)
+        token = _meter.set(self)
+        try:
+            yield
+        finally:
+            _meter.reset(token)
+
+
+_meter: ContextVar[Meter | None] = ContextVar("meter of the planner model", default=None)
+
+
+def _unless_asking(_record: logging.LogRecord) -> bool:
+    return _meter.get() is None
+
+
+def _may_be_read(failure: BaseException) -> bool:
+    """True unless it is known that nothing was sent, or that the provider did not answer."""
+    error: BaseException | None = failure
+    while error is not None:
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int) and status >= 400:
+            return status in _GAVE_UP_WAITING
+        if type(error).__name__ in (*_NO_CONNECTION, *_NO_REQUEST):
+            return False
+        error = error.__cause__
+    return True
+
+
+def metering(client: Any) -> Callable[..., Any]:
+    """Middleware for `client`, of anthropic's SDK: tells the meter in force of each attempt, also of the SDK's own."""
+    return _attempt_async if iscoroutinefunction(client.post) else _attempt
+
+
+def _attempt(request: Any, call_next: Callable[[Any], Any]) -> Any:
+    with _metered(request) as meter:
+        response = call_next(request)
+        _note_status(meter, response)
+        return response
+
+
+async def _attempt_async(request: Any, call_next: Callable[[Any], Any]) -> Any:
+    with _metered(request) as meter:
+        response = await call_next(request)
+        _note_status(meter, response)
+        return response
+
+
+@contextmanager
+def _metered(request: Any) -> Iterator[Meter | None]:
+    meter = _meter.get()
+    if meter is None:
+        yield None
+        return
+    body = request.json if isinstance(request.json, Mapping) else {}
+    meter.check(body)
+    meter.sent(body)
+    try:
+        yield meter
+    except BaseException as failure:
+        meter.failed(failure)
+        raise
+
+
+def _note_status(meter: Meter | None, response: Any) -> None:
+    """An error status is told here, for the SDK may send again before it raises one; any other by who reads it."""
+    import anthropic
+
+    http = response.http_response
+    if meter is not None and not http.is_success:
+        meter.failed(anthropic.APIStatusError(f"status {http.status_code}", response=http, body=None))

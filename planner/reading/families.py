@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["ModelFamily", "known_window_tokens", "model_family"]
+__all__ = ["ModelFamily", "known_window_tokens", "model_family", "names_provider"]
 
 _VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
@@ -78,6 +78,11 @@ def known_window_tokens(model: str) -> int | None:
     """The context window of `model`, if it is known to be smaller than the usual 200,000 tokens."""
     name = model.lower().rpartition("/")[2].removeprefix("openai:").removeprefix("anthropic.")
     return next((tokens for start, tokens in _SMALL_WINDOWS if name.startswith(start)), 0) or None
+
+
+def names_provider(model: str | None) -> bool:
+    """True if `model` says whose it is, ``anthropic/claude-haiku-5-5``: it is asked there, with the key for there."""
+    return model is not None and "/" in model
 
 
 @lru_cache(maxsize=256)

@@ -31,7 +31,7 @@ def test_restore_prints_text_lines_and_matches(compactor, applied):
     whole = compactor("restore", "t2").out.splitlines()
     assert compactor("restore", "t2", "--lines", "2-3").out.splitlines() == whole[1:3]
     assert "1: " in compactor("restore", "t2", "--search", whole[0].split()[0]).out
-    missing = compactor("restore", "t2", "--search", "no such words anywhere")
+    missing = compactor("restore", "t2", "--search", "quagga xylophone")
     assert missing.code == 1
     assert "no line matches" in missing.err
 

@@ -11,21 +11,19 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-import mcp
 from pydantic import BaseModel
 
 import planner
 from applier.adapters import transcripts
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
-from applier.adapters.mcp import Visible, mcp_server
 from applier.session import PRESETS, Event, Preset
 from applier.store import open_store
 from planner.validity import Violation
 from tests.inventory.names import default_of, type_text
 from tests.inventory.product import ROOT, field_lines, first_line, is_ours, plain, public_modules, subclasses, syntax
 
-OUR_WORD = re.compile(r"COMPACTOR_[A-Z_]*[A-Z]|CLAUDE_[A-Z_]+|x-compactor-[\w-]+|compactor[._][a-z_]+")
-"""Variables, headers and metrics: not ``COMPACTOR_`` itself nor a module's path."""
+OUR_WORD = re.compile(r"COMPACTOR_[A-Z_]*[A-Z]|CLAUDE_[A-Z]+_[A-Z_]+|x-compactor-[\w-]+|compactor[._][a-z_]+")
+"""Variables, headers and metrics: not ``COMPACTOR_`` itself, a module's path, nor what the code calls a client."""
 CODE = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
 
 
@@ -59,7 +57,11 @@ def _setting_lines(cls: type) -> Iterator[tuple[str, str]]:
         )
         return
     for name, field in cls.model_fields.items():
-        bounds = [plain(bound) for bound in field.metadata if not hasattr(bound, "func")]
+        bounds = [
+            plain(bound).removeprefix("_PydanticGeneralMetadata")
+            for bound in field.metadata
+            if not hasattr(bound, "func")
+        ]
         default = plain(field.get_default(call_default_factory=True))
         yield name, " ".join([f"{name}: {type_text(field.annotation)} = {default}", *bounds])
 
@@ -153,6 +155,10 @@ def tools() -> Iterator[str]:
 
 
 async def _mcp_offers() -> list[tuple[str, str, dict[str, Any]]]:
+    import mcp  # a second of loading that no other text needs
+
+    from applier.adapters.mcp import Visible, mcp_server
+
     visible = Visible(lambda: open_store("inventory.db"), session="none")
     async with mcp.Client(mcp_server(visible)) as client:
         offered = [("tool", tool.name, tool) for tool in (await client.list_tools()).tools]

@@ -5,13 +5,11 @@ The clock and all ids are passed in, and only public names are used, so that the
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-
-import anthropic
 
 import planner
 from applier import apply, preview
@@ -19,16 +17,16 @@ from applier.adapters.transcripts import read_transcript, to_openai, write_trans
 from applier.session import PRESETS, Session
 from applier.settings import SessionSettings
 from applier.store import open_store
-from applier.testing import MessagesServer
 from planner.validity import check_messages
 from tests.inventory.commands import DEMO, run
 from tests.inventory.product import ROOT
-from tests.transcripts.session_logs import ClaudeCodeLog
 
 RATIOS = (0.05, 0.1, 0.25, 0.5)
 RECORDED = ROOT / "tests" / "evaluation" / "recorded"
 REPLAYS = {"demo": (240, 40_000), "failing": (38, 8_000), "service": (40, 3_500)}
 """How many messages of each, and a window in which they do not fit."""
+LOGGED = 100
+"""So many messages of each are written in each format."""
 SECONDS_PER_CALL = 15.0
 SESSION_ID = "11111111-2222-4333-8444-555555555555"
 
@@ -105,6 +103,10 @@ def _second_plan(messages: Sequence[Any], task: str) -> Iterator[str]:
 
 
 def _by_model() -> Iterator[str]:
+    import anthropic  # a second of loading that no other text needs
+
+    from applier.testing import MessagesServer
+
     yield "## recorded answers of a model"
     for path in sorted(RECORDED.glob("*.answer.txt")):
         name, ratio = path.name.removesuffix(".answer.txt").split("@")
@@ -156,13 +158,13 @@ def _counts(counted: Counter[str]) -> str:
 def logs() -> Iterator[str]:
     """Each transcript in each format: how it is read, and how a view of it is written."""
     for name, whole in transcripts().items():
-        messages = whole["messages"]
+        messages = whole["messages"][:LOGGED]
         texts = {
-            "anthropic": json.dumps(whole, indent=2),
+            "anthropic": json.dumps({**whole, "messages": messages}, indent=2),
             "anthropic lines": _lines(messages),
             "openai": json.dumps({"messages": to_openai(messages)}),
             "openai lines": _lines(to_openai(messages)),
-            "claude_code": _claude_code(messages),
+            "claude_code": _lines(_claude_code(messages)),
             "codex": _lines(_codex(messages)),
         }
         yield f"## {name}"
@@ -178,19 +180,28 @@ def logs() -> Iterator[str]:
         yield ""
 
 
-def _lines(values: Sequence[Any]) -> str:
+def _lines(values: Iterable[Any]) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def _claude_code(messages: Sequence[Any]) -> str:
-    log = ClaudeCodeLog()
+def _claude_code(messages: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Lines as Claude Code writes them, one a block of an answer."""
+    before = None
     for number, message in enumerate(messages):
-        if message["role"] == "user":
-            log.user(message["content"], cwd="/code")
-        else:
-            for block in _blocks(message):
-                log.assistant(f"msg_{number}", block, cwd="/code")
-    return log.text()
+        parts = [message]
+        if message["role"] == "assistant":
+            whole = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "m"}
+            parts = [{**whole, "content": [block]} for block in _blocks(message)]
+        for at, part in enumerate(parts):
+            line = {
+                "parentUuid": before,
+                "isSidechain": False,
+                "sessionId": "s",
+                "cwd": "/code",
+                "type": message["role"],
+            }
+            before = f"line-{number}-{at}"
+            yield {**line, "timestamp": "2026-01-01T00:00:00.000Z", "uuid": before, "message": part}
 
 
 def _codex(messages: Sequence[Any]) -> Iterator[dict[str, Any]]:

@@ -87,7 +87,7 @@ def methods(cls: type) -> Iterator[str]:
         if name in held or (name.startswith("_") and name not in CALLED) or name.startswith("model_"):
             continue
         if inspect.isfunction(member):
-            if not (made and name == "__init__"):
+            if is_ours(member) and not (made and name == "__init__"):
                 yield f"{name}{signature(member)}"
         elif isinstance(member, classmethod | staticmethod):
             yield f"{name}{signature(member.__func__)}  [{type(member).__name__}]"

@@ -47,7 +47,8 @@ class CompactionMiddleware(anthropic.Middleware):
     is with the caller already: the next request is compacted instead.
 
     Conversations that the SDK has the server hold (its tool runner does) are sent whole instead, for what the server
-    holds cannot be compacted here. The session's planner may use the same client: its requests leave this out.
+    holds cannot be compacted here. A session without a planner's client of its own has this one asked for plans, from
+    its first answer on; the planner's requests leave the middleware out.
     """
 
     for_agents_only = True
@@ -135,6 +136,7 @@ class _Exchange:
                 thinking=body.get("thinking"),
                 betas=[name.strip() for name in listed if name.strip()],
                 max_output_tokens=body.get("max_tokens"),
+                client_follows=True,
             )
         except SettingsError as error:  # the provider's answer says it better
             logger.warning("the request goes out as it came: %s", error)

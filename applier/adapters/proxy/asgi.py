@@ -1,11 +1,15 @@
-"""The proxy as an ASGI application: two endpoints with sessions behind them, everything else passed on."""
+"""The proxy as an ASGI application: two endpoints with sessions behind them, everything else passed on.
+
+Decides which upstream a request is for; one that is for none is refused, for its key was given for another.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -21,6 +25,7 @@ from applier.adapters.proxy.conversations import NAME_HEADER
 from applier.adapters.proxy.gateway import Gateway, Passage
 from applier.adapters.proxy.guard import TOKEN_HEADER, Guard, refusal
 from applier.adapters.proxy.wires import CHAT, MESSAGES, Wire
+from planner.errors import SettingsError
 
 __all__ = ["MAX_BODY_BYTES", "Upstreams", "proxy_app"]
 
@@ -39,12 +44,48 @@ _TOO_LONG = (400, 413)
 
 @dataclass(frozen=True)
 class Upstreams:
-    """Where requests go."""
+    """Where requests of either API go; empty: nowhere, they are refused."""
 
     anthropic: str = "https://api.anthropic.com"
     openai: str = "https://api.openai.com"
+    """Without the ``/v1`` that its clients' base URLs end in."""
     read_seconds: float = 600.0
     """How long a provider may say nothing: a model may think for minutes."""
+
+    def check(self) -> None:
+        """See that they can be reached.
+
+        Raises:
+            SettingsError: one is no address.
+        """
+        for address in filter(None, (self.anthropic, self.openai)):
+            if not _is_address(address):
+                raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
+
+    def of(self, path: str, headers: Mapping[str, str]) -> str:
+        """The one that a request is for; empty if there is none."""
+        if _is_anthropics(path, headers):
+            return self.anthropic
+        return self.openai if path.startswith("/v1/") else ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        return False
+    return url.scheme in ("http", "https") and bool(url.hostname)
+
+
+def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
+    """By what only its clients send: its API demands a version, its keys have a form; ``/api/…`` is Claude Code's."""
+    return (
+        path == "/"
+        or f"{path}/".startswith(("/v1/messages/", "/api/"))
+        or "x-api-key" in headers
+        or any(name.startswith("anthropic-") for name in headers)
+        or headers.get("authorization", "").rpartition(" ")[2].startswith("sk-ant-")
+    )
 
 
 class _Passing(Response):
@@ -87,17 +128,19 @@ class _Proxy:
 
     async def messages(self, request: Request) -> Response:
         """Anthropic's Messages API."""
-        return await self._converse(request, MESSAGES, self.upstreams.anthropic)
+        return await self._converse(request, MESSAGES)
 
     async def chat(self, request: Request) -> Response:
         """OpenAI's chat completions."""
-        return await self._converse(request, CHAT, self.upstreams.openai)
+        return await self._converse(request, CHAT)
 
     async def anything(self, request: Request) -> Response:
         """What the proxy does not understand."""
         self.gateway.metrics.add("requests", 'kind="passed"')
-        body = await _read(request)
-        return body if isinstance(body, Response) else await self._pass(request, self.upstreams.anthropic, body)
+        base, body = self.upstreams.of(request.url.path, request.headers), await _read(request)
+        if isinstance(body, Response):
+            return body
+        return await self._pass(request, base, body) if base else _homeless(request)
 
     async def health(self, _request: Request) -> Response:
         """That it runs."""
@@ -108,12 +151,14 @@ class _Proxy:
         count = len(self.gateway.conversations)
         return PlainTextResponse(self.gateway.metrics.text(open_conversations=count))
 
-    async def _converse(self, request: Request, wire: Wire, base: str) -> Response:
-        raw = await _read(request)
+    async def _converse(self, request: Request, wire: Wire) -> Response:
+        base, raw = self.upstreams.of(request.url.path, request.headers), await _read(request)
         if isinstance(raw, Response):
             return raw
+        if not base:
+            return _homeless(request)
         started = time.perf_counter()
-        passage = await anyio.to_thread.run_sync(self.gateway.prepare, wire, raw, dict(request.headers))
+        passage = await anyio.to_thread.run_sync(self.gateway.prepare, wire, base, raw, dict(request.headers))
         self.gateway.metrics.add("added_seconds", amount=time.perf_counter() - started)
         return await self._pass(request, base, passage.raw, passage)
 
@@ -160,6 +205,18 @@ class _Proxy:
                 await upstream.aclose()
                 if reader is not None and passage is not None:
                     await anyio.to_thread.run_sync(self.gateway.observe, passage, reader.observed())
+
+
+def _homeless(request: Request) -> Response:
+    """The answer to a request that is for no upstream."""
+    path = request.url.path
+    if _is_anthropics(path, request.headers):
+        return refusal(404, "not_found_error", f"{path}: no upstream for Anthropic's API: start with --upstream URL")
+    if path.startswith("/v1/"):
+        cure = "start with --openai-upstream URL"
+        return refusal(404, "not_found_error", f"{path}: no upstream for OpenAI's API: {cure}")
+    what = "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
+    return refusal(404, "not_found_error", f"{path}: {what}")
 
 
 async def _read(request: Request) -> bytes | Response:

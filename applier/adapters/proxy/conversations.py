@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from applier.session import Session
+from applier.session.planning import Planned
+from planner.proposal import Account
 
-__all__ = ["NAME_HEADER", "Conversations", "client_name", "client_scope"]
+__all__ = ["NAME_HEADER", "Conversations", "client_account", "client_name", "client_scope"]
 
 NAME_HEADER = "x-compactor-session"
 """By which a client may name its conversations; not forwarded."""
@@ -26,6 +28,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DEFAULT_NAME = "proxy"
 _CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers by which providers know who asks."""
+_LOGIN_BETA = "oauth-"
+"""How the beta begins without which a login's token is refused; others are of the agent's own model and request."""
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
 
@@ -48,6 +52,14 @@ def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
     return f"{_short(shown)}/{client_name(headers)}/{user or body.get('user') or ''}"
 
 
+def client_account(base_url: str, headers: Mapping[str, str]) -> Account:
+    """As whom a client asks `base_url`: a planner that asks there shows the same, and nothing else."""
+    shown = {name: headers[name] for name in _CREDENTIALS if name in headers}
+    betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
+    login = ",".join(name for name in betas if name.startswith(_LOGIN_BETA))
+    return Account(base_url, {**shown, "anthropic-beta": login} if login else shown)
+
+
 @dataclass(frozen=True)
 class _Answer:
     """A place in a list behind an answer of the assistant's."""
@@ -68,8 +80,8 @@ class _Conversation:
 class Conversations:
     """Open sessions by conversation, the longest unused one closed first; may be used from several threads."""
 
-    def __init__(self, open_session: Callable[[str, str], Session], limit: int = 200) -> None:
-        """`open_session` takes a session id and a model; `limit` bounds how many are open at once.
+    def __init__(self, open_session: Callable[[str, str, Account | None], Session], limit: int = 200) -> None:
+        """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open.
 
         A closed one continues from the store, by its id, when its conversation comes back.
         """
@@ -77,18 +89,25 @@ class Conversations:
         self._known: OrderedDict[str, _Conversation] = OrderedDict()
         self._by_newest: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
+        self._planned: list[Planned] = []
+        """In sessions that are closed."""
 
     def __len__(self) -> int:
         """How many are open."""
         return len(self._known)
 
-    def session(self, messages: Sequence[Any], model: str, name: str, scope: str) -> Session | None:
-        """The session of the conversation that `messages` continues; None if nothing in it was answered yet."""
+    def session(
+        self, messages: Sequence[Any], model: str, name: str, scope: str, account: Account | None
+    ) -> Session | None:
+        """The session of the conversation that `messages` continues; None if nothing in it was answered yet.
+
+        Its planner asks as `account`, which belongs to `scope`; None: nobody can be asked where its requests go.
+        """
         answers = list(_answers(messages))
         if not answers:
             return None
         with self._lock:
-            key = self._find(scope, answers) or self._add(scope, answers, model, name)
+            key = self._find(scope, answers) or self._add(scope, answers, model, name, account)
             conversation, newest = self._known[key], answers[-1]
             self._unlink(conversation)
             conversation.places = tuple((scope, digest) for digest in (newest.whole, newest.alone) if digest)
@@ -115,7 +134,13 @@ class Conversations:
         edited = (self._by_newest.get((scope, answer.alone)) for answer in reversed(answers) if answer.alone)
         return next((key for key in (*exact, *edited) if key), None)
 
-    def _add(self, scope: str, answers: list[_Answer], model: str, name: str) -> str:
+    def planned(self) -> list[Planned]:
+        """Who was asked for plans in all of them, closed ones included."""
+        with self._lock:
+            opened = [conversation.session.state.planned for conversation in self._known.values()]
+            return [*self._planned, *(one for planned in opened for one in planned)]
+
+    def _add(self, scope: str, answers: list[_Answer], model: str, name: str, account: Account | None) -> str:
         """A new one, called by its first answer, so that a later process gives it the same id.
 
         One that goes another way from there (rewound, or another client's) is called by its newest answer.
@@ -123,7 +148,7 @@ class Conversations:
         first, newest = (f"{name}.{_short(scope + answer.whole)}" for answer in (answers[0], answers[-1]))
         key = newest if first in self._known else first
         if key not in self._known:
-            self._known[key] = _Conversation(self._open(key, model))
+            self._known[key] = _Conversation(self._open(key, model, account))
         return key
 
     def _unlink(self, conversation: _Conversation) -> None:
@@ -133,6 +158,7 @@ class Conversations:
     def _close(self, key: str) -> None:
         conversation = self._known.pop(key)
         self._unlink(conversation)
+        self._planned += conversation.session.state.planned
         conversation.session.close()
 
 

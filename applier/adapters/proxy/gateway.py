@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from applier.adapters.proxy.conversations import Conversations, client_name, client_scope
+from applier.adapters.proxy.conversations import Conversations, client_account, client_name, client_scope
 from applier.adapters.proxy.metrics import Metrics
 from applier.adapters.proxy.usage_reader import UsageReader
 from applier.adapters.proxy.wires import Wire
@@ -54,10 +54,10 @@ class Gateway:
         """Takes over both."""
         self.conversations, self.metrics = conversations, metrics
 
-    def prepare(self, wire: Wire, raw: bytes, headers: Mapping[str, str]) -> Passage:
-        """What is to go out for the body `raw`."""
+    def prepare(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str]) -> Passage:
+        """What is to go out to `base_url` for the body `raw`."""
         try:
-            passage = self._prepared(wire, raw, headers)
+            passage = self._prepared(wire, base_url, raw, headers)
         except Exception:  # noqa: BLE001 - the boundary: no failure of ours may cost the client its request
             self.metrics.add("requests", 'kind="failed"')
             return Passage(wire, raw)
@@ -90,13 +90,15 @@ class Gateway:
         if passage.session is not None:
             self.metrics.add("saved_tokens", amount=passage.session.state.spared_tokens)
 
-    def _prepared(self, wire: Wire, raw: bytes, headers: Mapping[str, str]) -> Passage:
+    def _prepared(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str]) -> Passage:
         body = json.loads(raw)
         messages = wire.messages(body) if isinstance(body, dict) else None
         if not messages:
             return Passage(wire, raw)
         model = str(body.get("model") or "")
-        session = self.conversations.session(messages, model, client_name(headers), client_scope(body, headers))
+        name, scope = client_name(headers), client_scope(body, headers)
+        account = client_account(base_url, headers) if wire.can_plan else None
+        session = self.conversations.session(messages, model, name, scope, account)
         if session is None:
             return Passage(wire, raw)
         before = session.state.compactions

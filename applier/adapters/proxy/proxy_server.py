@@ -17,6 +17,8 @@ from applier.session import Session
 from applier.session.presets import preset_named
 from applier.settings import load_settings
 from planner.errors import SettingsError
+from planner.proposal import Account
+from planner.reading.families import names_provider
 
 __all__ = ["ProxyServer", "ProxySettings"]
 
@@ -59,15 +61,18 @@ class ProxyServer(AppServer):
         """Open the port; nothing is answered yet.
 
         Raises:
-            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
-                session is wrong.
+            SettingsError: it would listen beyond loopback without a token, the port is taken, an upstream is no
+                address, or a setting of a session is wrong.
         """
         if not settings.is_loopback and not settings.token:
             example = secrets.token_urlsafe(24)
             raise SettingsError(
                 f"{settings.host} can be reached by others: set a token ($COMPACTOR_PROXY_TOKEN), such as {example}"
             )
+        settings.upstreams.check()
         self.settings, self.metrics = settings, Metrics()
+        self.rules_for_want_of_upstream = False
+        """Conversations were planned by rules because no model can be asked where they go."""
         self._session_settings = load_settings(**settings.session)
         preset_named(self._session_settings.preset)
         self.gateway = Gateway(Conversations(self._open_session), self.metrics)
@@ -80,8 +85,21 @@ class ProxyServer(AppServer):
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def _open_session(self, session_id: str, model: str) -> Session:
-        return Session(settings=self._session_settings, model=model, store=self.settings.store, session_id=session_id)
+    def _open_session(self, session_id: str, model: str, account: Account | None) -> Session:
+        """Its planner asks as the agent does; a model that names its provider there, as the environment says."""
+        settings, planner = self._session_settings, self._session_settings.planner
+        if names_provider(settings.planner_model):
+            account = None
+        elif account is None and planner != "rules":
+            planner, self.rules_for_want_of_upstream = "rules", True
+        return Session(
+            settings=settings,
+            planner=planner,
+            client=account,
+            model=model,
+            store=self.settings.store,
+            session_id=session_id,
+        )
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -15,6 +15,9 @@ Body = dict[str, Any]
 class Wire(Protocol):
     """One API."""
 
+    can_plan: bool
+    """A planner can be asked where its requests go."""
+
     def messages(self, body: Body) -> list[Any] | None:
         """The conversation in `body` as Anthropic messages; None if there is none that can be compacted."""
         ...
@@ -34,6 +37,8 @@ class Wire(Protocol):
 
 class _Messages:
     """Anthropic's Messages API."""
+
+    can_plan = True
 
     def messages(self, body: Body) -> list[Any] | None:
         """Not those on a thread that the server holds: the rest of it is not here."""
@@ -56,6 +61,8 @@ class _Messages:
 
 class _Chat:
     """OpenAI's chat completions."""
+
+    can_plan = False
 
     def messages(self, body: Body) -> list[Any] | None:
         messages = body.get("messages")
