@@ -273,7 +273,7 @@ class _Selecting:
 
     def _stands_in(self, brief: str, pick: Pick) -> bool:
         lines = self.turns[pick.turn_id].lines
-        return all(" ".join(lines.text(number).split()) in brief for number in pick.numbers)
+        return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
     def _fill(self, left: float, picks: deque[Pick]) -> float:
         """Put the next best lines where there is space; what is left then.
