@@ -1,4 +1,7 @@
-"""The planner that asks a model: cards in, a short answer out, one `Proposal` for selection and guards."""
+"""The planners that a model answers: it is asked now, or its answers were recorded for what it would be asked.
+
+Cards in, a short answer out, one `Proposal` for selection and guards.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +16,9 @@ from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
-from planner.model.prefix import ask_behind_prefix, prefix_cost, why_not_prefix
+from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
-from planner.model.question import Question, notes_tokens, plan_questions
+from planner.model.question import Question, Situation, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
 from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
@@ -52,37 +53,37 @@ class ModelPlanner:
             SettingsError: the prompts or the client cannot be used.
         """
         deadline = Deadline.after(request.settings.timeout_seconds)
-        prompts = load_prompts(self.prompts_dir)
-        behind, notes = self._ask_behind_prefix(request, prompts, deadline)
+        prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
+        behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
         if behind and behind[0].reading is not None:
             return merged(behind, behind[0].model, prompts, request, asked="prefix")
         if behind and request.read_tokens:
             request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
-        questions, why_not = plan_questions(request, prompts)
-        try:
-            outcomes, model = self._ask(questions, prompts, request, deadline) if questions else ([], "")
-        except PlannerUnavailable as error:  # there is no client for the cards; the question before was paid
-            raise PlannerUnavailable(str(error), sum((one.usage for one in behind), Usage())) from None
+            situation = replace(situation, request=request)
+        questions, why_not = plan_questions(situation, prompts)
+        outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
         notes = (*notes, *([why_not] if why_not else []))
         return merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
     def _ask_behind_prefix(
-        self, request: PlanRequest, prompts: Prompts, deadline: Deadline
+        self, situation: Situation, prompts: Prompts, deadline: Deadline
     ) -> tuple[list[Outcome], tuple[str, ...]]:
         """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
-        agent = request.agent_request
+        request, agent = situation.request, situation.request.agent_request
         if agent is None:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
         if self.client is not None and not is_same_account(self.client, agent.client):
             why_not = "the planner asks elsewhere than the agent"
+        text = "" if why_not else prefix_question(situation, prompts)
         left = request.input_left_tokens
-        if not why_not and left < math.inf and prefix_cost(request, agent, prompts).read_tokens > left:
+        if not why_not and left < math.inf and prefix_cost(request, agent, text).read_tokens > left:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
         share = deadline.share(PREFIX_SHARE)
-        return [ask_behind_prefix(request, agent, prompts, agent.client, self.loop, share)], ()
+        question = PrefixQuestion(request, agent, text, agent.client, self.loop, share)
+        return ask_all([question], share), ()
 
     def _client(self, agent: AgentRequest | None) -> Any:
         """What to ask cards with: a client of one's own, or the agent's. None: as the environment says."""
@@ -91,38 +92,25 @@ class ModelPlanner:
         return usable_client(agent.client)
 
     def _ask(
-        self, questions: Sequence[Question], prompts: Prompts, request: PlanRequest, deadline: Deadline
+        self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: Deadline
     ) -> tuple[list[Outcome], str]:
-        settings, counter = request.settings, request.counter
-        planned = sum(question.tokens(prompts, counter) for question in questions)
-        spare = request.input_left_tokens - planned - notes_tokens(request, len(questions))
+        request = situation.request
+        planned = sum(question.tokens(prompts, request.counter) for question in questions)
+        spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
         client = self._client(request.agent_request)
-        with open_endpoint(client, self.model, settings.timeout_seconds, self.loop) as endpoint:
+        with open_endpoint(client, self.model, request.settings.timeout_seconds, self.loop) as endpoint:
 
-            def conversation(question: Question, notes: str) -> Conversation:
-                return Conversation(
-                    endpoint=endpoint,
-                    prompts=prompts,
-                    system=question.system(prompts),
-                    prompt=question.text(prompts, notes),
-                    scope=question.scope,
-                    evidence=request.evidence,
-                    max_output_tokens=settings.max_output_tokens,
-                    max_reasks=settings.max_reasks,
-                    now=request.now,
-                    deadline=deadline,
-                    count=counter.text,
-                    spare_tokens=spare / len(questions),
+            def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+                each = spare / len(questions)
+                return ask_all(
+                    [Conversation(endpoint, prompts, one, notes, request, deadline, each) for one in some], deadline
                 )
 
-            def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
-                return ask_all([conversation(question, notes) for question in questions], deadline)
-
-            return outcomes_in_order(questions, ask, request), endpoint.model
+            return outcomes_in_order(questions, ask, situation), endpoint.model
 
 
 def outcomes_in_order(
-    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], request: PlanRequest
+    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], situation: Situation
 ) -> list[Outcome]:
     """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
 
@@ -132,8 +120,8 @@ def outcomes_in_order(
     if len(questions) == 1:
         return ask(questions, "")
     first = ask(questions[:-1], "")
-    most = notes_tokens(request, len(questions)) / request.counter.scale
-    notes, _ = fit_brief(_brief_of(first), request.counter, most)
+    counter = situation.request.counter
+    notes, _ = fit_brief(_brief_of(first), counter, notes_tokens(situation, len(questions)) / counter.scale)
     return [*first, *ask(questions[-1:], notes)]
 
 
@@ -160,23 +148,23 @@ def merged(
     Raises:
         PlannerUnavailable: none of them can be used.
     """
-    usage = reduce(add, (outcome.usage for outcome in (*before, *outcomes)), Usage())
-    errors = [outcome.error for outcome in (*before, *outcomes) if outcome.error is not None]
-    if errors and len(errors) == len(before) + len(outcomes):
+    every = (*before, *outcomes)
+    usage = sum((outcome.usage for outcome in every), Usage())
+    errors = [outcome.error for outcome in every if outcome.error is not None]
+    if errors and len(errors) == len(every):
         raise PlannerUnavailable(str(errors[-1]), usage)
     prior = RulesPlanner().propose(request)
     if not outcomes:
         noted = {"notes": (*notes, *prior.provenance.notes)}
         return replace(prior, provenance=prior.provenance.model_copy(update=noted))
+    readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
     turns: dict[str, TurnProposal] = dict(prior.turns)
     named = dict.fromkeys(prior.provenance.named)
     facts: dict[tuple[str, str], ExtractedFact] = {}
-    for outcome in outcomes:
-        if outcome.reading is not None:
-            turns |= outcome.reading.turns
-            named |= dict.fromkeys(outcome.reading.turns)
-            facts |= {(fact.type, fact.content): fact for fact in outcome.reading.facts}
-    whole = outcomes[-1:] if outcomes[-1].reading is not None and outcomes[-1].reading.brief else outcomes
+    for reading in readings:
+        turns |= reading.turns
+        named |= dict.fromkeys(reading.turns)
+        facts |= {(fact.type, fact.content): fact for fact in reading.facts}
     provenance = Provenance(
         planner="model",
         model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
@@ -185,9 +173,10 @@ def merged(
         asked=asked,
         **_read(outcomes, request),
         named=tuple(named),
-        notes=(*notes, *(note for outcome in (*before, *outcomes) for note in outcome.notes)),
+        notes=(*notes, *(note for outcome in every for note in outcome.notes)),
     )
-    brief = _brief_of(whole) or prior.brief
+    last = outcomes[-1].reading
+    brief = _brief_of(outcomes[-1:] if last is not None and last.brief else outcomes) or prior.brief
     return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
 
 

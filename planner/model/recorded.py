@@ -5,16 +5,16 @@ For comparing prompts on transcripts, and for tests that must not reach a networ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import PlannerUnavailable
 from planner.model.answer import answer_in, read_answer
-from planner.model.asking import Outcome, reading_notes
+from planner.model.asking import Outcome
 from planner.model.planner import merged, outcomes_in_order
 from planner.model.prompts import load_prompts
-from planner.model.question import Question, plan_questions
+from planner.model.question import Question, Situation, plan_questions
 from planner.plan import Usage
 from planner.proposal import PlanRequest, Proposal
 from planner.rules import RulesPlanner
@@ -30,7 +30,7 @@ def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None
     The last of several questions also holds the briefs answered to the others, which are not known here.
     """
     prompts = load_prompts(prompts_dir)
-    questions, _ = plan_questions(request, prompts)
+    questions, _ = plan_questions(Situation.of(request), prompts)
     return tuple(f"{question.system(prompts)}\n\n{question.text(prompts)}" for question in questions)
 
 
@@ -61,31 +61,29 @@ class RecordedPlanner:
             PlannerUnavailable: no answer can be used, or there is not one a question.
         """
         prompts = load_prompts(self.prompts_dir)
-        questions, why_not = plan_questions(request, prompts)
+        situation = Situation.of(request)
+        questions, why_not = plan_questions(situation, prompts)
         if len(questions) != len(self.answers):
             raise PlannerUnavailable(
                 f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
             )
+        if not questions:
+            return merged([], "", prompts, request, notes=(why_not,))
         answers = iter(self.answers)
 
         def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
-            read = [question.tokens(prompts, request.counter, notes) for question in questions]
-            return list(_read(questions, answers, request, read))
+            asked = zip(questions, answers, strict=False)
+            return [_recorded(one, text, one.tokens(prompts, request.counter, notes), request) for one, text in asked]
 
-        if not questions:
-            return merged([], "", prompts, request, notes=(why_not,))
-        return merged(outcomes_in_order(questions, ask, request), "recorded", prompts, request)
+        return merged(outcomes_in_order(questions, ask, situation), "recorded", prompts, request)
 
 
-def _read(
-    questions: Sequence[Question], answers: Iterator[str], request: PlanRequest, read_tokens: Sequence[int]
-) -> Iterator[Outcome]:
-    for question, text, read in zip(questions, answers, read_tokens, strict=False):
-        usage = Usage(input_tokens=read, output_tokens=request.counter.text(text), requests=1)
-        answer = answer_in(text)
-        reading = read_answer(answer, question.scope, request.now) if answer is not None else None
-        if reading is not None and reading.is_usable:
-            yield Outcome(reading, usage, notes=reading_notes(reading, question.scope, cut_off=False))
-            continue
-        error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)
-        yield Outcome(None, usage, notes=(str(error),), error=error)
+def _recorded(question: Question, text: str, read_tokens: int, request: PlanRequest) -> Outcome:
+    """What `text` answers to `question`, used as a last answer would be."""
+    usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
+    answer = answer_in(text)
+    reading = read_answer(answer, question.scope, request.now) if answer is not None else None
+    if reading is not None and reading.is_usable:
+        return Outcome(reading, usage, notes=reading.notes(question.scope))
+    error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)
+    return Outcome(None, usage, notes=(str(error),), error=error)
