@@ -156,13 +156,13 @@ def _warn_if_too_large(state: State) -> None:
 
 def _take_up_plan(state: State) -> None:
     """Take up what the worker has made, and store its facts if the session has gone on for long."""
-    plan, now = state.planning.take_up(), state.clock()
+    plan = state.planning.take_up()
     if plan is None:
         return
     state.tracker.know(plan.bound_analysis)
-    if now - state.facts_at < state.preset.facts_after_seconds:
+    if not state.facts_are_due:
         return
-    state.facts_at = now
+    state.facts_at = state.clock()
     history, facts = state.tracker.history, plan.extracted_facts
     try:
         key = state.store.use(lambda store: store.save_history(history))
@@ -183,12 +183,12 @@ def _plan_ahead(state: State) -> None:
     if len(history.turns) - planned < state.settings.background_new_turns:
         return
     target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-    now = state.clock()
-    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known, grows=True), target), now)
+    planning.worker.start(
+        lambda: planning.ask(analyze_history(history, counter, known, grows=True), target), state.clock()
+    )
 
 
 def _plans_ahead(state: State) -> bool:
-    """As set; else when a model plans, or the history is so long that even the rules take a while."""
     if state.settings.background is not None:
         return state.settings.background
     return state.planning.asks_a_model or state.tracker.tokens >= LONG_HISTORY_TOKENS
@@ -196,9 +196,9 @@ def _plans_ahead(state: State) -> bool:
 
 def _is_due(state: State) -> bool:
     """True if a step that plans will fire in a few calls, or facts are to be extracted."""
-    measured, goal = state.measure(), state.preset.plan_goal
-    if measured.session_seconds >= state.preset.facts_after_seconds:
+    if state.facts_are_due:
         return True
+    measured, goal = state.measure(), state.preset.plan_goal
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
     ahead = replace(measured, tokens=tokens, level=level)

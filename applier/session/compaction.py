@@ -64,20 +64,11 @@ class Compaction:
         tokens = state.tokens
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.committed.frame.plan)
 
-
-@dataclass(frozen=True)
-class Draft:
-    """A change as it would be, measured."""
-
-    frame: Frame
-    view: View
-    outcome: Compaction
-
     @property
     def numbers(self) -> dict[str, int | None]:
         """As an event says them."""
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
-        return {name: getattr(self.outcome, name) for name in names}
+        return {name: getattr(self, name) for name in names}
 
 
 def attempt(
@@ -97,43 +88,45 @@ def attempt(
             edits = tier(situation_of(state, new_from, focus))
             if edits is None:
                 return Compaction.nothing(state, "", "nothing to do")
-            drafted = _drafted(state, _with_carried(state, edits), name)
+            frame, view, change = _drafted(state, _with_carried(state, edits), name)
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
             rejected = Rejection("tier_failed", f"{type(error).__name__}: {error}")
         else:
-            problem, numbers = _rejection(state, drafted, bounds), drafted.numbers
+            problem, numbers = _rejection(state, view, change, bounds), change.numbers
             if dry_run:
-                return replace(drafted.outcome, reason=problem.reason if problem else drafted.outcome.reason)
-            problem = problem or _apply(state, drafted, trigger, bounds)
+                return replace(change, reason=problem.reason if problem else change.reason)
+            problem = problem or _apply(state, frame, view, change, trigger, bounds)
             if problem is None:
-                return replace(drafted.outcome, applied=True)
+                return replace(change, applied=True)
             rejected = problem
         state.log(rejected.kind, rejected.reason, trigger=trigger, tier=name, **numbers)
         rest(state, tier, bounds, rejected.missing_tokens)
         return Compaction.nothing(state, name, rejected.reason)
 
 
-def _apply(state: State, drafted: Draft, trigger: str, bounds: Bounds) -> Rejection | None:
+def _apply(
+    state: State, frame: Frame, view: View, change: Compaction, trigger: str, bounds: Bounds
+) -> Rejection | None:
     """Store the originals, then put the change into force, unless a hook or the store is against it."""
-    done, before = drafted.outcome, state.committed
-    agreed = state.log("pre_compact", done.reason, trigger=trigger, tier=done.tier, **drafted.numbers)
+    before = state.committed
+    agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **change.numbers)
     if bounds.may_veto and not agreed:
         return Rejection("vetoed", "vetoed by a hook")
     try:
-        state.commit(drafted.frame, drafted.view)
+        state.commit(frame, view)
     except StoreError as error:
         state.store_failed_at = state.clock()
         return Rejection("store_failed", f"the originals could not be stored: {error}")
-    state.reclaimed_tokens += done.tokens_before - done.tokens_after
+    state.reclaimed_tokens += change.tokens_before - change.tokens_after
     if trigger != "arrival":
         state.compactions += 1
         state.may_go_back(before)
-    if drafted.frame.plan is not before.frame.plan:
-        state.kept_tokens = state.gauge.of_messages(drafted.view.total)
-    if done.first_changed_message is not None:
-        state.cached_messages = min(state.cached_messages, done.first_changed_message)
+    if frame.plan is not before.frame.plan:
+        state.kept_tokens = state.gauge.of_messages(view.total)
+    if change.first_changed_message is not None:
+        state.cached_messages = min(state.cached_messages, change.first_changed_message)
     _end_long_rests(state)
-    state.log("post_compact", done.reason, trigger=trigger, tier=done.tier, **drafted.numbers)
+    state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **change.numbers)
     return None
 
 
@@ -223,8 +216,8 @@ def _with_carried(state: State, edits: Edits) -> Edits:
     return replace(edits, additions={**edits.additions, last: text}) if text else edits
 
 
-def _drafted(state: State, edits: Edits, tier: str) -> Draft:
-    """`edits` made on paper."""
+def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
+    """`edits` made on paper, and measured."""
     gauge, tracker, key = state.gauge, state.tracker, key_for(edits, state.tracker, state.committed)
     policy, tool = state.call.thinking_policy, state.restore_tool
     frame = state.bound(draft(state.committed.frame, edits, tracker, key, policy, tool))
@@ -232,7 +225,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> Draft:
     first = first_difference(state.view.messages, view.messages)
     unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))
     tokens_after = gauge.prompt(view.total)
-    outcome = Compaction(
+    change = Compaction(
         messages=state.to_send(frame, view),
         applied=False,
         tier=tier,
@@ -244,7 +237,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> Draft:
         payback_calls=_payback(state, tokens_after, gauge.prompt(unchanged), edits.plan),
         plan=frame.plan,
     )
-    return Draft(frame, view, outcome)
+    return frame, view, change
 
 
 def _payback(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> float:
@@ -266,10 +259,10 @@ class Rejection:
     """So much more must be there before the same change can be worth it: what a plan leaves does not shrink."""
 
 
-def _rejection(state: State, drafted: Draft, bounds: Bounds) -> Rejection | None:
+def _rejection(state: State, view: View, change: Compaction, bounds: Bounds) -> Rejection | None:
     """What speaks against the change; None if it may be made."""
-    before, after = drafted.outcome.tokens_before, drafted.outcome.tokens_after
-    saved, calls, most = before - after, drafted.outcome.payback_calls or 0.0, bounds.max_payback_calls
+    before, after = change.tokens_before, change.tokens_after
+    saved, calls, most = before - after, change.payback_calls or 0.0, bounds.max_payback_calls
     missing = bounds.min_savings_tokens - saved
     if saved <= 0:
         problem = f"it would not shrink: {before} to {after} tokens"
@@ -278,7 +271,7 @@ def _rejection(state: State, drafted: Draft, bounds: Bounds) -> Rejection | None
     elif calls > most:
         problem = f"it would pay back after {calls:.0f} calls, more than {most:.0f}"
     else:
-        problem = _broken_rule(state, drafted.view)
+        problem = _broken_rule(state, view)
     return Rejection("not_worth_it", problem, missing) if problem else None
 
 

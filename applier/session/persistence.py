@@ -208,10 +208,14 @@ class SavedFrame(BaseModel):
         Raises:
             StoreError: the plan cannot be read.
         """
-        plan = store.load_plan(self.plan_id) if self.plan_id else None
-        placeholders = {(message, block): text for message, block, text in self.placeholders}
-        unthinking = frozenset(self.unthinking)
-        frame = Frame(plan, tuple(self.head), self.start, placeholders, dict(self.additions), unthinking)
+        frame = Frame(
+            plan=store.load_plan(self.plan_id) if self.plan_id else None,
+            head=tuple(self.head),
+            start=self.start,
+            placeholders={(message, block): text for message, block, text in self.placeholders},
+            additions=dict(self.additions),
+            unthinking=frozenset(self.unthinking),
+        )
         return Committed(frame, self.key, self.messages, self.plan_id)
 
 
@@ -243,7 +247,7 @@ def save_session(store: SessionStore, session_id: str, session: SavedSession) ->
     Raises:
         StoreError: it could not; what was stored before stands.
     """
-    store.use(lambda opened: opened.set_state(_name(session_id), session.model_dump(mode="json")))
+    store.use(lambda opened: opened.set_state(f"session:{session_id}", session.model_dump(mode="json")))
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
@@ -252,12 +256,8 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
     Raises:
         StoreDamaged: it is not what `save_session` writes.
     """
-    data = store.get_state(_name(session_id))
+    data = store.get_state(f"session:{session_id}")
     try:
         return None if data is None else SavedSession.model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"session {session_id}: its state cannot be read: {error.errors()[0]['msg']}") from None
-
-
-def _name(session_id: str) -> str:
-    return f"session:{session_id}"

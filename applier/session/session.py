@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -241,9 +241,7 @@ class Session:
         model: str = "",
         system: str | Sequence[Block] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: Mapping[str, Any] | None = None,
         thinking: Mapping[str, Any] | None = None,
-        betas: Sequence[str] | Set[str] | None = None,
         max_output_tokens: int | None = None,
         client_follows: bool = False,
     ) -> None:
@@ -258,13 +256,10 @@ class Session:
             SettingsError: an argument of the wrong type; what was known before stands.
         """
         _check_request(model, system, tools, max_output_tokens)
-        check_argument("tool_choice", tool_choice, Mapping, "a dict")
         check_argument("thinking", thinking, Mapping, "a dict")
-        check_argument("betas", betas, list | tuple | Set, "a list of names")
-        asked = AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
         with self._alone() as state:
             state.planning.client_follows = client_follows
-            state.take_call(asked)
+            state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens))
             state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
 
     def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:

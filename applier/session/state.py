@@ -182,6 +182,11 @@ class State:
         return self.gauge.of_messages(sum(self.tracker.counted[self.committed.frame.start : self.tracker.live_start]))
 
     @property
+    def facts_are_due(self) -> bool:
+        """True once the session has gone on for long since facts were stored."""
+        return self.clock() - self.facts_at >= self.preset.facts_after_seconds
+
+    @property
     def restore_tool(self) -> str:
         """The agent's tool that brings back what was removed; empty if it has none."""
         return self.call.restore_tool(self.settings.plan.restore_tool)
@@ -204,7 +209,7 @@ class State:
 
     def measure(self) -> Measurement:
         """What the triggers see."""
-        now, tokens = self.clock(), self.tokens
+        tokens = self.tokens
         return Measurement(
             tokens=tokens,
             limit_tokens=self.limit_tokens,
@@ -212,8 +217,7 @@ class State:
             beside_tokens=self.gauge.prompt(0),
             kept_tokens=self.kept_tokens or self.goal_tokens,
             growth_tokens_per_call=self.growth_tokens,
-            idle_seconds=0.0 if self.last.at is None else max(0.0, now - self.last.at),
-            session_seconds=max(0.0, now - self.facts_at),
+            idle_seconds=0.0 if self.last.at is None else max(0.0, self.clock() - self.last.at),
             requested=self.requested,
             prices=self.prices,
         )
