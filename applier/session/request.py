@@ -43,9 +43,7 @@ class AgentCall:
     model: str = ""
     system: str | Sequence[Block] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
-    tool_choice: Mapping[str, Any] | None = None
     thinking: Mapping[str, Any] | None = None
-    betas: tuple[str, ...] = ()
     max_output_tokens: int | None = None
 
     def fixed_tokens(self, counter: TokenCounter) -> int:

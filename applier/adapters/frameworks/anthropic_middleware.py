@@ -126,15 +126,13 @@ class _Exchange:
 
     def first(self) -> APIRequest:
         """The request with the messages the session prepared; as it came if no API would take it."""
-        body, listed = self.body, str(self.request.headers.get("anthropic-beta") or "").split(",")
+        body = self.body
         try:
             self.session.set_request(
                 model=str(body.get("model") or ""),
                 system=body.get("system"),
                 tools=body.get("tools") or (),
-                tool_choice=body.get("tool_choice"),
                 thinking=body.get("thinking"),
-                betas=[name.strip() for name in listed if name.strip()],
                 max_output_tokens=body.get("max_tokens"),
                 client_follows=True,
             )

@@ -102,7 +102,7 @@ class Gateway:
         if session is None:
             return Passage(wire, raw)
         before = session.state.compactions
-        session.set_request(**wire.request(body, headers))
+        session.set_request(**wire.request(body))
         prepared = session.prepare(messages)
         self.metrics.add("compactions", amount=session.state.compactions - before)
         if _is_same(prepared, messages):

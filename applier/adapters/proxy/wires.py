@@ -26,7 +26,7 @@ class Wire(Protocol):
         """`body` with another conversation."""
         ...
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
+    def request(self, body: Body) -> dict[str, Any]:
         """What else the request says, as `Session.set_request` takes it."""
         ...
 
@@ -48,10 +48,9 @@ class _Messages:
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         return {**body, "messages": list(messages)}
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
-        asked = {name: body.get(name) for name in ("system", "tools", "tool_choice", "thinking")}
-        betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",") if name.strip()]
-        return {"model": _model(body), **asked, "betas": betas, "max_output_tokens": _count(body, "max_tokens")}
+    def request(self, body: Body) -> dict[str, Any]:
+        asked = {name: body.get(name) for name in ("system", "tools", "thinking")}
+        return {"model": _model(body), **asked, "max_output_tokens": _count(body, "max_tokens")}
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         kind = event.get("type")
@@ -72,8 +71,7 @@ class _Chat:
         whole = body["messages"]
         return {**body, "messages": [*whole[: _instructions(whole)], *to_openai(messages)]}
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
-        del headers
+    def request(self, body: Body) -> dict[str, Any]:
         instructions = [str(message.get("content")) for message in body["messages"][: _instructions(body["messages"])]]
         output = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
         return {
