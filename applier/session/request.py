@@ -24,6 +24,7 @@ __all__ = [
     "AgentCall",
     "Gauge",
     "TooLong",
+    "fields_of_body",
     "output_reserve_tokens",
     "prompt_limit_tokens",
     "read_too_long",
@@ -81,6 +82,18 @@ class AgentCall:
         """How many of the cache marks stand on system and tools."""
         system = self.system if isinstance(self.system, Sequence) and not isinstance(self.system, str) else ()
         return sum("cache_control" in part for part in (*system, *(self.tools or ())))
+
+
+def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What `body`, of the Messages API, says besides its messages, as `Session.set_request` takes it."""
+    output = body.get("max_tokens")
+    return {
+        "model": str(body.get("model") or ""),
+        "system": body.get("system"),
+        "tools": body.get("tools") or (),
+        "thinking": body.get("thinking"),
+        "max_output_tokens": output if isinstance(output, int) and output > 0 else None,
+    }
 
 
 def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> list[object]:
