@@ -19,6 +19,7 @@ __all__ = [
     "show_all",
     "store_option",
     "task",
+    "together",
     "transcript",
 ]
 
@@ -40,6 +41,17 @@ task: Decorator = click.option("--task", help="What the agent is to do now (defa
 
 SHARE = click.FloatRange(0, 1, min_open=True)
 """Of the whole: more than nothing, at most all of it."""
+
+
+def together(*options: Decorator) -> Decorator:
+    """All of `options` at once, in this order in the help."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class OutputFile(click.Path):

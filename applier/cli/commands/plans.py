@@ -25,6 +25,7 @@ from applier.cli.options import (
     part,
     show_all,
     store_option,
+    together,
     transcript,
 )
 from applier.cli.planning import first_removed, planned, planning_options, view_text
@@ -70,7 +71,13 @@ _plan_file = click.argument("plan_file", metavar="PLAN", type=EXISTING_FILE)
 _edits = click.option(
     "--set", "edits", type=_EditType(), multiple=True, help="Change a decision; the guards check again."
 )
-_web = click.option("--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply.")
+_showing = together(
+    part,
+    show_all,
+    as_json,
+    click.option("--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply."),
+    store_option,
+)
 
 
 @click.command
@@ -78,11 +85,7 @@ _web = click.option("--web", is_flag=True, help="Review in a browser on this mac
 @planning_options
 @click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the plan there.")
 @_edits
-@part
-@show_all
-@as_json
-@_web
-@store_option
+@_showing
 def plan_command(
     transcript: Path,
     output: Path | None,
@@ -126,11 +129,7 @@ def plan_command(
     help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
 )
 @click.option("--edit", is_flag=True, help="Change the brief in your editor.")
-@part
-@show_all
-@as_json
-@_web
-@store_option
+@_showing
 def review_command(
     plan_file: Path,
     transcript: Path | None,
