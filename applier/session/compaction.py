@@ -205,7 +205,7 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
 
 
 def _wanted_that_fit(state: State) -> frozenset[str]:
-    left = state.gauge.countable(state.room_tokens * WANTED_SHARE)
+    left = state.gauge.countable(state.gauge.room_tokens(state.limit_tokens) * WANTED_SHARE)
     kept: set[str] = set()
     for named in sorted(state.recall.wanted.values(), key=lambda named: named.tokens):
         left -= named.tokens

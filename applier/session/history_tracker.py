@@ -103,7 +103,6 @@ class HistoryTracker:
     """Of all of them."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
-    _same_results: dict[tuple[bytes, str], list[Result]] = field(default_factory=dict)
     _anchors: list[_Anchor] = field(default_factory=list)
     _history: History | None = None
     _analysis: Analysis | None = None
@@ -168,8 +167,13 @@ class HistoryTracker:
 
     def repeated_by(self, result: Result) -> list[Result]:
         """Earlier results of the same call with the same text, oldest first."""
-        same = self._same_results.get(_identity(result), [])
-        return [earlier for earlier in same if earlier.place < result.place]
+        return [
+            earlier
+            for earlier in self.results
+            if earlier.text == result.text
+            and earlier.place < result.place
+            and earlier.call.identity == result.call.identity
+        ]
 
     def take(self, messages: Sequence[object]) -> Arrival:
         """Find what is new in the caller's list and append it to the history.
@@ -180,8 +184,7 @@ class HistoryTracker:
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         given = list(messages)
-        anchor, known = self._recognise(given)
-        shared = known
+        anchor, shared = self._recognise(given)
         at = shared + anchor.offset
         while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
             shared, at = shared + 1, at + 1
@@ -203,7 +206,6 @@ class HistoryTracker:
 
     def load(self, history: History) -> None:
         """Start from a stored history: a session that goes on after a restart."""
-        self._cut(0)
         for message in history.messages:
             self._append(message, message)
         self._anchors = [_Anchor(list(self.originals), len(self), 0)]
@@ -304,7 +306,7 @@ class HistoryTracker:
         """Count and list the results anew, after messages were edited."""
         originals, plain, digests = self.originals, self.plain, self.digests
         self.originals, self.plain, self.digests, self.counted = [], [], [], []
-        self.tokens, self.results, self._same_results, self._calls = 0, [], {}, {}
+        self.tokens, self.results, self._calls = 0, [], {}
         for message, data, digest in zip(originals, plain, digests, strict=True):
             self._append(message, data, digest)
 
@@ -312,10 +314,7 @@ class HistoryTracker:
         for items in (self.originals, self.plain, self.digests, self.counted):
             del items[length:]
         self.tokens = sum(self.counted)
-        kept = [result for result in self.results if result.message < length]
-        self.results, self._same_results = [], {}
-        for result in kept:
-            self._keep(result)
+        self.results = [result for result in self.results if result.message < length]
         self._history = None
         self._anchors = [a for a in self._anchors if a.history_length <= length]
 
@@ -332,19 +331,11 @@ class HistoryTracker:
             elif block["type"] == "tool_result":
                 call = self._calls.get(str(block.get("tool_use_id"))) or _call("", None)
                 tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
-                self._keep(Result(index, at, call, result_text(block), tokens, is_error))
-
-    def _keep(self, result: Result) -> None:
-        self.results.append(result)
-        self._same_results.setdefault(_identity(result), []).append(result)
+                self.results.append(Result(index, at, call, result_text(block), tokens, is_error))
 
 
 def _call(name: object, arguments: object) -> Call:
     return Call(str(name), arguments if isinstance(arguments, dict) else {}, 0, None, None)
-
-
-def _identity(result: Result) -> tuple[bytes, str]:
-    return result.call.identity, result.text
 
 
 def _say_the_same(message: object, known: object) -> bool:

@@ -179,6 +179,10 @@ class Gauge:
         """Tokens of messages that count `counted_tokens`, without what stands beside them."""
         return math.ceil(counted_tokens * self.ratio)
 
+    def room_tokens(self, limit_tokens: int) -> int:
+        """What messages may have in a prompt of at most `limit_tokens`, beside system and tools."""
+        return max(1, limit_tokens - self.prompt(0))
+
     def countable(self, message_tokens: float) -> int:
         """The other way: what messages may count, so that they have `message_tokens`."""
         return max(0, math.floor(message_tokens / self.ratio))

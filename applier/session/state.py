@@ -162,15 +162,10 @@ class State:
         return self.gauge.of_messages(max(0, self.tracker.tokens - self.view.total))
 
     @property
-    def room_tokens(self) -> int:
-        """What the messages may have beside system and tools."""
-        return max(1, self.limit_tokens - self.gauge.prompt(0))
-
-    @property
     def goal_tokens(self) -> int:
         """What the next plan would leave of the messages."""
-        goal, messages = self.preset.plan_goal, self.gauge.of_messages(self.view.total)
-        return goal.goal_tokens(self.room_tokens, messages) if goal is not None else self.room_tokens
+        goal, room = self.preset.plan_goal, self.gauge.room_tokens(self.limit_tokens)
+        return goal.goal_tokens(room, self.gauge.of_messages(self.view.total)) if goal is not None else room
 
     @property
     def answered_tokens(self) -> int:

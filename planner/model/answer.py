@@ -272,8 +272,9 @@ class Reading:
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
         """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
-        unused = f"{self.wrong_entries} of {self.entries} entries could not be used as they were"
-        parts = ["the answer was cut off"] * cut_off + [unused] * bool(self.wrong_entries)
+        parts = ["the answer was cut off"] if cut_off else []
+        if self.wrong_entries:
+            parts.append(f"{self.wrong_entries} of {self.entries} entries could not be used as they were")
         parts += self.problems[:MOST_PROBLEMS]
         return (f"{scope.name}: {'; '.join(parts)}",) if parts else ()
 

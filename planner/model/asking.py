@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from planner.model.answer import MOST_PROBLEMS, Answer, Reading, Scope, answer_i
 from planner.model.client import (
     Endpoint,
     Meter,
-    is_asking,
     is_refusal,
     response_text,
     response_usage,
@@ -153,16 +151,14 @@ class Conversation:
     ) -> None:
         """Nothing was asked yet. `spare_tokens` may be read beside the first asking; `notes` as in `Question.text`."""
         self.endpoint, self.prompts, self.request, self.deadline = endpoint, prompts, request, deadline
-        self.scope, self.spare_tokens = question.scope, spare_tokens
+        self.scope = question.scope
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
-        self.first_tokens = self._count(self.system) + self._count(self.prompt)
-        self.meter = Meter(self._cost, self.first_tokens + spare_tokens)
+        self.meter = Meter(self._cost, self._count(self.system) + self._count(self.prompt) + spare_tokens)
         self.last: Any = None
         """The newest response."""
 
     def outcome(self) -> Outcome:
         """Ask and read; never raises."""
-        _quieten_instructor()
         try:
             with self.meter.in_force():
                 answer = self._create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
@@ -217,7 +213,7 @@ class Conversation:
             return tuple(brief)
         listed = "\n".join(f"{n}. {statements[at].line}\n   {doubts[at]}" for n, at in enumerate(doubts, 1))
         prompt = self.prompts.render("mend", statements=safe_text(listed))
-        if not self._may_read(self._count(self.system) + self._count(prompt)):
+        if not self.meter.may_read(self._count(self.system) + self._count(prompt)):
             return tuple(brief)
         try:
             mended = self._create(Mended, prompt, MEND_OUTPUT_TOKENS)
@@ -276,11 +272,7 @@ class Conversation:
         if not answered or not self.deadline.left_seconds:
             return False
         last = response_usage(self.last)  # what is sent again, with the answer and what is wrong with it
-        return self._may_read(last.read_tokens + 2 * last.output_tokens)
-
-    def _may_read(self, tokens: int) -> bool:
-        """True if so much more may be read beside the first asking."""
-        return max(0, self.meter.usage.read_tokens - self.first_tokens) + tokens <= self.spare_tokens
+        return self.meter.may_read(last.read_tokens + 2 * last.output_tokens)
 
 
 def _usable_answer(scope: Scope) -> type[Answer]:
@@ -319,12 +311,3 @@ def _texts(message: object) -> Iterator[str]:
         text = part.get("text") if isinstance(part, Mapping) else part
         if isinstance(text, str):
             yield text
-
-
-def _quieten_instructor() -> None:
-    """While a question is asked instructor logs no failed call: it is an outcome. The host's own calls are logged."""
-    logging.getLogger("instructor.v2.retry").addFilter(_unless_asking)
-
-
-def _unless_asking(_record: logging.LogRecord) -> bool:
-    return not is_asking()

@@ -34,7 +34,6 @@ __all__ = [
     "Meter",
     "for_planning",
     "has_credentials",
-    "is_asking",
     "is_refusal",
     "is_same_account",
     "keys_of",
@@ -192,18 +191,27 @@ def _client_endpoint(
     client: Any, model: str | None, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None
 ) -> Endpoint:
     import instructor
+    from instructor.core import ClientError
 
-    if not isinstance(client, instructor.Instructor):
-        return _anthropic_endpoint(client, model or DEFAULT_MODEL, timeout_seconds, loop)
-    forces_tool = client.provider is instructor.Provider.ANTHROPIC and client.mode is not instructor.Mode.JSON
-    if forces_tool and model is None:
+    hooks = None
+    if isinstance(client, instructor.Instructor):
+        if client.provider is not instructor.Provider.ANTHROPIC or client.mode is instructor.Mode.JSON:
+            return _instructor_endpoint(client, model, timeout_seconds, loop)
+        if model is None:
+            raise SettingsError(
+                "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
+                "too, or build it with Mode.JSON"
+            )
+        client, hooks = client.client, client.hooks
+    _check_key(client)
+    try:
+        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
+    except ClientError:
         raise SettingsError(
-            "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
-            "too, or build it with Mode.JSON"
-        )
-    if forces_tool and model is not None:
-        return _anthropic_endpoint(client.client, model, timeout_seconds, loop, client.hooks)
-    return _instructor_endpoint(client, model, timeout_seconds, loop)
+            "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
+            f"{type(client).__name__}"
+        ) from None
+    return _instructor_endpoint(asked, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds, loop)
 
 
 def _instructor_endpoint(
@@ -223,23 +231,6 @@ def _instructor_endpoint(
         _usable_loop(loop) if isinstance(client, instructor.AsyncInstructor) else None,
         keys_of(client.client),
     )
-
-
-def _anthropic_endpoint(
-    client: Any, model: str, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None, hooks: Any = None
-) -> Endpoint:
-    import instructor
-    from instructor.core import ClientError
-
-    _check_key(client)
-    try:
-        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
-    except ClientError:
-        raise SettingsError(
-            "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
-            f"{type(client).__name__}"
-        ) from None
-    return _instructor_endpoint(asked, model.removeprefix("anthropic/"), timeout_seconds, loop)
 
 
 def for_planning(client: Any) -> Any:
@@ -444,7 +435,7 @@ class Meter:
     cost: Callable[[Mapping[str, Any]], Usage]
     """What a request with that body costs, as the counter estimates it."""
     most_tokens: float
-    """What all of them may read: a request whose answer was lost is not sent again beyond it."""
+    """What all of them may read."""
     _spent: Usage = field(default_factory=Usage)
     _under_way: Mapping[str, Any] | None = None
     """The body of the request that is not answered yet."""
@@ -459,6 +450,10 @@ class Meter:
         with self._lock:
             return self._spent if self._under_way is None else self._spent + self.cost(self._under_way)
 
+    def may_read(self, tokens: int) -> bool:
+        """True if so much more may be read."""
+        return self.usage.read_tokens + tokens <= self.most_tokens
+
     def close(self) -> Usage:
         """What was spent: what comes back from now on does not change it, and nothing is sent again."""
         usage = self.usage
@@ -468,7 +463,7 @@ class Meter:
             return self._spent
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Hold back what an SDK sends again, if need be.
+        """Hold back what an SDK sends again once time is up, or beyond what may be read.
 
         Raises:
             HeldBack: it must not be sent.
@@ -504,7 +499,9 @@ class Meter:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """In this context, and in what it starts on an event loop, requests of metered clients are this question's."""
+        """In this context, and in what it starts on an event loop, requests of metered clients are this question's, and
+        instructor logs no failed call: it is an outcome. No record of anyone else's calls is touched."""
+        logging.getLogger("instructor.v2.retry").addFilter(_unless_asking)
         token = _meter.set(self)
         try:
             yield
@@ -515,9 +512,8 @@ class Meter:
 _meter: ContextVar[Meter | None] = ContextVar("meter of the planner model", default=None)
 
 
-def is_asking() -> bool:
-    """True in the context of a question."""
-    return _meter.get() is not None
+def _unless_asking(_record: logging.LogRecord) -> bool:
+    return _meter.get() is None
 
 
 def _may_be_read(failure: BaseException) -> bool:

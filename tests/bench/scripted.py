@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from planner.brief import Statement, brief_text, fit_brief, read_brief
 from planner.earlier import written_brief
 from planner.evidence import TurnEvidence
+from planner.model.planners import RecordedPlanner, rendered_prompts
 from planner.model.question import Situation, brief_tokens
-from planner.model.recorded import RecordedPlanner, rendered_prompts
 from planner.proposal import PlanRequest, Proposal
 from planner.rules import rules_brief
 

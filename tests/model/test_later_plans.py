@@ -13,9 +13,9 @@ from planner.api import plan_analysis, plan_compaction
 from planner.brief import read_brief
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
+from planner.model.planners import RecordedPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
-from planner.model.recorded import RecordedPlanner
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
@@ -69,7 +69,7 @@ def assert_within(plans, ratio=0.3):
     ("lengths", "least"),
     [
         ([1 + 2 * n for n in range(168, 420, 28)], 3),
-        ([1 + 2 * n for n in range(60, 420, 12)], 2),
+        ([1 + 2 * n for n in range(60, 420, 24)], 2),
         ([161, 163, 165, 167, 701, 703, 705], 2),
         ([41, 801], 2),
     ],
@@ -83,7 +83,7 @@ def test_planners_read_three_tenths_of_a_session_however_many_compactions(length
     assert sum(plan.provenance.usage.requests > 0 for plan in plans) >= least
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     st.lists(st.integers(30, 300), min_size=2, max_size=5, unique=True).map(sorted),
     st.sampled_from([0.3, 0.6, 0.9]),
@@ -102,7 +102,7 @@ ANSWERS = {
 }
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     st.lists(st.integers(60, 300), min_size=2, max_size=4, unique=True).map(sorted),
     st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=8),
@@ -125,7 +125,7 @@ def test_planners_read_no_more_whatever_becomes_of_their_answers(turns, script, 
 
 
 def test_without_the_bound_every_plan_asks_and_reads_a_share_of_what_is_new():
-    plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 28)], session_input_ratio=None)
+    plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 56)], session_input_ratio=None)
     assert all(plan.provenance.usage.requests for plan in plans)
     assert_within(plans, math.inf)
 
@@ -280,7 +280,7 @@ def plan_where_pieces_fail(messages, broken, **options):
     return plan, answered
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.sets(st.integers(1, 21), max_size=3), st.sets(st.integers(1, 41), max_size=2))
 def test_the_next_question_shows_the_turns_of_all_pieces_that_failed_and_of_no_other(broken, broken_later):
     messages, plan, read = large_history(50), None, set()
@@ -303,7 +303,8 @@ def test_what_was_written_of_other_pieces_stands_while_nothing_is_asked_and_rule
     assert 20 in unread
     assert unread.isdisjoint(answered)
     assert first.provenance.read_turns == 40
-    written = ["REQUEST", "- a test run came after that (t38)", "- a file was read, from its first line on (t30)"]
+    early, late = min(answered), max(answered & set(range(1, 40)))
+    written = ["REQUEST", f"- a test run came after (t{late})", f"- a file was read, from its first line on (t{early})"]
     first = first.model_copy(update={"brief": "\n".join(written)})
     with Loopback([]) as server:
         carried = plan_compaction(

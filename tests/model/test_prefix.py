@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
+from planner.model.planners import RecordedPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
-from planner.model.recorded import RecordedPlanner
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback, error, refusal, use

@@ -20,8 +20,8 @@ import click
 
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
-from applier.cli.files import make_folder, read_file, store_anywhere, write_whole
-from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_option, together
+from applier.cli.files import make_folder, read_file, write_whole
+from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_anywhere, store_option, together
 from applier.cli.planning import apply_and_record, planned, planning_options, view_text
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program

@@ -1,7 +1,7 @@
 """`compactor eval` and `prompts eval`: what survives of your own transcripts, by method and size, by exam, by prompts.
 
-Cuts of transcripts are measured, or exams of questions on compacted views held, scored literally and by readers'
-grades. Prints what `applier.eval` measured.
+Cuts of transcripts are measured, or exams of questions literally held on compacted views. Prints what `applier.eval`
+measured.
 """
 
 from __future__ import annotations
@@ -9,28 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from applier.cli.options import SHARE, OutputFile, as_json
 from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen
-from applier.eval.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
-from applier.eval.chart import draw_recall
-from applier.eval.cuts import cuts_of_file, transcript_paths
-from applier.eval.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
-from applier.eval.exam import (
-    QUESTION_KINDS,
-    SUMMARY,
-    ExamMean,
-    ExamView,
-    Target,
-    exam_samples,
-    exam_views,
-    mean_scores,
-    read_exams,
+from applier.eval.evaluation import (
+    EvaluationJob,
+    EvaluationMean,
+    EvaluationRow,
+    cuts_of_file,
+    draw_recall,
+    evaluate_files,
+    evaluation_means,
+    transcript_paths,
 )
-from applier.eval.labels import read_labels
+from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
 from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptComparison, PromptVariant, compare_prompts
 from planner.errors import SettingsError, TranscriptError
@@ -38,7 +32,6 @@ from planner.errors import SettingsError, TranscriptError
 __all__ = ["eval_command", "prompts_eval_command"]
 
 COLUMNS = {
-    "cut": "kind",
     "method": "method",
     "target": "ratio",
     "cuts": "cuts",
@@ -52,31 +45,10 @@ COLUMNS = {
     "payback": "payback_calls",
 }
 """Titles of the table with the field of `EvaluationMean` behind each."""
-LABEL_COLUMNS = {
-    "labels": "method",
-    "target": "ratio",
-    "failed": "labelled_failed",
-    "constraints": "labelled_constraints",
-    "answers": "labelled_answers",
-    "flag precision": "flag_precision",
-    "flag recall": "flag_recall",
-}
-"""Likewise of what was labelled; the flags are the failures that the planner's evidence sees, whatever the method."""
 PROMPT_COLUMNS = {"prompts": "method"} | {
     title: COLUMNS[title] for title in ("cuts", "size", "plain", "context", "failed", "said")
 }
 """Likewise of two folders of prompts."""
-WORDS = ("kind", "method")
-"""Fields that are no numbers."""
-
-
-class _TargetType(click.ParamType[Target]):
-    name = "SHARE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if value == SUMMARY:
-            return SUMMARY
-        return SHARE.convert(value, param, ctx)
 
 
 _EXISTING = click.Path(exists=True, path_type=Path)
@@ -96,13 +68,11 @@ _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=
 )
 @click.option(
     "--ratio",
-    "targets",
-    type=_TargetType(),
+    "ratios",
+    type=SHARE,
     multiple=True,
-    help="Target sizes, as shares of the tokens (default: .25, .1, .04); with --probes also `summary`, the size of "
-    "the agent's own (default: summary, .1).",
+    help="Target sizes, as shares of the tokens (default: .25, .1, .04; with --probes .1).",
 )
-@click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
@@ -110,28 +80,17 @@ _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=
 @click.option(
     "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
 )
-@click.option(
-    "--write-views",
-    "round_folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="With --probes: write the views for readers into DIR, and take up what they and graders wrote there.",
-)
-@click.option("--sheets", metavar="DIR", type=_FOLDER, help="With --probes: report the grades of answer sheets in DIR.")
 @click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
 def eval_command(
     places: tuple[Path, ...],
     methods: tuple[str, ...],
-    targets: tuple[Target, ...],
-    labels: tuple[Path, ...],
+    ratios: tuple[float, ...],
     model: str | None,
     workers: int,
     chart: Path | None,
     lost: bool,
     probes: Path | None,
-    round_folder: Path | None,
-    sheets: Path | None,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -145,21 +104,9 @@ def eval_command(
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:
-        how: dict[str, Any] = {
-            "model": model,
-            "round_folder": round_folder,
-            "sheets": sheets,
-            "lost": lost,
-            "as_json": as_json,
-        }
-        _hold_exams(paths, probes, methods, targets or (SUMMARY, 0.10), **how)
+        _hold_exams(paths, probes, methods, ratios or (0.10,), model=model, lost=lost, as_json=as_json)
         return
-    targets = targets or (0.25, 0.10, 0.04)
-    ratios = tuple(target for target in targets if not isinstance(target, str))
-    if len(ratios) < len(targets) or round_folder or sheets:
-        raise click.UsageError("--ratio summary, --write-views and --sheets go with --probes.")
-    known = read_labels(labels) if labels else None
-    job = EvaluationJob(tuple(methods), ratios, labels=known, quick=quick, model=model)
+    job = EvaluationJob(tuple(methods), ratios or (0.25, 0.10, 0.04), quick=quick, model=model)
     with progress("measuring", len(paths)) as done:
         rows = evaluate_files(job, paths, workers, done)
     means = evaluation_means(rows)
@@ -178,15 +125,12 @@ def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *
         echo("no cut of these transcripts is long enough to measure")
         return
     _print_means(COLUMNS, means)
-    labelled = [mean for mean in means if mean.kind == "labelled"]
-    if labelled:
-        _print_means(LABEL_COLUMNS, labelled)
 
 
 def _print_means(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
     shown = {title: name for title, name in columns.items() if any(getattr(mean, name) is not None for mean in means)}
     rows = ([_cell(getattr(mean, name)) for name in shown.values()] for mean in means)
-    print_table(shown, rows, right=[title for title, name in shown.items() if name not in WORDS])
+    print_table(shown, rows, right=[title for title, name in shown.items() if name != "method"])
 
 
 def _cell(value: str | float | None) -> str:
@@ -199,9 +143,6 @@ def _print_losses(row: EvaluationRow) -> None:
         "bare": row.recall.bare,
         "failed": row.survival.failures_lost,
         "said": row.survival.demands_lost,
-        "labels": row.labelled.lost if row.labelled else (),
-        "flagged as failed, not labelled": row.flags.false if row.flags else (),
-        "labelled as failed, not flagged": row.flags.missed if row.flags else (),
     }
     lines = (f"{title}: {what}" for title, lost in losses.items() for what in lost)
     _print_list(f"{row.cut} {row.method} {row.ratio:.2f}", lines)
@@ -217,75 +158,43 @@ def _hold_exams(
     paths: Sequence[Path],
     probes: Path,
     methods: Sequence[str],
-    targets: Sequence[Target],
+    ratios: Sequence[float],
     *,
     model: str | None,
-    round_folder: Path | None,
-    sheets: Path | None,
     lost: bool,
     as_json: bool,
 ) -> None:
     """Hold the exams `probes` on the transcripts of `paths` and print the scores.
-
-    A round of readings is done in `round_folder`, or answer sheets are in `sheets`.
 
     Raises:
         TranscriptError: an exam or its transcript cannot be read.
         SettingsError: a method has nothing to show for any of them.
     """
     exams = read_exams([probes])
-    measured = list(dict.fromkeys([SUMMARY, *methods]))  # the agent's own summary stands beside whatever is measured
     views: list[ExamView] = []
     with progress("holding exams", len(exams)) as done:
         for sample in exam_samples(exams, paths):
-            views += exam_views(sample, measured, targets, model)
+            views += exam_views(sample, methods, ratios, model)
             done()
     missing = [name for name in methods if name not in {view.method for view in views}]
     if missing:
         raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
-    notes = _round_notes(round_folder, views) if round_folder else []
-    folder = sheets or round_folder
-    graded = graded_views(views, read_sheets(folder)) if folder else []
-    means = _means(views, graded)
+    means = exam_means([(view, view.scores) for view in views])
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
         return
     for view in views if lost else ():
         _print_lost_answers(view)
     _print_scores(means)
-    for note in [*_lookup_notes(graded), *notes]:
-        echo(note)
-
-
-def _means(views: Sequence[ExamView], graded: Sequence[tuple[ExamView, AnswerSheet]]) -> list[ExamMean]:
-    closed_book = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is None]
-    looked_up = [(view, sheet.grades) for view, sheet in graded if sheet.lookup_calls is not None]
-    return [
-        *mean_scores("literal", [(view, view.scores) for view in views]),
-        *mean_scores("graded", closed_book),
-        *mean_scores("graded with look-ups", looked_up),
-    ]
-
-
-def _lookup_notes(graded: Sequence[tuple[ExamView, AnswerSheet]]) -> Iterator[str]:
-    for view, sheet in graded:
-        if sheet.lookup_calls is not None:
-            yield f"{view.exam.transcript} {view.method}: {sheet.lookup_calls} look-ups, {sheet.lookup_tokens} tokens"
-
-
-def _round_notes(folder: Path, views: Sequence[ExamView]) -> list[str]:
-    state = advance_round(folder, views)
-    notes = [f"{state.views} views in {folder / 'views'}, {len(state.to_answer)} not answered yet"]
-    return notes + [f"to grade: {path}" for path in state.to_grade]
 
 
 def _print_scores(means: Sequence[ExamMean]) -> None:
     numbers = ("exams", "size", "score", *QUESTION_KINDS)
-    print_table(("method", "target", "scored", *numbers), map(_score_cells, means), right=numbers)
+    print_table(("method", "target", *numbers), map(_score_cells, means), right=numbers)
 
 
 def _score_cells(mean: ExamMean) -> Iterator[str]:
-    yield from (mean.method, _cell(mean.target), mean.scored_by)
+    yield from (mean.method, _cell(mean.ratio))
     yield from (str(mean.exams), f"{mean.size:.3f}", f"{mean.score:.2f}")
     yield from (_cell(mean.by_kind.get(kind)) for kind in QUESTION_KINDS)
 
@@ -294,12 +203,12 @@ def _print_lost_answers(view: ExamView) -> None:
     right = len(view.exam.questions) - len(view.lost)
     counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
     lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
-    _print_list(f"{view.exam.transcript} {view.method} {_cell(view.target)}: {counts}", lines)
+    _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
 
 
 def _view_json(view: ExamView) -> dict[str, object]:
     lost = [question.number for question in view.lost]
-    fields = {name: getattr(view, name) for name in ("method", "target", "size", "sha")}
+    fields = {"method": view.method, "target": view.ratio, "size": view.size, "sha": view.sha}
     return {"transcript": view.exam.transcript, **fields, "lost": lost}
 
 
@@ -326,7 +235,7 @@ def prompts_eval_command(
     what to read when editing a prompt.
     """
     first, second = _variants(folders, answers, model)
-    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path) if cut.kind == "cut"]
+    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
     with progress("planning", len(cuts)) as done:
         comparison = compare_prompts(first, second, cuts, ratio, done)
     if as_json:

@@ -12,8 +12,8 @@ from applier.cli.options import SHARE, OutputFile, as_json, part, task, transcri
 from applier.cli.screen import echo, print_json
 from planner.api import plan_compaction
 from planner.errors import SettingsError
+from planner.model.planners import PromptReader
 from planner.model.prompts import PROMPTS, check_prompts, load_prompts
-from planner.model.recorded import PromptReader
 
 __all__ = ["prompts_command"]
 

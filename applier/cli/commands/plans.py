@@ -16,11 +16,12 @@ from uuid import uuid4
 import click
 
 from applier.adapters.transcripts import Transcript, write_transcript
-from applier.cli.files import existing_store, read_file, read_plan, read_text, write_whole
+from applier.cli.files import read_file, read_plan, read_text, write_whole
 from applier.cli.options import (
     EXISTING_FILE,
     OutputFile,
     as_json,
+    existing_store,
     import_extra,
     part,
     show_all,
@@ -188,7 +189,7 @@ def _review_in_browser(
     plan: CompactionPlan, read: Transcript, transcript: Path, *, output: Path, store: str | None
 ) -> None:
     """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old."""
-    review = import_extra("applier.web", "web").Review
+    web = import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
@@ -206,8 +207,8 @@ def _review_in_browser(
         return {"message": f"{sizes}: the view is in {view_file.name}", "detail": f"Originals: {originals}"}
 
     with working("checking…"):
-        page = review(plan, read.messages, plan_name=output.name, view_name=view_file.name, save=save, apply=apply)
-    show_page(page)
+        page = web.Review(plan, read.messages, plan_name=output.name, view_name=view_file.name, save=save, apply=apply)
+    show_page(web.PageServer(page))
 
 
 @click.command

@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 from click.core import ParameterSource
 
-from applier.cli.files import existing_store, known_history, store_anywhere
-from applier.cli.options import as_json, import_extra, store_option, together
+from applier.cli.options import (
+    as_json,
+    existing_store,
+    import_extra,
+    known_history,
+    store_anywhere,
+    store_option,
+    together,
+)
 from applier.cli.screen import echo, print_json
 from applier.program import program
 from applier.settings import SessionSettings

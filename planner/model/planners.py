@@ -15,6 +15,7 @@ from typing import Any, Literal
 from planner.brief import brief_text, fit_brief, read_brief
 from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
+from planner.model.answer import answer_in, read_answer
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
 from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
@@ -25,7 +26,7 @@ from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
-__all__ = ["ModelPlanner", "merged", "outcomes_in_order"]
+__all__ = ["ModelPlanner", "PromptReader", "RecordedPlanner", "rendered_prompts"]
 
 PREFIX_SHARE = 0.6
 """Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
@@ -57,14 +58,14 @@ class ModelPlanner:
         prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
         behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
         if behind and behind[0].reading is not None:
-            return merged(behind, behind[0].model, prompts, request, asked="prefix")
+            return _merged(behind, behind[0].model, prompts, request, asked="prefix")
         if behind and request.read_tokens:
             request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
             situation = replace(situation, request=request)
         questions, why_not = plan_questions(situation, prompts)
         outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
         notes = (*notes, *([why_not] if why_not else []))
-        return merged(outcomes, model, prompts, request, before=behind, notes=notes)
+        return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
     def _ask_behind_prefix(
         self, situation: Situation, prompts: Prompts, deadline: Deadline
@@ -107,10 +108,10 @@ class ModelPlanner:
                     [Conversation(endpoint, prompts, one, notes, request, deadline, each) for one in some], deadline
                 )
 
-            return outcomes_in_order(questions, ask, situation), endpoint.model
+            return _outcomes_in_order(questions, ask, situation), endpoint.model
 
 
-def outcomes_in_order(
+def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], situation: Situation
 ) -> list[Outcome]:
     """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
@@ -132,7 +133,7 @@ def _brief_of(outcomes: Sequence[Outcome]) -> str:
     return brief_text(read_brief("\n".join(lines)))
 
 
-def merged(
+def _merged(
     outcomes: Sequence[Outcome],
     model: str,
     prompts: Prompts,
@@ -188,3 +189,73 @@ def _read(outcomes: Sequence[Outcome], request: PlanRequest) -> dict[str, Any]:
     last = min(max(known), len(request.evidence.turns) - 1)
     unread = tuple(f"t{number}" for number in range(1, last) if number not in known)
     return {"read_turns": last, "unread_turns": unread}
+
+
+# Without the model: what would be sent, and answers that were recorded for it. For comparing prompts, and for tests.
+
+
+def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None) -> tuple[str, ...]:
+    """What the planner model would read for `request`, system prompt first: one text a question.
+
+    Where it is not asked there is none.
+
+    The last of several questions also holds the briefs answered to the others, which are not known here.
+    """
+    prompts = load_prompts(prompts_dir)
+    questions, _ = plan_questions(Situation.of(request), prompts)
+    return tuple(f"{question.system(prompts)}\n\n{question.text(prompts)}" for question in questions)
+
+
+@dataclass
+class PromptReader:
+    """Plans by rules, and keeps what the model would have read."""
+
+    prompts_dir: str | Path | None = None
+    texts: tuple[str, ...] = ()
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """The rules' proposal; `texts` are the prompts afterwards."""
+        self.texts = rendered_prompts(request, self.prompts_dir)
+        return RulesPlanner().propose(request)
+
+
+@dataclass(frozen=True)
+class RecordedPlanner:
+    """Plans from the texts a model answered to `rendered_prompts`, one a question, in order."""
+
+    answers: Sequence[str]
+    prompts_dir: str | Path | None = None
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Plan ``request.history`` as the answers say; each is used as a last answer would be.
+
+        Raises:
+            PlannerUnavailable: no answer can be used, or there is not one a question.
+        """
+        prompts = load_prompts(self.prompts_dir)
+        situation = Situation.of(request)
+        questions, why_not = plan_questions(situation, prompts)
+        if len(questions) != len(self.answers):
+            raise PlannerUnavailable(
+                f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
+            )
+        if not questions:
+            return _merged([], "", prompts, request, notes=(why_not,))
+        answers = iter(self.answers)
+
+        def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
+            asked = zip(questions, answers, strict=False)
+            return [_recorded(one, text, one.tokens(prompts, request.counter, notes), request) for one, text in asked]
+
+        return _merged(_outcomes_in_order(questions, ask, situation), "recorded", prompts, request)
+
+
+def _recorded(question: Question, text: str, read_tokens: int, request: PlanRequest) -> Outcome:
+    """What `text` answers to `question`, used as a last answer would be."""
+    usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
+    answer = answer_in(text)
+    reading = read_answer(answer, question.scope, request.now) if answer is not None else None
+    if reading is not None and reading.is_usable:
+        return Outcome(reading, usage, notes=reading.notes(question.scope))
+    error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)
+    return Outcome(None, usage, notes=(str(error),), error=error)
