@@ -104,7 +104,7 @@ def _print_one(run: Replay) -> None:
     print_table(titles, _compactions(run), right=("call", *numbers), empty="no compaction")
     echo("")
     for line in _totals(run):
-        echo(line)
+        screen().print(line)
 
 
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
