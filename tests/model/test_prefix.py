@@ -185,5 +185,5 @@ def test_what_the_prefix_cost_is_told_where_nobody_can_be_asked_by_cards():
     with Loopback(["I would rather go on with the task."]) as server, server.client() as client:
         request = replace(plan_request(), agent_request=AgentRequest(agent_body(), client, 1.0))
         with pytest.raises(PlannerUnavailable, match="no API key") as raised:
-            ModelPlanner().propose(request)
+            ModelPlanner(model=f"anthropic/{agent_body()['model']}").propose(request)
     assert raised.value.usage.read_tokens > 0
