@@ -17,9 +17,9 @@ from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker, Result
 from planner.evidence.names import common_root, file_paths, specifics_of, without_root
 from planner.evidence.tasks import TaskList, task_lists
-from planner.layout.placeholders import clean
+from planner.placeholders import clean
 from planner.reading.lines import call_text, join_lines, turn_lines
-from planner.reading.messages import Message, blocks, plain_message, result_text
+from planner.reading.messages import Block, Message, blocks, plain_message, result_text
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
@@ -198,29 +198,21 @@ def _mark(status: os.stat_result) -> Mark:
 def recent_files(tracker: HistoryTracker, marks: FileMarks, most: int) -> list[RecentFile]:
     """The `most` files that were read last, newest first, each with what it is known to hold."""
     recent: dict[str, RecentFile] = {}
-    for file in _readable(tracker, marks):
-        recent.setdefault(file.path, file)
-        if len(recent) == most:
-            break
-    return list(recent.values())
-
-
-def _readable(tracker: HistoryTracker, marks: FileMarks) -> Iterator[RecentFile]:
     written: set[str] = set()
     for result in reversed(tracker.results):
-        path = result.call.path
-        if not path or result.is_error:
-            continue
-        if result.call.kind == "write":
-            written.add(path)
-        if result.call.kind not in ("read", "write"):
+        path, kind = result.call.path, result.call.kind
+        if len(recent) == most:
+            break
+        if not path or path in recent or result.is_error or kind not in ("read", "write"):
             continue
         on_disk = marks.unchanged_content(path)
-        turn_id = tracker.turn_id(result.message)
         if on_disk is not None:
-            yield RecentFile(path, turn_id, on_disk, True)
-        elif result.call.kind == "read" and path not in written:
-            yield RecentFile(path, turn_id, result.text, False)
+            recent[path] = RecentFile(path, tracker.turn_id(result.message), on_disk, True)
+        elif kind == "read" and path not in written:
+            recent[path] = RecentFile(path, tracker.turn_id(result.message), result.text, False)
+        else:
+            written.add(path)
+    return list(recent.values())
 
 
 def open_lists(tracker: HistoryTracker) -> list[str]:
@@ -277,9 +269,9 @@ class Recall:
         if not self.removed:
             return []
         new = list(new)
-        self._standing += [_text(message, own=False) for message in new]
+        self._standing += [_text(message) for message in new if message["role"] != "assistant"]
         names = [name for name in _named(new) if not self._stands(name)]
-        self._standing += [_text(message) for message in new]
+        self._standing += [_text(message) for message in new if message["role"] == "assistant"]
         holders: dict[str, Named] = {}
         for name in names:
             holder = next((item for item in reversed(self.removed) if name in item[1]), None)
@@ -316,21 +308,14 @@ def _turn_text(tracker: HistoryTracker, turn_id: str) -> str:
     return read.text if read is not None else join_lines(turn_lines(history, turn))
 
 
-def _text(message: Message, *, own: bool = True) -> str:
-    """The text of a message; without `own`, only what others than the agent said."""
-    return "\n".join(_texts(message, own))
+def _text(message: Message) -> str:
+    return "\n".join(_block_text(block) for block in blocks(message))
 
 
-def _texts(message: Message, own: bool) -> Iterator[str]:
-    if message["role"] == "assistant" and not own:
-        return
-    for block in blocks(message):
-        if block["type"] == "text":
-            yield str(block.get("text", ""))
-        elif block["type"] == "tool_use":
-            yield call_text(block)
-        else:
-            yield result_text(block)
+def _block_text(block: Block) -> str:
+    if block["type"] == "text":
+        return str(block.get("text", ""))
+    return call_text(block) if block["type"] == "tool_use" else result_text(block)
 
 
 def _named(new: Iterable[Message]) -> Iterator[str]:

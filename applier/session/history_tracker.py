@@ -103,10 +103,10 @@ class HistoryTracker:
     """Of all of them."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
-    _same_results: dict[tuple[bytes, str], list[Result]] = field(default_factory=dict)
     _anchors: list[_Anchor] = field(default_factory=list)
+    known_analysis: Analysis | None = None
+    """What was read last, of this history or of a prefix; None before."""
     _history: History | None = None
-    _analysis: Analysis | None = None
     _read: dict[str, TurnEvidence] = field(default_factory=dict)
     """Turns that were read since the last plan, by digest."""
 
@@ -125,26 +125,21 @@ class HistoryTracker:
     def analysis(self) -> Analysis:
         """What the history holds; of what is known already nothing is read again."""
         history = self.history
-        if self._analysis is None or self._analysis.history is not history:
-            self._analysis = analyze_history(history, self.counter, self._analysis, grows=True)
+        if self.known_analysis is None or self.known_analysis.history is not history:
+            self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
             self._read.clear()
-        return self._analysis
-
-    @property
-    def known_analysis(self) -> Analysis | None:
-        """What was read last, of this history or of a prefix; None before."""
-        return self._analysis
+        return self.known_analysis
 
     def know(self, analysis: Analysis | None) -> None:
         """Take over what was read elsewhere of a prefix of this history."""
-        known = self._analysis
+        known = self.known_analysis
         if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
-            self._analysis = analysis
+            self.known_analysis = analysis
 
     def evidence_of(self, message: int) -> TurnEvidence:
         """What the turn of that message holds; read once, unless a plan comes between."""
         history = self.history
-        turn, known = history.by_id[self.turn_id(message)], self._analysis
+        turn, known = history.by_id[self.turn_id(message)], self.known_analysis
         read = known.evidence.by_digest.get(turn.digest) if known is not None else None
         if read is None:
             read = self._read.get(turn.digest) or read_turn(history, turn, self.counter)
@@ -168,8 +163,13 @@ class HistoryTracker:
 
     def repeated_by(self, result: Result) -> list[Result]:
         """Earlier results of the same call with the same text, oldest first."""
-        same = self._same_results.get(_identity(result), [])
-        return [earlier for earlier in same if earlier.place < result.place]
+        return [
+            earlier
+            for earlier in self.results
+            if earlier.text == result.text
+            and earlier.place < result.place
+            and earlier.call.identity == result.call.identity
+        ]
 
     def take(self, messages: Sequence[object]) -> Arrival:
         """Find what is new in the caller's list and append it to the history.
@@ -180,8 +180,7 @@ class HistoryTracker:
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         given = list(messages)
-        anchor, known = self._recognise(given)
-        shared = known
+        anchor, shared = self._recognise(given)
         at = shared + anchor.offset
         while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
             shared, at = shared + 1, at + 1
@@ -203,14 +202,13 @@ class HistoryTracker:
 
     def load(self, history: History) -> None:
         """Start from a stored history: a session that goes on after a restart."""
-        self._cut(0)
         for message in history.messages:
             self._append(message, message)
         self._anchors = [_Anchor(list(self.originals), len(self), 0)]
 
     def recount(self, counter: TokenCounter) -> None:
         """Count anew, for another model."""
-        self.counter, self._analysis, self._read = counter, None, {}
+        self.counter, self.known_analysis, self._read = counter, None, {}
         self._reindex()
 
     def _remember(self, anchor: _Anchor) -> None:
@@ -304,7 +302,7 @@ class HistoryTracker:
         """Count and list the results anew, after messages were edited."""
         originals, plain, digests = self.originals, self.plain, self.digests
         self.originals, self.plain, self.digests, self.counted = [], [], [], []
-        self.tokens, self.results, self._same_results, self._calls = 0, [], {}, {}
+        self.tokens, self.results, self._calls = 0, [], {}
         for message, data, digest in zip(originals, plain, digests, strict=True):
             self._append(message, data, digest)
 
@@ -312,10 +310,7 @@ class HistoryTracker:
         for items in (self.originals, self.plain, self.digests, self.counted):
             del items[length:]
         self.tokens = sum(self.counted)
-        kept = [result for result in self.results if result.message < length]
-        self.results, self._same_results = [], {}
-        for result in kept:
-            self._keep(result)
+        self.results = [result for result in self.results if result.message < length]
         self._history = None
         self._anchors = [a for a in self._anchors if a.history_length <= length]
 
@@ -332,19 +327,11 @@ class HistoryTracker:
             elif block["type"] == "tool_result":
                 call = self._calls.get(str(block.get("tool_use_id"))) or _call("", None)
                 tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
-                self._keep(Result(index, at, call, result_text(block), tokens, is_error))
-
-    def _keep(self, result: Result) -> None:
-        self.results.append(result)
-        self._same_results.setdefault(_identity(result), []).append(result)
+                self.results.append(Result(index, at, call, result_text(block), tokens, is_error))
 
 
 def _call(name: object, arguments: object) -> Call:
     return Call(str(name), arguments if isinstance(arguments, dict) else {}, 0, None, None)
-
-
-def _identity(result: Result) -> tuple[bytes, str]:
-    return result.call.identity, result.text
 
 
 def _say_the_same(message: object, known: object) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.api import RESTORE_TOOL, restore_tool_of
-from planner.layout.thinking import ThinkingPolicy, thinking_policy
+from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
 from planner.reading.tokens import TokenCounter
@@ -44,9 +44,7 @@ class AgentCall:
     model: str = ""
     system: str | Sequence[Block] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
-    tool_choice: Mapping[str, Any] | None = None
     thinking: Mapping[str, Any] | None = None
-    betas: tuple[str, ...] = ()
     max_output_tokens: int | None = None
 
     def fixed_tokens(self, counter: TokenCounter) -> int:
@@ -86,19 +84,14 @@ class AgentCall:
         return sum("cache_control" in part for part in (*system, *(self.tools or ())))
 
 
-def fields_of_body(body: Mapping[str, Any], betas: str = "") -> dict[str, Any]:
-    """What `body`, of the Messages API, says besides its messages, as `Session.set_request` takes it.
-
-    `betas`: its header ``anthropic-beta``.
-    """
+def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What `body`, of the Messages API, says besides its messages, as `Session.set_request` takes it."""
     output = body.get("max_tokens")
     return {
         "model": str(body.get("model") or ""),
         "system": body.get("system"),
         "tools": body.get("tools") or (),
-        "tool_choice": body.get("tool_choice"),
         "thinking": body.get("thinking"),
-        "betas": [name.strip() for name in betas.split(",") if name.strip()],
         "max_output_tokens": output if isinstance(output, int) and output > 0 else None,
     }
 
@@ -196,6 +189,10 @@ class Gauge:
     def of_messages(self, counted_tokens: float) -> int:
         """Tokens of messages that count `counted_tokens`, without what stands beside them."""
         return math.ceil(counted_tokens * self.ratio)
+
+    def room_tokens(self, limit_tokens: int) -> int:
+        """What messages may have in a prompt of at most `limit_tokens`, beside system and tools."""
+        return max(1, limit_tokens - self.prompt(0))
 
     def countable(self, message_tokens: float) -> int:
         """The other way: what messages may count, so that they have `message_tokens`."""

@@ -9,21 +9,18 @@ its pages at once would not fit the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
 
 from applier.session.frame import Edits, Frame, Place
 from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.api import RESTORE_TOOL, bare_tool_name, check_plan
-from planner.decision import Strategy, TurnDecision
 from planner.evidence.calls import CallKind
-from planner.plan import CompactionPlan, HistoryStamp, Provenance
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.history import History, Turn
-from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line
 from planner.reading.messages import blocks
 from planner.settings import PlanSettings
@@ -33,7 +30,6 @@ __all__ = [
     "ClearResults",
     "DemoteLarge",
     "FitNewest",
-    "MakePlan",
     "PlanTurns",
     "RetreatHead",
     "Situation",
@@ -52,20 +48,6 @@ FULL_SHARE, LEAST_SHARE = 0.9, 0.05
 """Where what the model waits for fills the window up to the first share, the rest may have the second."""
 
 
-class MakePlan(Protocol):
-    """How a tier gets a plan: the planner, its fall-back and its breaker are behind this."""
-
-    def __call__(
-        self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False
-    ) -> CompactionPlan:
-        """A guarded plan of about `target_tokens`, by the counter.
-
-        Raises:
-            PlanError: no planner could make one.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Situation:
     """The session as one tier sees it."""
@@ -78,7 +60,8 @@ class Situation:
     limit_tokens: int
     new_from: int
     """Index in the history of the first message that was not sent yet."""
-    make_plan: MakePlan
+    make_plan: Callable[..., CompactionPlan]
+    """`Planning.make`: the planner, its fall-back and its breaker are behind this."""
     settings: PlanSettings
     """Of the plans: the agent's model, its window and its tools among them."""
     wanted: Collection[str] = ()
@@ -90,19 +73,19 @@ class Situation:
     @property
     def room_tokens(self) -> int:
         """What the messages may have beside system and tools."""
-        return max(1, self.limit_tokens - self.gauge.prompt(0))
+        return self.gauge.room_tokens(self.limit_tokens)
 
     @property
     def message_tokens(self) -> int:
         """What the messages have."""
         return max(0, self.tokens - self.gauge.prompt(0))
 
-    @lazy_property
+    @property
     def live_tokens(self) -> int:
         """What the model waits for; no plan touches it."""
         return self.gauge.of_messages(sum(self.tracker.counted[self.tracker.live_start :]))
 
-    @lazy_property
+    @property
     def unplanned_tokens(self) -> int:
         """What came since the last plan, without what the model waits for."""
         return self.gauge.of_messages(sum(self.tracker.counted[self.frame.start : self.tracker.live_start]))
@@ -163,7 +146,7 @@ class PlanTurns:
         kept = self._kept(situation, analysis.history)
         target = self.target_tokens_for(situation)
         plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
-        plan = _changed(plan, plan.bound_analysis or analysis, dict.fromkeys(kept, "keep"))
+        plan = _keeping(plan, plan.bound_analysis or analysis, kept)
         unweighed_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
         return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, unweighed_from=unweighed_from)
 
@@ -212,13 +195,13 @@ class SnipMiddle:
         sent = len(situation.frame.head) + len(situation.tracker) - situation.frame.start
         if sent <= self.over_messages + self.batch_messages:
             return None
-        last = len(situation.tracker)
-        plan = _positional_plan(situation, self.name, partial(self._strategy, last, situation.wanted))
+        tail = len(situation.tracker) - self.keep_last
+        plan = _positional_plan(
+            situation,
+            self.name,
+            lambda turn: turn.start < self.keep_first or turn.stop > tail or turn.id in situation.wanted,
+        )
         return Edits(f"{_counts(plan)}, by place", plan=plan, unweighed_from=0)
-
-    def _strategy(self, last: int, wanted: Collection[str], turn: Turn) -> Strategy:
-        ends = turn.start < self.keep_first or turn.stop > last - self.keep_last
-        return "keep" if ends or turn.id in wanted else "drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,24 +222,22 @@ class RetreatHead:
             left -= tracker.counted[border]
         if border == 0:
             return None
-        plan = _positional_plan(situation, self.name, lambda turn: "drop" if turn.start < border else "keep")
+        plan = _positional_plan(situation, self.name, lambda turn: turn.start >= border)
         return Edits(f"{_counts(plan)}, oldest first", plan=plan, unweighed_from=0)
 
 
-def _changed(plan: CompactionPlan, analysis: Analysis, strategies: dict[str, Strategy]) -> CompactionPlan:
-    """`plan` with other strategies for some turns, guarded again; the same plan if nothing changes."""
-    changed = {
-        decision.turn_id: decision.model_copy(update={"strategy": strategies[decision.turn_id]})
-        for decision in plan.turns
-        if strategies.get(decision.turn_id, decision.strategy) != decision.strategy
-    }
-    if not changed:
+def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
+    """`plan` that keeps these turns, guarded again; the same plan if it does."""
+    if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
-    turns = tuple(changed.get(decision.turn_id, decision) for decision in plan.turns)
+    turns = tuple(
+        decision.model_copy(update={"strategy": "keep"}) if decision.turn_id in kept else decision
+        for decision in plan.turns
+    )
     return check_plan(plan.model_copy(update={"turns": turns}), analysis)
 
 
-def _positional_plan(situation: Situation, planner: str, strategy: Callable[[Turn], Strategy]) -> CompactionPlan:
+def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn], bool]) -> CompactionPlan:
     analysis, settings = situation.tracker.analysis, situation.settings
     plan = CompactionPlan(
         task="",
@@ -265,22 +246,20 @@ def _positional_plan(situation: Situation, planner: str, strategy: Callable[[Tur
         target_model=settings.target_model,
         window_tokens=settings.window_tokens,
         restore_tool=settings.restore_tool,
-        turns=tuple(_decisions(analysis.history, strategy)),
+        turns=tuple(_by_place(turn, turn.live or stays(turn)) for turn in analysis.history.turns),
         estimated_tokens=analysis.tokens,
         provenance=Provenance(planner=planner),
     )
     return check_plan(plan, analysis)
 
 
-def _decisions(history: History, strategy: Callable[[Turn], Strategy]) -> Iterator[TurnDecision]:
-    for turn in history.turns:
-        chosen: Strategy = "keep" if turn.live else strategy(turn)
-        yield TurnDecision(
-            turn_id=turn.id,
-            strategy=chosen,
-            relevance_score=1.0 if chosen == "keep" else 0.0,
-            reason="by its place in the conversation",
-        )
+def _by_place(turn: Turn, stays: bool) -> TurnDecision:
+    return TurnDecision(
+        turn_id=turn.id,
+        strategy="keep" if stays else "drop",
+        relevance_score=float(stays),
+        reason="by its place in the conversation",
+    )
 
 
 def _author(provenance: Provenance) -> str:
@@ -290,9 +269,7 @@ def _author(provenance: Provenance) -> str:
 
 
 def _counts(plan: CompactionPlan) -> str:
-    counts: dict[str, int] = {}
-    for decision in plan.turns:
-        counts[decision.strategy] = counts.get(decision.strategy, 0) + 1
+    counts = Counter(decision.strategy for decision in plan.turns)
     return ", ".join(f"{count} {strategy}" for strategy, count in counts.items())
 
 
@@ -341,13 +318,10 @@ class BudgetResults:
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote the largest results of the last message."""
         last = len(situation.tracker) - 1
-        results = [r for r in situation.new_results() if r.message == last and not _is_look_up(situation, r)]
-        chosen: list[Result] = []
-        for result in sorted(results, key=lambda result: -result.tokens):
-            if self._fits(situation, [r for r in results if r not in chosen]):
-                break
-            chosen.append(result)
-        return _previews(situation, chosen, self.preview_characters, "results of one message over budget")
+        newest = [r for r in situation.new_results() if r.message == last and not _is_look_up(situation, r)]
+        largest = sorted(newest, key=lambda result: -result.tokens)
+        count = next(n for n in range(len(largest) + 1) if self._fits(situation, largest[n:]))
+        return _previews(situation, largest[:count], self.preview_characters, "results of one message over budget")
 
     def _fits(self, situation: Situation, results: Sequence[Result]) -> bool:
         tokens = situation.gauge.of_messages(sum(result.tokens for result in results))
@@ -376,7 +350,7 @@ class FitNewest:
                 made[result.place] = preview
                 left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
                 over -= situation.gauge.of_messages(result.tokens - left)
-        return _replaced(made, "would not fit the window otherwise")
+        return _replaced(made, "results: would not fit the window otherwise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,9 +388,8 @@ class ClearResults:
         ]
         if not old or sum(result.tokens for result in old) < self.min_free_tokens:
             return None
-        cleared = {result.place: self._left(situation.tracker, result) for result in old}
-        shorter = {result.place: cleared[result.place] for result in old if cleared[result.place]}
-        return Edits(f"{len(shorter)} old results", placeholders=shorter) if shorter else None
+        made = {result.place: self._left(situation.tracker, result) for result in old}
+        return _replaced(made, "old results")
 
     def _may_go(self, result: Result) -> bool:
         return not self.kinds or result.call.kind in self.kinds
@@ -458,16 +431,18 @@ class StubRereads:
             if first is not None:
                 turn_id = situation.tracker.turn_id(first.message)
                 stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
-        return Edits(f"{len(stubbed)} unchanged re-reads", placeholders=stubbed) if stubbed else None
+        return _replaced(stubbed, "unchanged re-reads")
 
 
 def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
     made = {result.place: _preview(situation, result, characters) for result in results}
-    return _replaced({place: preview for place, preview in made.items() if preview}, reason)
+    return _replaced(made, f"results: {reason}")
 
 
-def _replaced(previews: dict[Place, str], reason: str) -> Edits | None:
-    return Edits(f"{len(previews)} results: {reason}", placeholders=previews) if previews else None
+def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
+    """Those in place of results that are not empty."""
+    shorter = {place: text for place, text in texts.items() if text}
+    return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
 def _preview(situation: Situation, result: Result, characters: int) -> str:

@@ -8,11 +8,8 @@ and never under-counts. Each line, and each text as a whole, is counted once and
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from planner.reading.estimate import estimate_tokens
@@ -40,20 +37,8 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
-SAMPLED_CHARACTERS, _SAMPLED_SHARE = 2_000_000, 4
-"""A longer text does not fit into a window, whatever its count is: one of so many of its slices is encoded."""
-
-_COUNTED_CHARACTERS = 8_192
-"""So much of a text is cut into lines at a time, and up to the end of a line."""
-
-_REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
-"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. After
-twice as many lines as there are places the room doubles: on agent transcripts less is counted again than with four
-times the room that was empty after each doubling."""
-_COUNT_BITS = 20
-"""The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 54 of its
-64 bits and more tell lines apart, and the lines themselves need not be kept."""
-_MOST_COUNTED = 2**_COUNT_BITS - 1
+MOST_REMEMBERED = 2**18
+"""Counts of so many texts are remembered: more lines than a window takes, in 100 bytes each."""
 
 
 def family_scale(model: str) -> float:
@@ -68,18 +53,6 @@ def family_scale(model: str) -> float:
     return 1.27 if family.version < (4, 7) else 1.6
 
 
-_LINES = partial(str.splitlines, keepends=True)
-
-
-def _slices(text: str) -> Iterator[str]:
-    """`text` in slices that end behind a line break: the lines of all of it together take more than the text."""
-    start = 0
-    while start < len(text):
-        stop = text.find("\n", start + _COUNTED_CHARACTERS) + 1 or len(text)
-        yield text[start:stop]
-        start = stop
-
-
 @dataclass
 class TokenCounter:
     """Counts for one model family; `scale` multiplies raw o200k counts."""
@@ -88,9 +61,8 @@ class TokenCounter:
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = IMAGE_TOKENS
     """The most one image costs."""
-    _seen: array[int] = field(default_factory=lambda: array("q", bytes(8 * _REMEMBERED)), repr=False, compare=False)
-    _remembered: int = field(default=0, repr=False, compare=False)
-    """How many lines have been remembered, those included whose place was taken."""
+    _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    """Counts by the hash of the text: the texts themselves need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -100,46 +72,32 @@ class TokenCounter:
 
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
-        line that stands in several places is tokenized once. Of more than two million characters, which no window
-        takes, a quarter is counted."""
-        return next(self._each((text,), self._sum))
+        line that stands in several places is tokenized once."""
+        return self._once(text, self._sum)
 
-    def joined(self, parts: Iterable[str]) -> str:
+    def joined(self, parts: Sequence[str]) -> str:
         """`parts` as one text, each on lines of its own. How many tokens it has is known from them: asked for next, it
         is not counted once more."""
-        *before, last = parts
-        text = "\n".join([*before, last])
-        next(self._each((text,), lambda _: sum([self.raw(part + "\n") for part in before]) + self.raw(last)))
+        text = "\n".join(parts)
+        self._once(text, lambda _: sum([self.raw(part + "\n") for part in parts[:-1]]) + self.raw(parts[-1]))
         return text
 
-    def each(self, lines: Iterable[str]) -> Iterator[int]:
-        """o200k tokens of each of `lines`, unscaled."""
-        return self._each(lines, self._encode)
-
-    def _each(self, texts: Iterable[str], count: Callable[[str], int]) -> Iterator[int]:
-        """Tokens of each of `texts`: as they are remembered, else by `count`, and remembered from now on."""
-        for text in texts:
-            digest, seen = hash(text), self._seen
-            known = seen[digest % len(seen)]
-            yield known & _MOST_COUNTED if not (known ^ digest) >> _COUNT_BITS else self._remember(digest, count(text))
-
-    def _remember(self, digest: int, tokens: int) -> int:
-        """The `tokens` of a text with this hash, as `_each` finds them."""
-        seen = self._seen
-        if tokens <= _MOST_COUNTED:
-            seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
-            self._remembered += 1
-        if self._remembered > 2 * len(seen) and len(seen) < _MOST_REMEMBERED:
-            self._seen = seen + seen  # each text stands in both of the places that it may now have
+    def _once(self, text: str, count: Callable[[str], int]) -> int:
+        """What `count` says of `text`, the first time."""
+        key, remembered = hash(text), self._remembered
+        tokens = remembered.get(key)
+        if tokens is None:
+            tokens = count(text)
+            if len(remembered) >= MOST_REMEMBERED:
+                remembered.clear()
+            remembered[key] = tokens
         return tokens
 
     def _sum(self, text: str) -> int:
         """Tokens of all lines of `text`."""
-        if len(text) > SAMPLED_CHARACTERS:
-            starts = range(0, len(text), _SAMPLED_SHARE * _SLICE_CHARACTERS)
-            sample = [text[start : start + _SLICE_CHARACTERS] for start in starts]
-            return math.ceil(sum(map(self._encode, sample)) * len(text) / sum(map(len, sample)))
-        return sum(self.each(chain.from_iterable(map(_LINES, _slices(text))))) if "\n" in text else self._encode(text)
+        if "\n" not in text:
+            return self._encode(text)
+        return sum([self._once(line, self._encode) for line in text.splitlines(keepends=True)])
 
     def _encode(self, text: str) -> int:
         if len(text) > _SLICE_CHARACTERS:

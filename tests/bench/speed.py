@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from applier.eval.baselines import PEERS, Baseline
 from applier.eval.texts import forget_counts, message_tokens, plain_text
 from applier.session.session import Session
 from applier.store import open_store
@@ -31,6 +30,7 @@ from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 from planner.reading.messages import Message
 from planner.reading.vocabulary import load_vocabulary
+from tests.bench.peers import PEERS, Peer
 
 __all__ = ["Timing", "made_session", "measure_speed"]
 
@@ -83,14 +83,14 @@ def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
 
 
 def _planning(messages: list[Message], text: str) -> Iterator[Timing]:
-    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 12)
+    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 20)
     plan = _plan(messages)
-    yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 1)
+    yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 2)
     what = f"a session plans again with {NEW_TURNS} new turns"
-    yield Timing(f"{what}, to half", _passes(text, partial(_replan_seconds, messages, ROOMY_TOKENS)), "passes", 4)
+    yield Timing(f"{what}, to half", _passes(text, partial(_replan_seconds, messages, ROOMY_TOKENS)), "passes", 8)
     filled = 2 * message_tokens(messages)
     again = _passes(text, partial(_replan_seconds, messages, filled))
-    yield Timing(f"{what}, in a window that they fill", again, "passes", 4)
+    yield Timing(f"{what}, in a window that they fill", again, "passes", 8)
 
 
 def _passes(text: str, measure: Callable[[], float], repeats: int = REPEATS) -> float:
@@ -138,7 +138,7 @@ def _large() -> Iterator[Timing]:
         name = f"{size:,} tokens in short results: plan"
         passes = _passes(plain_text(messages), partial(_seconds, _plan, messages), repeats=1)
         yield Timing(f"{name} ({len(messages):,} messages)", passes, "passes")
-    yield Timing("plan with a result of 10 MB", _seconds(_plan, _with_long_result(10_000_000)), "seconds", 2)
+    yield Timing("plan with a result of 10 MB", _seconds(_plan, _with_long_result(10_000_000)), "seconds", 4)
 
 
 def _with_long_result(characters: int) -> list[Message]:
@@ -161,7 +161,7 @@ def _memory(messages: Sequence[Message]) -> Timing:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     size = len(json.dumps(messages).encode())
-    return Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 3)
+    return Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 10)
 
 
 def _imports() -> Iterator[Timing]:
@@ -201,7 +201,7 @@ def _peers(messages: Sequence[Message], text: str) -> Iterator[Timing]:
         yield Timing(f"{name}, cold", _passes(text, partial(_peer_seconds, peer, messages, target)), "passes")
 
 
-def _peer_seconds(peer: Baseline, messages: Sequence[Message], target: int) -> float:
+def _peer_seconds(peer: Peer, messages: Sequence[Message], target: int) -> float:
     forget_counts()
     return _seconds(peer, messages, TASK, target)
 

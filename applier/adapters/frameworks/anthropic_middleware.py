@@ -140,7 +140,7 @@ class _Exchange:
 
     def first(self) -> APIRequest:
         """The request with the messages the session prepared; as it came if no API would take it."""
-        fields = fields_of_body(self.body, str(self.request.headers.get("anthropic-beta") or ""))
+        fields = fields_of_body(self.body)
         try:
             self.session.set_request(**fields, client_follows=True)
         except SettingsError as error:  # the provider's answer says it better

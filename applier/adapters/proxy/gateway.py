@@ -142,7 +142,7 @@ class Gateway:
             self.metrics.add("requests", 'kind="passed"')
             return Passage(wire, raw)
         with self._counted(session):
-            session.set_request(**wire.request(body, headers))
+            session.set_request(**wire.request(body))
             prepared = session.prepare(messages)
         is_same = len(prepared) == len(messages) and all(a is b for a, b in zip(prepared, messages, strict=True))
         outgoing = raw if is_same else _bytes(wire.with_messages(body, prepared))

@@ -37,9 +37,9 @@ class _Messages:
         """`body` with another conversation."""
         return {**body, "messages": list(messages)}
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
+    def request(self, body: Body) -> dict[str, Any]:
         """What else the request says, as `Session.set_request` takes it."""
-        return fields_of_body(body, headers.get("anthropic-beta", ""))
+        return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What of an answer, or of one event of a stream, a session should see: ``usage``, ``stop_reason``."""
@@ -61,11 +61,10 @@ class _Chat:
         whole = body["messages"]
         return {**body, "messages": [*whole[: leading_system(whole)], *to_openai(messages)]}
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
-        del headers
+    def request(self, body: Body) -> dict[str, Any]:
         instructions = [str(message.get("content")) for message in body["messages"][: leading_system(body["messages"])]]
         fields = fields_of_body({**body, "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens")})
-        return {**fields, "system": "\n".join(instructions) or None, "tool_choice": None, "thinking": None}
+        return {**fields, "system": "\n".join(instructions) or None, "thinking": None}
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         usage = event.get("usage")

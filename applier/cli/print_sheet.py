@@ -1,0 +1,165 @@
+"""Prints a review: the verdict first, then the brief, failures and findings, and the table of what happens to turns."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
+from applier.sheet import Failed, Row, Sheet
+from applier.view import Preview
+from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
+
+__all__ = ["print_sheet"]
+
+STYLES: dict[Strategy, str] = {"keep": "green", "summarize": "cyan", "reference": "yellow", "drop": "red"}
+TASK_LINES = 3
+TASK_CHARACTERS = 500
+"""Of the task more is not shown, however wide the page."""
+WIDE = 110
+"""From this width on a turn's words get more room than its reason."""
+MOST_LINES = 12
+"""Of failures, findings and constraints so many are shown unless all are asked for."""
+LEAST_NAMED = 28
+"""Characters of what failed, where the page is narrow."""
+INDENT = 2
+
+
+def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
+    """Print `sheet`; with `whole` every stand-in, failure and fact in full."""
+    plan = sheet.plan
+    for line in _verdict(plan, sheet.preview):
+        console.print(clean(line, "bold"))
+    task = min(TASK_LINES * console.width - len("Task: "), TASK_CHARACTERS)
+    console.print("", clean(f"Task: {shorten(plan.task, task)}"), sep="\n")
+    _section(console, "Brief, first in the view", plan.brief.splitlines(), whole=True)
+    failed = (_failed(one, max(LEAST_NAMED, console.width // 4)) for one in sheet.failed)
+    _section(console, "Failed approaches, kept", _some(failed, whole), whole)
+    _section(console, "Findings", _some(map(_finding, plan.findings), whole), whole)
+    _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
+    console.print("")
+    console.print(_table(sheet.rows, console.width))
+    _section(console, "Left in place of what is removed", _stand_ins(sheet) if whole else (), whole)
+    _section(console, "Planner", _provenance(plan), whole=True)
+    if not whole and sheet.left:
+        console.print("", "--all shows each turn, what it leaves in its place, and all facts", sep="\n")
+
+
+def _verdict(plan: CompactionPlan, preview: Preview | None) -> Iterator[str]:
+    before, after = plan.history.tokens, plan.estimated_tokens
+    share = f" ({after / before:.0%})" if before else ""
+    met = "met" if after <= plan.target_tokens else "not met, see the findings"
+    yield f"{before:,} tokens → {after:,}{share}; target {plan.target_tokens:,}: {met}."
+    counts = Counter(decision.strategy for decision in plan.turns)
+    of_each = ", ".join(f"{counts[own]} {own}" for own in STYLES if counts[own])
+    yield f"{plan.history.turns:,} turns: {of_each}." if of_each else "No messages, so nothing to plan."
+    if preview is not None:
+        yield _cost(preview)
+
+
+def _cost(preview: Preview) -> str:
+    if preview.first_changed_message is None:
+        return "Nothing changes; the prompt cache stays as it is."
+    calls = preview.payback_calls
+    pays = ""
+    if calls is not None:
+        pays = "; never pays back in cache terms" if math.isinf(calls) else f"; pays back after {calls:.1f} calls"
+    return (
+        f"Changes from message {preview.first_changed_message} on: {preview.invalidated_tokens:,} cached tokens "
+        f"are written anew, once{pays}. Thinking: {preview.thinking}."
+    )
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
+    """The table, as wide as the terminal; in a pipe as wide as its longest cells."""
+    table, wide = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, expand=width < FULL_WIDTH), width >= WIDE
+    table.add_column("turn", no_wrap=True)
+    table.add_column("strategy", no_wrap=True)
+    for name in ("score", "before", "after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what", ratio=3 if wide else 1, no_wrap=True, overflow="ellipsis")
+    table.add_column("why", ratio=2 if wide else 1, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> Iterator[Text]:
+    yield Text(row.turns)
+    yield Text(row.strategy, style=STYLES[row.strategy])
+    yield Text(f"{row.score:.2f}")
+    yield Text(f"{row.tokens_before:,}")
+    yield Text(f"{row.tokens_after:,}")
+    yield clean(("✗ " if row.failed else "") + one_line(row.what))
+    yield clean(one_line(row.why))
+
+
+def _section(console: Console, title: str, lines: Iterable[str], whole: bool) -> None:
+    """A title and indented lines; those that are too long are cut unless the `whole` is asked for."""
+    filled = list(lines)
+    if filled:
+        console.print("", Text(title, style="bold"), sep="\n")
+    for line in filled:
+        text = clean(line)
+        if not whole:
+            text.truncate(console.width - INDENT, overflow="ellipsis")
+        console.print(Padding(text, (0, 0, 0, INDENT), expand=False))
+
+
+def _some(lines: Iterable[str], whole: bool) -> Iterator[str]:
+    """The first of `lines`, and how many more there are."""
+    every = list(lines)
+    yield from every if whole or len(every) <= MOST_LINES + 1 else every[:MOST_LINES]
+    if not whole and len(every) > MOST_LINES + 1:
+        yield f"and {len(every) - MOST_LINES} more (--all shows them)"
+
+
+def _failed(failed: Failed, width: int) -> str:
+    what = f" {shorten(failed.what, width)}" if failed.what else ""
+    return f"✗ {failed.turn_id}{what}: {one_line(failed.how)}"
+
+
+def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
+    """The user's constraints; facts of other types stand in the brief or in the turns' own rows and are counted."""
+    constraints = [fact for fact in facts if fact.type == "constraint"]
+    others = [fact for fact in facts if fact.type != "constraint"]
+    yield from _some(map(_fact, constraints), whole)
+    if whole:
+        yield from map(_fact, others)
+    elif others:
+        counts = Counter(fact.type for fact in others)
+        yield f"others: {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
+
+
+def _fact(fact: ExtractedFact) -> str:
+    quoted = f' "{one_line(fact.quote)}"' if fact.quote not in ("", fact.content) else ""
+    return f"{fact.type} ({fact.source}): {one_line(fact.content)}{quoted}"
+
+
+def _finding(finding: Finding) -> str:
+    place = f"{finding.turn_id}: " if finding.turn_id else ""
+    repair = f"; {one_line(finding.repair)}" if finding.repair else ""
+    return f"{finding.code}: {place}{one_line(finding.problem)}{repair}"
+
+
+def _provenance(plan: CompactionPlan) -> Iterator[str]:
+    own = plan.provenance
+    yield " ".join(part for part in (f"planner {own.planner}", own.model, own.prompts[:19]) if part)
+    if own.usage.requests:
+        spent = own.usage
+        yield f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out, {spent.requests} requests"
+    if own.filled_tokens:
+        yield f"{own.filled_tokens:,} tokens of space that was left were filled by rules"
+    yield from map(one_line, own.notes)
+
+
+def _stand_ins(sheet: Sheet) -> Iterator[str]:
+    for text in sheet.left.values():
+        yield from text.split("\n")
