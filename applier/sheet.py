@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from applier.view import Preview, preview
 from planner.brief import BRIEF_FINDINGS
-from planner.decision import Strategy, TurnDecision
 from planner.errors import SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.gather import call_head
-from planner.plan import CompactionPlan
+from planner.plan import CompactionPlan, Strategy, TurnDecision
 
-__all__ = ["Edit", "Failed", "Row", "Sheet", "StandIn", "review_sheet", "reviewed", "table_rows"]
+__all__ = ["Edit", "Failed", "Row", "Sheet", "review_sheet", "reviewed", "table_rows"]
 
 BY_HAND = "set by hand"
 FEWEST_FOLDED = 3
@@ -63,22 +62,10 @@ class Failed:
     """One failed approach and how it shows."""
 
     turn_id: str
-    strategy: Strategy
     what: str
     """The calls that failed; where none did, what the turn is."""
     how: str
     """The lines of the turn that show the failure, or the plan's words for it."""
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """What one turn leaves in its place."""
-
-    turn_id: str
-    strategy: Strategy
-    tokens_before: int
-    tokens_after: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -88,8 +75,8 @@ class Sheet:
     plan: CompactionPlan
     rows: tuple[Row, ...]
     failed: tuple[Failed, ...] = ()
-    stand_ins: tuple[StandIn, ...] = ()
-    """Of every turn that leaves some text; empty without the transcript."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """What stands in place of each turn that leaves some text, by its id; empty without the transcript."""
     preview: Preview | None = None
 
     @property
@@ -97,13 +84,18 @@ class Sheet:
         """False if applying the plan would leave everything as it is."""
         return self.preview is None or self.preview.first_changed_message is not None
 
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What switching to the view costs, as JSON data; None calls where it never pays back, or nothing changes."""
+        assert self.preview is not None
+        names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
+        cost = {name: getattr(self.preview, name) for name in (*names, "thinking")}
+        return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
+
     def to_json(self) -> dict[str, Any]:
         """The review as JSON data: the whole plan, what is left in place by turn id, and what it costs."""
-        data: dict[str, Any] = {"plan": self.plan.model_dump(mode="json")}
-        if self.preview:
-            data["left_in_place"] = {item.turn_id: item.text for item in self.stand_ins}
-            data["cost"] = _cost(self.preview)
-        return data
+        plan = {"plan": self.plan.model_dump(mode="json")}
+        return {**plan, "left_in_place": dict(self.left), "cost": self.cost} if self.preview else plan
 
 
 def reviewed(
@@ -149,7 +141,8 @@ def review_sheet(plan: CompactionPlan, preview: Preview | None = None, *, fold: 
     bound = plan.bound
     evidence = bound.analysis.evidence if bound else None
     heads = {turn_id: _head(turn, evidence.root) for turn_id, turn in evidence.turns.items()} if evidence else {}
-    left = _stand_ins(plan, bound.layout.entries) if bound else ()
+    entries = bound.layout.entries if bound else {}
+    left = {own.turn_id: text for own in plan.turns if (text := entries.get(own.turn_id, ""))}
     return Sheet(plan, tuple(table_rows(plan, heads, fold=fold)), _failed(plan, heads, evidence), left, preview)
 
 
@@ -158,37 +151,29 @@ def table_rows(plan: CompactionPlan, heads: Mapping[str, str], *, fold: bool = T
     rows: list[Row] = []
     for _, group in groupby(plan.turns, key=lambda decision: decision.strategy):
         run = list(group)
-        rows += [_folded(run, heads)] if fold and len(run) >= FEWEST_FOLDED else [_single(own, heads) for own in run]
+        rows += [_row(run, heads)] if fold and len(run) >= FEWEST_FOLDED else [_row([own], heads) for own in run]
     return rows
 
 
-def _single(decision: TurnDecision, heads: Mapping[str, str]) -> Row:
+def _row(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> Row:
+    first, last = run[0].turn_id, run[-1].turn_id
     return Row(
-        decision.turn_id,
-        decision.strategy,
-        decision.relevance_score,
-        decision.tokens_before,
-        decision.tokens_after,
-        heads.get(decision.turn_id, ""),
-        decision.reason,
-        decision.failed_approach,
-    )
-
-
-def _folded(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> Row:
-    failed = sum(decision.failed_approach for decision in run)
-    kinds = _counted(heads.get(decision.turn_id, "").split(" ")[0].rstrip(":") for decision in run)
-    marks = f", {failed} failed" if failed else ""
-    return Row(
-        f"{run[0].turn_id}-{run[-1].turn_id}",
+        first if first == last else f"{first}-{last}",
         run[0].strategy,
         max(decision.relevance_score for decision in run),
         sum(decision.tokens_before for decision in run),
         sum(decision.tokens_after for decision in run),
-        f"{len(run)} turns{marks}: {kinds}" if kinds else f"{len(run)} turns{marks}",
+        heads.get(first, "") if first == last else _kinds(run, heads),
         _counted(decision.reason for decision in run),
-        failed > 0,
+        any(decision.failed_approach for decision in run),
     )
+
+
+def _kinds(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> str:
+    failed = sum(decision.failed_approach for decision in run)
+    kinds = _counted(heads.get(decision.turn_id, "").split(" ")[0].rstrip(":") for decision in run)
+    marks = f", {failed} failed" if failed else ""
+    return f"{len(run)} turns{marks}: {kinds}" if kinds else f"{len(run)} turns{marks}"
 
 
 def _counted(words: Iterator[str]) -> str:
@@ -209,7 +194,7 @@ def _head(turn: TurnEvidence, root: str) -> str:
 
 def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence | None) -> tuple[Failed, ...]:
     return tuple(
-        Failed(own.turn_id, own.strategy, _tried(own, evidence) or heads.get(own.turn_id, ""), _how(own, evidence))
+        Failed(own.turn_id, _tried(own, evidence) or heads.get(own.turn_id, ""), _how(own, evidence))
         for own in plan.turns
         if own.failed_approach
     )
@@ -219,34 +204,13 @@ def _tried(decision: TurnDecision, evidence: Evidence | None) -> str:
     """The calls of a turn that failed, of several; empty where what failed is no call of its own."""
     if evidence is None:
         return ""
-    return "; ".join(
-        call_head(call, evidence.root, failed=True) for call in evidence.turns[decision.turn_id].failed_calls
-    )
+    calls = evidence.turns[decision.turn_id].failed_calls
+    return "; ".join(call_head(call, evidence.root, failed=True) for call in calls)
 
 
 def _how(decision: TurnDecision, evidence: Evidence | None) -> str:
-    lines = evidence.turns[decision.turn_id].lines if evidence else ()
-    failing = evidence.turns[decision.turn_id].failure_lines if evidence else ()
-    texts = [line.text.strip() for line in lines if line.number in failing and line.part != "call"]
+    turn = evidence.turns[decision.turn_id] if evidence else None
+    failing = [line for line in turn.lines if line.number in turn.failure_lines and line.part != "call"] if turn else ()
+    texts = [line.text.strip() for line in failing]
     telling = [text for text in texts if text and not text.startswith("Traceback (")]
     return " · ".join(dict.fromkeys(telling)) or decision.summary or decision.reason
-
-
-def _stand_ins(plan: CompactionPlan, entries: Mapping[str, str]) -> tuple[StandIn, ...]:
-    return tuple(
-        StandIn(own.turn_id, own.strategy, own.tokens_before, own.tokens_after, text)
-        for own in plan.turns
-        if (text := entries.get(own.turn_id, ""))
-    )
-
-
-def _cost(preview: Preview) -> dict[str, Any]:
-    calls = preview.payback_calls
-    return {
-        "tokens_before": preview.tokens_before,
-        "tokens_after": preview.tokens_after,
-        "first_changed_message": preview.first_changed_message,
-        "invalidated_tokens": preview.invalidated_tokens,
-        "payback_calls": calls if calls is None or math.isfinite(calls) else None,
-        "thinking": preview.thinking,
-    }

@@ -30,9 +30,8 @@ class Analysis:
     history: History
     evidence: Evidence
     counter: TokenCounter
-    seen: list[Sightings] | None = field(default=None, repr=False, compare=False)
-    """What was last seen of names, for all analyses of one history that grows, 57 bytes a name; None: it is not kept.
-    """
+    seen: list[Sightings] = field(default_factory=list, repr=False, compare=False)
+    """What was last seen of names, for all analyses of one history that grows: 57 bytes a name."""
 
     @property
     def tokens(self) -> int:
@@ -66,26 +65,20 @@ class Analysis:
         return problems
 
 
-def analyze(
-    messages: Sequence[object], target_model: str = "", *, known: Analysis | None = None, grows: bool = False
-) -> Analysis:
+def analyze(messages: Sequence[object], target_model: str = "", *, known: Analysis | None = None) -> Analysis:
     """What `messages` (dicts or SDK objects) hold, counted for `target_model`, or with the counter of `known`.
 
-    Turns that `known` has read, told by their digests, are not read again. Of a history that `grows` what was seen of
-    names is kept for the analysis that comes to know this one.
+    Turns that `known` has read, told by their digests, are not read again.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
     """
     counter = known.counter if known is not None else TokenCounter.for_model(target_model)
-    return analyze_history(read_history(messages), counter, known, grows=grows)
+    return analyze_history(read_history(messages), counter, known)
 
 
-def analyze_history(
-    history: History, counter: TokenCounter, known: Analysis | None = None, *, grows: bool = False
-) -> Analysis:
+def analyze_history(history: History, counter: TokenCounter, known: Analysis | None = None) -> Analysis:
     """`analyze` for messages that were read before."""
     if known is None:
-        return Analysis(history, gather_evidence(history, counter), counter, [] if grows else None)
-    seen = known.seen if known.seen is not None or not grows else []
-    return Analysis(history, gather_evidence(history, counter, known.evidence.by_digest), counter, seen)
+        return Analysis(history, gather_evidence(history, counter), counter)
+    return Analysis(history, gather_evidence(history, counter, known.evidence.by_digest), counter, known.seen)

@@ -17,12 +17,11 @@ PACKAGES = ("planner", "applier")
 ONLY_IN = {
     "instructor": ("planner.model",),
     "anthropic": ("planner.model", "applier.adapters.frameworks"),
-    "langchain": ("applier.adapters.frameworks.langchain_", "applier.eval.baselines"),
-    "langchain_core": ("applier.adapters.frameworks.langchain_", "applier.eval.baselines"),
+    "langchain": ("applier.adapters.frameworks.langchain_",),
+    "langchain_core": ("applier.adapters.frameworks.langchain_",),
     "langgraph": ("applier.adapters.frameworks.langchain_",),
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
-    "headroom": ("applier.eval.baselines",),
-    "matplotlib": ("applier.eval.chart",),
+    "matplotlib": ("applier.eval.evaluation",),
     "opentelemetry": ("applier.session.events",),
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),
@@ -141,7 +140,14 @@ FOLDERS = {
     "planner.validity": ("planner.errors", "planner.reading"),
     "planner.evidence": ("planner.reading",),
     "planner.relevance": ("planner.reading", "planner.evidence"),
-    "planner.layout": ("planner.reading", "planner.evidence", "planner.decision"),
+    "planner.placeholders": ("planner.reading", "planner.evidence", "planner.plan"),
+    "planner.layout": (
+        "planner.reading",
+        "planner.evidence",
+        "planner.analysis",
+        "planner.plan",
+        "planner.placeholders",
+    ),
     "applier.testing": (),
     "applier.store": ("planner",),
     "applier.settings": ("planner",),
@@ -233,7 +239,7 @@ def named(node):
     return {node.module} if isinstance(node, ast.ImportFrom) else set()
 
 
-MEASURING = ("eval_probes", "evaluate", "prompts_eval", "watch")
+MEASURING = ("evaluate", "watch")
 """Commands that measure; `demo` only takes its transcript from there, as data."""
 
 

@@ -18,25 +18,25 @@ from planner.errors import CompactorError, SettingsError
 __all__ = ["run"]
 
 COMMANDS = {
-    "plan": "plan",
-    "review": "review",
-    "apply": "apply",
-    "resume": "resume",
-    "hooks": "hooks",
-    "restore": "restore",
-    "facts": "facts",
-    "log": "log",
-    "undo": "undo",
+    "plan": "plans",
+    "review": "plans",
+    "apply": "plans",
+    "resume": "clients",
+    "hooks": "clients",
+    "restore": "stores",
+    "facts": "stores",
+    "log": "stores",
+    "undo": "plans",
     "watch": "watch",
     "eval": "evaluate",
-    "prompts": "prompts",
-    "store": "store",
-    "proxy": "proxy",
-    "wrap": "wrap",
-    "mcp": "mcp",
+    "prompts": "planner_prompts",
+    "store": "stores",
+    "proxy": "servers",
+    "wrap": "servers",
+    "mcp": "servers",
     "demo": "demo",
 }
-"""Command names in the order of the help, each with its module in `applier.cli.commands`."""
+"""Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
 
 LONGEST_ERROR = 600
 """Characters of an error line: one may quote what a user or a file wrote, however long."""
@@ -51,7 +51,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"applier.cli.commands.{COMMANDS[cmd_name]}").command
+        module = importlib.import_module(f"applier.cli.commands.{COMMANDS[cmd_name]}")
+        command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
 

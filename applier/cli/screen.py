@@ -1,4 +1,4 @@
-"""The one place that prints: tables and lines for people, JSON for machines, never control characters.
+"""Prints: tables and lines for people, JSON for machines, never control characters.
 
 At a terminal the width is its own (or $COLUMNS); in a pipe lines are as long as they need to be, so that a search
 of them misses nothing. $NO_COLOR means no style at all. Characters that the terminal's encoding lacks are spelled.
@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import click
@@ -24,17 +24,21 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from applier.cli.options import import_extra
+
 __all__ = [
     "FULL_WIDTH",
     "clean",
     "echo",
     "one_line",
-    "plain_table",
+    "print_data",
     "print_json",
+    "print_table",
     "printable",
     "progress",
     "screen",
     "shorten",
+    "show_page",
     "spell_what_is_missing",
     "working",
 ]
@@ -88,12 +92,24 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
-    """A table that is as easy to read for a person as for `grep`; columns named in `right` are numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+def print_table(
+    titles: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    right: Collection[str] = (),
+    caption: str = "",
+    empty: str = "",
+) -> None:
+    """Print a table as easy to read for a person as for `grep`: columns named in `right` are numbers.
+
+    Without any rows, `empty` is printed instead, if there is such a text.
+    """
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption=caption or None)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left")
-    return table
+    for cells in rows:
+        table.add_row(*cells)
+    screen().print(table if table.row_count or not empty else empty)
 
 
 def printable(text: str) -> str:
@@ -120,6 +136,24 @@ def shorten(text: str, width: int) -> str:
 def print_json(value: object, *, err: bool = False) -> None:
     """`value` as indented JSON on standard output (or error)."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False), err=err)
+
+
+def print_data(text: str) -> None:
+    """A transcript or an original on standard output, every character of it, in UTF-8 whatever the terminal's."""
+    click.echo(text.encode("utf-8", "surrogatepass"), nl=False)
+
+
+def show_page(content: Any) -> None:
+    """Answer to a browser with `content`, as `applier.web` takes it, until the page is finished or Ctrl-C.
+
+    Raises:
+        ClickException: the extra is not installed.
+    """
+    server = import_extra("applier.web", "web").PageServer(content)
+    echo(f"Open once, in a browser on this machine: {server.link}", err=True)
+    echo("Finish there, or here by Ctrl-C.", err=True)
+    with suppress(KeyboardInterrupt):
+        server.run()
 
 
 def spell_what_is_missing() -> None:

@@ -1,38 +1,103 @@
-"""Runs methods over cuts at target sizes: one row of numbers for each, and their means.
+"""Runs methods over cuts of transcripts at target sizes: a row of numbers for each, their means, and a chart.
 
-Pure apart from the worker processes it may use; prints nothing.
+A method is shown what stands before the cut only. Beside what survives, a row says whether the list can be sent,
+undone and paid for. Prints nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from applier.eval.cuts import CUT_SHARES, Cut, CutKind, cuts_of_file
-from applier.eval.integrity import Integrity, measure_integrity
-from applier.eval.labels import FailureFlags, Labelled, Labels, measure_labels
+from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
-from applier.eval.survival import NeedRecall, Survival, measure_recall, measure_survival
-from applier.eval.texts import message_tokens, text_tokens
+from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
+from applier.eval.texts import message_tokens, plain_text, text_tokens
+from applier.store import open_store
+from planner.errors import SettingsError
+from planner.prices import payback_calls
+from planner.reading.history import History, Turn, read_history
+from planner.reading.messages import Message, blocks, message_digest, to_json
+from planner.validity import check_messages
 
 __all__ = [
-    "OWN_SUMMARY",
+    "CUT_SHARES",
+    "Cut",
     "EvaluationJob",
     "EvaluationMean",
     "EvaluationRow",
+    "Integrity",
+    "cut_points",
+    "cut_transcript",
+    "cuts_of_file",
+    "draw_recall",
     "evaluate",
     "evaluate_files",
     "evaluation_means",
+    "measure_integrity",
     "measured",
+    "transcript_paths",
 ]
 
-OWN_SUMMARY = "own summary"
-"""What the transcript's agent kept itself; added wherever a transcript holds it."""
+CUT_SHARES = (0.5, 0.8)
+"""By default a transcript is cut where the part before holds these shares of its tokens."""
+LEAST_PREFIX_TOKENS = 15_000
+"""A shorter part before the cut needs no compaction and is not measured."""
+LEAST_NEEDS = 8
+"""A cut after which the agent needed less says nothing and is left out."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d00", "#555555")
+"""Told apart also by people who do not see all colours (Okabe and Ito), then round again with dashes."""
+SIZES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""Marks of the horizontal axis, which is logarithmic: halving is worth the same everywhere."""
+PANELS = {"plain recall": "plain", "recall in context": "in_context"}
+"""Titles, each with the field of `EvaluationMean` behind it."""
+
+_NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
+_POINTER = re.compile(r'restore_context\("(?:(h[0-9a-f]{8,64}):)?t(\d+)"\)')
+_RANGE = re.compile(r"t(\d+)(?:-t?(\d+))?")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One transcript cut at one point."""
+
+    name: str
+    """Transcript and message, to tell rows apart."""
+    task: str
+    messages: tuple[Message, ...]
+    """Before the cut: what a method compacts."""
+    tokens: int
+    """Of `messages`, by o200k."""
+    needs: tuple[Need, ...]
+    """What the agent wrote after the cut that it could only know from before."""
+
+
+@dataclass(frozen=True)
+class Integrity:
+    """Numbers to decide by, besides what survives."""
+
+    violations: int
+    """What the Messages API itself would refuse."""
+    restored: float | None
+    """The share of turns not in the list as they were that a reference in it names and that come back byte-exact;
+    None if there is no reference at all."""
+    first_changed_message: int | None
+    """Index of the first message that is not as it was."""
+    payback_calls: float | None
+    """After how many calls the smaller list has paid for the rewritten cache; None if it never does."""
+    planner_input_ratio: float
+    """Tokens the planner model read, over the history's."""
+    planner_output_ratio: float
 
 
 @dataclass(frozen=True)
@@ -43,16 +108,12 @@ class EvaluationRow:
     ratio: float
     """The target, as a share of the tokens before the cut."""
     cut: str
-    kind: CutKind
     size: float
     """Tokens of the result over tokens of the part before the cut."""
     recall: NeedRecall
     survival: Survival
     integrity: Integrity | None
     """None in a quick run."""
-    labelled: Labelled | None
-    flags: FailureFlags | None
-    """Of the cut, whatever the method."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +123,6 @@ class EvaluationJob:
     methods: tuple[str, ...]
     ratios: tuple[float, ...] = (0.25, 0.10, 0.04)
     shares: tuple[float, ...] = CUT_SHARES
-    labels: Mapping[str, Labels] | None = None
     quick: bool = False
     """Recall and survival only."""
     model: str | None = None
@@ -71,9 +131,8 @@ class EvaluationJob:
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """One method at one target: means over the cuts of one kind. None where nothing was measured."""
+    """One method at one target: means over the cuts. None where nothing was measured."""
 
-    kind: CutKind
     method: str
     ratio: float
     cuts: int
@@ -84,13 +143,6 @@ class EvaluationMean:
     in_context: float
     failures_kept: float
     demands_kept: float
-    labelled_failed: float | None
-    """Over labels, not over cuts."""
-    labelled_constraints: float | None
-    labelled_answers: float | None
-    flag_precision: float | None
-    """Of the turns that the planner's evidence takes for failed: how many a reader does."""
-    flag_recall: float | None
     violations: int | None
     """Over all cuts together."""
     restored: float | None
@@ -100,38 +152,65 @@ class EvaluationMean:
     planner_output_ratio: float | None
 
 
+def transcript_paths(places: Iterable[Path]) -> list[Path]:
+    """The transcript files among and in `places`, sorted within each folder."""
+    return [path for place in places for path in (_inside(place) if place.is_dir() else [place])]
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jsonl"))
+
+
+def cuts_of_file(path: Path, shares: Sequence[float] = CUT_SHARES) -> list[Cut]:
+    """The cuts of one transcript file that are worth measuring."""
+    transcript = read_transcript(path)
+    return cut_transcript(path.stem, transcript.messages, transcript.task, shares)
+
+
+def cut_transcript(
+    name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
+) -> list[Cut]:
+    """Likewise of one transcript."""
+    cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
+    return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
+
+
+def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut:
+    """The transcript cut before the message at `point`."""
+    before = tuple(messages[:point])
+    return Cut(f"{name}@{point}", task, before, message_tokens(before), find_needs(before, messages[point:], task))
+
+
+def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
+    """Indexes of assistant messages to cut before, one per share, pairs whole, without doubles."""
+    sizes = [message_tokens([message]) for message in messages]
+    total, points = sum(sizes), []
+    for share in shares:
+        held = 0
+        for index, message in enumerate(messages):
+            if held >= share * total and message["role"] == "assistant":
+                if held >= LEAST_PREFIX_TOKENS and index not in points:
+                    points.append(index)
+                break
+            held += sizes[index]
+    return points
+
+
 def evaluate(
     methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float], quick: bool = True
 ) -> list[EvaluationRow]:
-    """Every method at every ratio on every cut, in this process.
-
-    Where nothing was recorded for a cut, there is no row. Where the agent's own summary stands to compare, every
-    method gets that summary's size as its target.
-    """
+    """Every method at every ratio on every cut, in this process; no row where nothing was recorded for a cut."""
     return [row for cut in cuts for row in _rows_of_cut(methods, cut, ratios, quick)]
 
 
 def _rows_of_cut(
     methods: Mapping[str, Method], cut: Cut, ratios: Sequence[float], quick: bool
 ) -> Iterator[EvaluationRow]:
-    for name, method in _with_own(methods, cut).items():
-        for ratio in _targets(cut, ratios):
+    for name, method in methods.items():
+        for ratio in ratios:
             with suppress(NotRecorded):
                 compacted = as_compacted(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
                 yield measured(cut, name, compacted, ratio, quick)
-
-
-def _with_own(methods: Mapping[str, Method], cut: Cut) -> dict[str, Method]:
-    if cut.kind != "own summary":
-        return dict(methods)
-    own: Method = lambda *_: [{"role": "user", "content": cut.own_summary}]  # noqa: E731
-    return {**methods, OWN_SUMMARY: own}
-
-
-def _targets(cut: Cut, ratios: Sequence[float]) -> Sequence[float]:
-    if cut.kind != "own summary":
-        return ratios
-    return [message_tokens([{"role": "user", "content": cut.own_summary}]) / cut.tokens]
 
 
 def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick: bool = True) -> EvaluationRow:
@@ -140,13 +219,10 @@ def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick:
         method=name,
         ratio=ratio,
         cut=cut.name,
-        kind=cut.kind,
         size=message_tokens(compacted.messages) / cut.tokens,
         recall=measure_recall(cut.needs, compacted.messages),
         survival=measure_survival(cut.messages, compacted.messages),
         integrity=None if quick else measure_integrity(cut.messages, compacted),
-        labelled=measure_labels(cut.labels, compacted.messages) if cut.labels else None,
-        flags=cut.flags,
     )
 
 
@@ -162,12 +238,11 @@ def evaluate_files(
 
 
 def _file_rows(path: Path, job: EvaluationJob) -> list[EvaluationRow]:
-    cuts = cuts_of_file(path, job.shares, job.labels)
-    return [row for cut in cuts for row in evaluate(_named(job, cut), [cut], job.ratios, job.quick)]
-
-
-def _named(job: EvaluationJob, cut: Cut) -> dict[str, Method]:
-    return methods_for(cut.name, job.methods, job.model)
+    return [
+        row
+        for cut in cuts_of_file(path, job.shares)
+        for row in evaluate(methods_for(cut.name, job.methods, job.model), [cut], job.ratios, job.quick)
+    ]
 
 
 def _mapped(
@@ -181,28 +256,82 @@ def _mapped(
         yield from pool.map(work, paths)
 
 
-def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
-    """One mean per kind of cut, method and target, in order of first appearance."""
-    groups: dict[tuple[CutKind, str, float], list[EvaluationRow]] = {}
-    for row in rows:
-        ratio = 0.0 if row.kind == "own summary" else row.ratio
-        groups.setdefault((row.kind, row.method, ratio), []).append(row)
-    return [_mean_of(kind, method, own) for (kind, method, _), own in groups.items()]
-
-
-def _mean_of(kind: CutKind, method: str, rows: Sequence[EvaluationRow]) -> EvaluationMean:
-    def sound(value: Callable[[Integrity], float | None]) -> float | None:
-        return _mean(value(row.integrity) for row in rows if row.integrity)
-
-    failed, constraints, answers = (
-        _mean(float(stands) for row in rows if row.labelled for stands in getattr(row.labelled, name))
-        for name in ("failed", "constraints", "answers")
+def measure_integrity(before: Sequence[Message], compacted: CompactedList) -> Integrity:
+    """The integrity of `compacted`, made of `before`."""
+    tokens, first = message_tokens(before), _first_changed(before, compacted.messages)
+    prefix = message_tokens(before[:first])
+    usage = compacted.plan.provenance.usage if compacted.plan else None
+    return Integrity(
+        violations=sum(violation.refused for violation in check_messages(compacted.messages)),
+        restored=_restored(read_history(before), compacted.messages),
+        first_changed_message=first,
+        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(compacted.messages), prefix)),
+        planner_input_ratio=(usage.input_tokens if usage else 0) / max(1, tokens),
+        planner_output_ratio=(usage.output_tokens if usage else 0) / max(1, tokens),
     )
-    checked = [row.integrity.violations for row in rows if row.integrity]
+
+
+def _finite(calls: float) -> float | None:
+    return calls if math.isfinite(calls) else None
+
+
+def _first_changed(before: Sequence[Message], after: Sequence[Message]) -> int | None:
+    for index, message in enumerate(before):
+        if index >= len(after) or message_digest(message) != message_digest(after[index]):
+            return index
+    return None
+
+
+def _restored(history: History, result: Sequence[Message]) -> float | None:
+    """The share of removed turns that come back, through a store that holds nothing else."""
+    standing = {to_json(block) for message in result for block in blocks(message)}
+    gone = [turn for turn in history.turns if not _stands(history, turn, standing)]
+    named = _named_turns(plain_text(result))
+    if gone and not named:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(Path(folder, "restore.db"))
+        try:
+            saved = store.save_history(history)
+            back = [
+                turn.id in named
+                and store.restore(f"{named[turn.id] or saved}:{turn.id}").messages == history.messages_of(turn)
+                for turn in gone
+            ]
+        finally:
+            store.close()
+    return sum(back) / len(back) if back else 1.0
+
+
+def _stands(history: History, turn: Turn, standing: Collection[str]) -> bool:
+    """True if every block of `turn` is in the list as it was, in whichever message; thinking may be gone."""
+    return all(to_json(block) in standing for _, block in history.blocks_of(turn) if "thinking" not in block["type"])
+
+
+def _named_turns(text: str) -> dict[str, str]:
+    """The turns that `text` points at, each with the history key given there; a note without one has the last."""
+    keys = {f"t{number}": key for key, number in _POINTER.findall(text)}
+    key = ""
+    for own, turns in _NOTE.findall(text):
+        key = own or key
+        for first, last in _RANGE.findall(turns):
+            keys.update({f"t{number}": key for number in range(int(first), int(last or first) + 1)})
+    return keys
+
+
+def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
+    """One mean per method and target, in order of first appearance."""
+    groups: dict[tuple[str, float], list[EvaluationRow]] = {}
+    for row in rows:
+        groups.setdefault((row.method, row.ratio), []).append(row)
+    return [_mean_of(method, ratio, own) for (method, ratio), own in groups.items()]
+
+
+def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
+    checked = [row.integrity for row in rows if row.integrity]
     return EvaluationMean(
-        kind=kind,
         method=method,
-        ratio=fmean(row.ratio for row in rows),
+        ratio=ratio,
         cuts=len(rows),
         size=fmean(row.size for row in rows),
         largest=max(row.size for row in rows),
@@ -210,20 +339,51 @@ def _mean_of(kind: CutKind, method: str, rows: Sequence[EvaluationRow]) -> Evalu
         in_context=fmean(row.recall.in_context for row in rows),
         failures_kept=fmean(row.survival.failures_kept for row in rows),
         demands_kept=fmean(row.survival.demands_kept for row in rows),
-        labelled_failed=failed,
-        labelled_constraints=constraints,
-        labelled_answers=answers,
-        flag_precision=_mean(row.flags.precision for row in rows if row.flags),
-        flag_recall=_mean(row.flags.recall for row in rows if row.flags),
-        violations=sum(checked) if checked else None,
-        restored=sound(lambda s: s.restored),
-        first_changed_message=sound(lambda s: s.first_changed_message),
-        payback_calls=sound(lambda s: s.payback_calls),
-        planner_input_ratio=sound(lambda s: s.planner_input_ratio),
-        planner_output_ratio=sound(lambda s: s.planner_output_ratio),
+        violations=sum(each.violations for each in checked) if checked else None,
+        restored=_mean(each.restored for each in checked),
+        first_changed_message=_mean(each.first_changed_message for each in checked),
+        payback_calls=_mean(each.payback_calls for each in checked),
+        planner_input_ratio=_mean(each.planner_input_ratio for each in checked),
+        planner_output_ratio=_mean(each.planner_output_ratio for each in checked),
     )
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+def draw_recall(means: Sequence[EvaluationMean], path: Path) -> None:
+    """Draw `means` into `path`, in the format its suffix names: ``.svg``, ``.png`` and on. Needs the extra ``eval``.
+
+    Raises:
+        SettingsError: matplotlib is not installed, or does not know the format.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SettingsError(f"a chart needs matplotlib: pip install 'relevance-compactor[eval]' ({error})") from error
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
+        raise SettingsError(f"{path}: no known format of a picture: name it .svg or .png")
+    axes = figure.subplots(1, len(PANELS), sharey=True)
+    for axis, (title, field) in zip(axes, PANELS.items(), strict=True):
+        _draw(axis, title, field, means)
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    # The same means give the same bytes: no date, no random ids; text stays text.
+    with rc_context({"svg.hashsalt": "recall", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _draw(axis: Any, title: str, field: str, means: Sequence[EvaluationMean]) -> None:
+    for number, method in enumerate(dict.fromkeys(mean.method for mean in means)):
+        points = sorted((mean.size, getattr(mean, field)) for mean in means if mean.method == method)
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": "--" if number >= len(COLOURS) else "-"}
+        axis.plot(*zip(*points, strict=True), label=method, marker="o", markersize=4, **style)
+    axis.set(
+        title=title, xscale="log", xlim=(SIZES[0], SIZES[-1]), ylim=(0, 1), xlabel="size, as a share of the tokens"
+    )
+    axis.set_xticks(SIZES, [f"{size:g}" for size in SIZES])
+    axis.minorticks_off()
+    axis.grid(axis="y", color="#dddddd")

@@ -1,7 +1,7 @@
 """The exam: questions about what a continuation needed from a history, held against its compacted views.
 
 The literal score is cheap and repeatable: the share of questions of which an accepted string stands in the view.
-Answers of readers and their grades are in `answer_sheets`; nothing here asks a model.
+Nothing here asks a model what it reads there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.cuts import own_summary
 from applier.eval.methods import NotRecorded, as_compacted, methods_for
 from applier.eval.texts import message_tokens, one_space, plain_text, text_tokens
 from planner.errors import TranscriptError
@@ -25,30 +24,23 @@ from planner.reading.messages import Message
 
 __all__ = [
     "QUESTION_KINDS",
-    "SUMMARY",
     "Exam",
     "ExamMean",
     "ExamQuestion",
     "ExamSample",
     "ExamView",
     "QuestionKind",
-    "Target",
+    "exam_means",
     "exam_samples",
+    "exam_view",
     "exam_views",
-    "mean_scores",
     "read_exams",
 ]
-
-SUMMARY: Literal["summary"] = "summary"
-"""As a method: what the transcript's own agent kept when it compacted itself; as a target: the size of that."""
 
 QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
 """``artifact``: a name, path or value; ``failed``: what did not work and why; ``user``: what the user wants, forbids
 or chose; ``decision``: what was decided and why; ``state``: how far the work is."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
-
-Target = float | Literal["summary"]
-"""A share of the history's tokens, or the size of its agent's own summary."""
 
 
 class ExamQuestion(BaseModel):
@@ -100,12 +92,6 @@ class ExamSample:
     task: str
     tokens: int
     """Of `messages`, by o200k."""
-    summary: str
-    """What the history's own agent kept of it; empty where it did not compact itself."""
-
-    def target_ratio(self, target: Target) -> float:
-        """`target` as a share of the history's tokens."""
-        return text_tokens(self.summary) / self.tokens if isinstance(target, str) else target
 
 
 @dataclass(frozen=True)
@@ -114,9 +100,8 @@ class ExamView:
 
     exam: Exam
     method: str
-    target: Target
     ratio: float
-    """The target as a share of the history's tokens."""
+    """The target, as a share of the history's tokens."""
     size: float
     """Tokens of `text` over the history's, by o200k."""
     text: str
@@ -143,9 +128,7 @@ class ExamMean:
     """One method at one target: the mean over all questions that were scored."""
 
     method: str
-    target: Target
-    scored_by: str
-    """``literal``, ``graded`` or ``graded with look-ups``."""
+    ratio: float
     exams: int
     size: float
     score: float
@@ -186,45 +169,40 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
             raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the given ones")
         transcript = read_transcript(path)
         messages = tuple(transcript.messages)
-        yield ExamSample(exam, messages, transcript.task, message_tokens(messages), own_summary(path))
+        yield ExamSample(exam, messages, transcript.task, message_tokens(messages))
 
 
 def exam_views(
-    sample: ExamSample, names: Sequence[str], targets: Sequence[Target], model: str | None = None
+    sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
     """What the methods called `names` make of the sample's history for each target.
 
-    The target ``summary`` and the method ``summary`` are left out where there is no summary, a recorded method where
-    ``TRANSCRIPT@TARGET`` was not recorded.
+    A recorded method is left out where ``TRANSCRIPT@RATIO`` was not recorded.
 
     Raises:
         SettingsError: a method is not known.
     """
-    if SUMMARY in names and sample.summary:
-        yield _view(sample, SUMMARY, SUMMARY, sample.summary)
-    for target in targets:
-        goal = int(sample.target_ratio(target) * sample.tokens)
-        methods = methods_for(f"{sample.exam.transcript}@{target}", [name for name in names if name != SUMMARY], model)
-        for name, method in methods.items() if goal else ():
+    for ratio in ratios:
+        for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
-                result = as_compacted(method(list(sample.messages), sample.task, goal))
-                yield _view(sample, name, target, plain_text(result.messages))
+                result = as_compacted(method(list(sample.messages), sample.task, max(1, int(ratio * sample.tokens))))
+                yield exam_view(sample, name, ratio, plain_text(result.messages))
 
 
-def _view(sample: ExamSample, method: str, target: Target, text: str) -> ExamView:
-    ratio = sample.target_ratio(target)
-    return ExamView(sample.exam, method, target, ratio, text_tokens(text) / sample.tokens, text)
+def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamView:
+    """`text`, which `method` made of the sample's history for the target `ratio`, as a view."""
+    return ExamView(sample.exam, method, ratio, text_tokens(text) / sample.tokens, text)
 
 
-def mean_scores(scored_by: str, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
+def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
     """The means by method and target of scores by number of question; questions without a score do not count."""
-    groups: dict[tuple[str, Target], list[tuple[ExamView, Mapping[int, float]]]] = {}
+    groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
-        groups.setdefault((view.method, view.target), []).append((view, scores))
-    return [_mean(scored_by, own) for own in groups.values()]
+        groups.setdefault((view.method, view.ratio), []).append((view, scores))
+    return [_mean(own) for own in groups.values()]
 
 
-def _mean(scored_by: str, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
+def _mean(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
     by_kind: dict[QuestionKind, list[float]] = {kind: [] for kind in QUESTION_KINDS}
     for view, scores in scored:
         for question in view.exam.questions:
@@ -233,8 +211,7 @@ def _mean(scored_by: str, scored: Sequence[tuple[ExamView, Mapping[int, float]]]
     first = scored[0][0]
     return ExamMean(
         method=first.method,
-        target=first.target,
-        scored_by=scored_by,
+        ratio=first.ratio,
         exams=len(scored),
         size=fmean(view.size for view, _ in scored),
         score=fmean(score for scores in by_kind.values() for score in scores),

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from applier.eval.cuts import Cut
-from applier.eval.evaluation import EvaluationRow, measured
+from applier.eval.evaluation import Cut, EvaluationRow, measured
 from applier.eval.methods import CompactedList, FolderPlanner, compact_by
-from applier.eval.specifics import occurrences
-from applier.eval.texts import one_space, pieces
+from applier.eval.texts import occurrences, one_space, pieces
 from planner.errors import SettingsError
 from planner.model import ModelPlanner
 from planner.proposal import Planner

@@ -1,18 +1,14 @@
 """Feeds a transcript turn by turn through a session, as an agent would have: what would have been sent.
 
-Simulates calls, prices and the clock; calls no model. Checks every list that it gets, and counts how much of what the
-agent's next message takes from the past stood in it: the bill alone says nothing, the cheapest context is an empty one.
+Simulates calls, prices and the clock; calls no model. Checks every list that it gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from applier.eval.cuts import placings
-from applier.eval.specifics import specifics, stands
-from applier.eval.texts import agent_values, plain_text
 from applier.session.events import Event
 from applier.session.frame import first_difference
 from applier.session.presets import Level, Preset
@@ -21,12 +17,12 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.protocol import Store
 from planner.api import PlannerChoice
 from planner.errors import StoreError
-from planner.layout.cache_cost import WRITE_5_MINUTES
+from planner.prices import WRITE_5_MINUTES
 from planner.reading.messages import blocks, plain_message
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
 
-__all__ = ["Replay", "ReplayedCall", "count_needs", "replay", "replay_calls"]
+__all__ = ["Replay", "ReplayedCall", "replay", "replay_calls"]
 
 SECONDS_PER_CALL = 15.0
 """How long an agent takes from one call to the next, the tool's run included."""
@@ -234,42 +230,3 @@ def _is_compaction(event: Event) -> bool:
 
 def _role(message: object) -> str:
     return str(plain_message(message)["role"])
-
-
-def count_needs(calls: Iterable[ReplayedCall], messages: Sequence[object]) -> tuple[int, int]:
-    """How many names the agent's messages take from before them, and how many of these they could read there.
-
-    Names are paths, URLs, identifiers and numbers of three digits or more, each counted once a message. `messages`
-    is the transcript that `calls` were replayed from; what it holds up to a call is what the agent was shown then.
-    """
-    texts = _Texts()
-    needed = met = 0
-    for call in calls:
-        names = _written(messages[call.history_messages])
-        view = texts.joined(call.sent)
-        standing = {name for name in names if stands(name, view) or any(placings(name, view))}
-        gone = names - standing
-        before = texts.joined(messages[: call.history_messages]) if gone else ""
-        needed += len(standing) + sum(stands(name, before) for name in gone)
-        met += len(standing)
-    return needed, met
-
-
-def _written(message: object) -> set[str]:
-    return {name for value, _ in agent_values(plain_message(message)) for name in specifics(value)}
-
-
-class _Texts:
-    """The text of each message, read once for each object."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[object, str]] = {}
-
-    def joined(self, messages: Iterable[object]) -> str:
-        return "\n".join(map(self._text, messages))
-
-    def _text(self, message: object) -> str:
-        known = self._known.get(id(message))
-        if known is None:
-            known = self._known[id(message)] = message, plain_text([plain_message(message)])
-        return known[1]

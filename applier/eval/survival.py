@@ -1,7 +1,7 @@
-"""What still stands in a compacted list: the names the agent needed, failed approaches, the user's binding words.
+"""What the agent needed later and what of it still stands: names, failed approaches, the user's binding words.
 
-Failures and words are found without labels and without the planner, by a rough reading of its own: a measure must not
-share the blind spots of what it measures. Labels made by reading (`labels`) are the better measure where there are any.
+What is needed is read from what the agent wrote after a cut, which no method is shown. Failures and words are found
+without the planner, by a rough reading of its own: a measure must not share the blind spots of what it measures.
 """
 
 from __future__ import annotations
@@ -10,24 +10,32 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from applier.eval.cuts import Need, context_words, placings
-from applier.eval.texts import one_space, pieces, plain_text
+from applier.eval.texts import agent_values, occurrences, one_space, path_splits, pieces, plain_text, specifics, stands
 from planner.reading.messages import Message, blocks, result_text
 
 __all__ = [
+    "Need",
     "NeedRecall",
     "Survival",
     "failure_traces",
+    "find_needs",
     "measure_recall",
     "measure_survival",
+    "placings",
     "user_demands",
 ]
 
+WINDOW_CHARACTERS = 60
+"""How far around a specific its context reaches, either side."""
 PASTED_CHARACTERS = 2_000
 """A longer text in a user message is pasted material, not what the user says."""
 QUOTED_CHARACTERS = 100
 """How much of a line has to be found; longer ones are cut there."""
 
+_CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
+"""``session``, ``läuft``; not ``x1`` or ``to``."""
+_BARE_VALUE = re.compile(r"[\d.,:\-]+|[a-z]+")
+"""An argument that says nothing of where it is from: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
 _FAILED = re.compile(
     r"(?i)\bexit(?:ed with)? (?:code|status) [1-9]|^Traceback |^(?:--- )?FAIL\b|\(fail\)|user doesn't want to proceed",
     re.MULTILINE,
@@ -56,6 +64,15 @@ _DEMAND = re.compile(
     r"|no more|stop|let'?s|i want|we want|use|just|keep|remove|rather)\b"
 )
 """A sentence that binds: ``never touch the schema``; not ``looks good``."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One specific the agent wrote after the cut that it could only know from before."""
+
+    specific: str
+    contexts: frozenset[frozenset[str]]
+    """The words around each of its original occurrences."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +117,58 @@ class Survival:
         return 1 - len(self.demands_lost) / self.demands if self.demands else 1.0
 
 
+def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
+    """What the agent writes in `after`, before it is shown again, that `before` holds and `task` does not."""
+    texts = [text for _, text in pieces(before)]
+    held = "\n".join(texts)
+    return tuple(
+        Need(specific, _contexts(specific, texts))
+        for specific in _written_unseen(after)
+        if stands(specific, held) and not stands(specific, task)
+    )
+
+
+def _written_unseen(after: Sequence[Message]) -> list[str]:
+    """Specifics in the order the agent first writes them, without those shown to it before it did."""
+    shown, unseen, known = "", [], set[str]()
+    for message in after:
+        if message["role"] == "assistant":
+            for specific in _written(message):
+                if specific not in known and not stands(specific, shown):
+                    unseen.append(specific)
+                known.add(specific)
+        shown += "\n" + plain_text([message] if message["role"] == "user" else [])
+    return unseen
+
+
+def _written(message: Message) -> Iterator[str]:
+    for value, is_input in agent_values(message):
+        if not (is_input and _BARE_VALUE.fullmatch(value.strip())):
+            yield from specifics(value)
+
+
+def _contexts(specific: str, texts: Sequence[str]) -> frozenset[frozenset[str]]:
+    return frozenset(
+        _context_words(text, at, at + len(specific)) for text in texts for at in occurrences(specific, text)
+    )
+
+
+def _context_words(text: str, start: int, end: int) -> frozenset[str]:
+    """The words of three letters or more within `WINDOW_CHARACTERS` either side of ``text[start:end]``."""
+    around = text[max(0, start - WINDOW_CHARACTERS) : start] + " \n " + text[end : end + WINDOW_CHARACTERS]
+    return frozenset(word.lower() for word in _CONTEXT_WORD.findall(around))
+
+
+def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where `specific` stands in `text`: itself, or for a path its rest while its root stands elsewhere."""
+    for at in occurrences(specific, text):
+        yield at, at + len(specific)
+    for root, rest in path_splits(specific):
+        if stands(root, text):
+            for at in occurrences(rest, text):
+                yield at, at + len(rest)
+
+
 def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
     """The recall of `needs` in `messages`, a compacted list."""
     text = "\n".join(piece for _, piece in pieces(messages))
@@ -108,7 +177,7 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
         places = list(placings(need.specific, text))
         if not places:
             lost.append(need.specific)
-        elif not any(_keeps_context(need, context_words(text, *place)) for place in places):
+        elif not any(_keeps_context(need, _context_words(text, *place)) for place in places):
             bare.append(need.specific)
     return NeedRecall(len(needs), tuple(lost), tuple(bare))
 

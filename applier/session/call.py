@@ -183,9 +183,8 @@ def _plan_ahead(state: State) -> None:
     if len(history.turns) - planned < state.settings.background_new_turns:
         return
     target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-    planning.worker.start(
-        lambda: planning.ask(analyze_history(history, counter, known, grows=True), target), state.clock()
-    )
+    now = state.clock()
+    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), now)
 
 
 def _plans_ahead(state: State) -> bool:

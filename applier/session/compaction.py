@@ -17,8 +17,8 @@ from applier.session.planning import within
 from applier.session.state import Bounds, Rest, State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.layout.cache_cost import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.plan import CompactionPlan
+from planner.prices import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.validity import check_messages
 
 __all__ = ["FORCED", "REARM_SHARE", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]

@@ -13,9 +13,8 @@ from typing import TypeVar
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
 from planner.api import RESTORE_TOOL
-from planner.layout.layout import inner_mark
-from planner.layout.placeholders import clean
-from planner.layout.thinking import ThinkingPolicy, without_thinking
+from planner.layout import ThinkingPolicy, inner_mark, without_thinking
+from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message

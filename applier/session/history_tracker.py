@@ -126,7 +126,7 @@ class HistoryTracker:
         """What the history holds; of what is known already nothing is read again."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
-            self.known_analysis = analyze_history(history, self.counter, self.known_analysis, grows=True)
+            self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
             self._read.clear()
         return self.known_analysis
 

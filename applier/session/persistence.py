@@ -18,7 +18,7 @@ from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
-from planner.layout.placeholders import history_key
+from planner.placeholders import history_key
 from planner.reading.history import read_history
 from planner.reading.messages import plain_message
 

@@ -189,7 +189,12 @@ class Planning:
             CompactorError: not even the rules could.
         """
         ready, self.ready = self.ready, None
-        if ready is not None and not focus and _fits(ready, analysis.history, target_tokens):
+        if (
+            ready is not None
+            and not focus
+            and ready.target_tokens <= target_tokens * READY_SLACK
+            and ready.history.begins(analysis.history)
+        ):
             return ready
         plan = None if rules_only else self._asked(analysis, target_tokens, focus)
         plan = plan or self._planned("rules", analysis, target_tokens, focus)
@@ -275,13 +280,6 @@ class Planning:
         if self.breaker.state(self.clock()) != "closed":
             self.report("breaker_closed", "the planner works again")
         self.breaker = self.breaker.succeeded()
-
-
-def _fits(plan: CompactionPlan, history: History, target_tokens: int) -> bool:
-    known = plan.history.messages
-    if known > len(history.messages) or plan.history.digest != history.digest_at(known):
-        return False
-    return plan.target_tokens <= target_tokens * READY_SLACK
 
 
 def _first_words(history: History) -> str:

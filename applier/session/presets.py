@@ -26,7 +26,7 @@ from applier.session.tiers import (
 )
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
-from planner.layout.cache_cost import CachePrices, best_growth_tokens
+from planner.prices import CachePrices, best_growth_tokens
 
 __all__ = [
     "LEVELS",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.api import RESTORE_TOOL, restore_tool_of
-from planner.layout.thinking import ThinkingPolicy, thinking_policy
+from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
 from planner.reading.tokens import TokenCounter

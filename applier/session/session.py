@@ -31,7 +31,7 @@ from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
-from planner.api import PlannerChoice, check_argument, check_planner, check_system, check_tools
+from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -458,7 +458,5 @@ def _check_task(task: object) -> None:
 
 def _check_request(model: object, system: object, tools: object, max_output_tokens: object) -> None:
     """Raise a SettingsError unless these can be of a request."""
-    check_argument("model", model, str, "text")
-    check_system(system)
-    check_tools(tools)
+    check_request(model, system, tools)
     check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")

@@ -30,7 +30,7 @@ from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from planner.errors import StoreDamaged
-from planner.layout.cache_cost import CachePrices, cache_prices
+from planner.prices import CachePrices, cache_prices
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["Bounds", "Rest", "State"]

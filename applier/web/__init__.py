@@ -3,8 +3,7 @@
 Shows and checks; what is written is written by the two functions it was given.
 """
 
-from applier.web.report import Report
-from applier.web.review import Outcome, Review
-from applier.web.server import PageServer
+from applier.web.page_server import PageServer
+from applier.web.plan_review import Review
 
-__all__ = ["Outcome", "PageServer", "Report", "Review"]
+__all__ = ["PageServer", "Review"]

@@ -4,6 +4,6 @@ The only importer of anthropic and instructor, and only once a model is really a
 """
 
 from planner.model.client import DEFAULT_MODEL, has_credentials
-from planner.model.planner import ModelPlanner
+from planner.model.planners import ModelPlanner
 
 __all__ = ["DEFAULT_MODEL", "ModelPlanner", "has_credentials"]

@@ -1,7 +1,8 @@
 """The planner model's answer: its forms, and what of it can be used against the turns it speaks of.
 
-An answer is untrusted text and may be wrong anywhere. What can be used is used, what cannot is named, one problem a
-line; a mistake in one entry never costs another. Every pass over the text is linear.
+``t9 summarize 6 failed 212-219,230 | Tried a mutex; deadlocked.``, ``decision t12 4-5 | Keep the old API.``
+An answer is untrusted text and may be wrong anywhere: what can be used is used, what cannot is named, one problem a
+line, and a mistake in one entry never costs another. Every pass over the text is linear.
 """
 
 from __future__ import annotations
@@ -11,35 +12,47 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Final, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
-from planner.brief import HEADINGS
-from planner.decision import Strategy
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
-from planner.model.entries import (
-    BEST_SCORE,
-    ENTRY_FORM,
-    FACT_FORM,
-    FactEntry,
-    Range,
-    TurnEntry,
-    read_entry,
-    read_fact,
-)
-from planner.plan import ExtractedFact
+from planner.plan import ExtractedFact, FactType, Strategy
 from planner.proposal import TurnProposal
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines
 
-__all__ = ["Answer", "Reading", "Scope", "answer_in", "read_answer", "spans"]
+__all__ = [
+    "BEST_SCORE",
+    "MOST_PROBLEMS",
+    "Answer",
+    "Reading",
+    "Scope",
+    "answer_in",
+    "read_answer",
+    "read_entry",
+    "read_fact",
+    "spans",
+]
 
 MOST_ANSWER_CHARACTERS = 400_000
 """What is behind is not read: twelve times what the longest answer allowed takes."""
+MOST_STARTS = 8
+"""So many beginnings are tried: an example that is said again, a draft, the answer."""
+MOST_PROBLEMS = 12
+"""So many are said at once: a model mends the kind, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
+BEST_SCORE: Final = 9
+DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
+"""The score of an entry that names none."""
+
+ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
+FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text [| user's words]"
+
+Range = tuple[int, int]
+"""First and last, both included."""
 
 
 class Answer(BaseModel):
@@ -56,28 +69,140 @@ class Answer(BaseModel):
     @field_validator("brief", "turns", "facts", mode="before")
     @classmethod
     def _lines(cls, value: object) -> list[str]:
-        """A text is its lines, a mapping its names each with what stands under it; what is no text is left out."""
-        if isinstance(value, dict):
-            value = [item for name, under in value.items() for item in _named(str(name), under)]
-        items = value if isinstance(value, list) else [value]
-        return [line for item in items for line in _whole(_words(item)).splitlines()]
+        """A text is its lines; what is no text is left out, and a lone surrogate, which cannot be sent, is ``?``."""
+        texts = (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
+        return [line for text in texts for line in text.encode("utf-8", "replace").decode().splitlines()]
 
 
-def _named(name: str, under: object) -> list[object]:
-    """``{"REQUEST": [...]}`` is a heading and its lines, ``{"t9": "keep 9"}`` one entry."""
-    return [name, *under] if isinstance(under, list) else [f"{name} {_words(under)}"]
+_OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
+"""Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
 
 
-def _words(item: object) -> str:
-    """A text; of a mapping its values, as of ``{"turn": "t9", "strategy": "keep", "score": 9}``."""
-    if isinstance(item, dict):
-        return " ".join(str(value) for value in item.values() if isinstance(value, str | int))
-    return item if isinstance(item, str) else ""
+def answer_in(text: str) -> Answer | None:
+    """The answer in `text`, among words or cut off; None if there is nothing of one. Of several the longest."""
+    text = text[:MOST_ANSWER_CHARACTERS]
+    starts = [*(match.start() for match in islice(_OPENS.finditer(text), MOST_STARTS)), max(0, text.find("{"))]
+    answers = [Answer.model_validate(found) for start in starts if isinstance(found := _json_at(text, start), dict)]
+    best = max(answers, key=_size, default=Answer())
+    return best if _size(best) else None
 
 
-def _whole(text: str) -> str:
-    """`text` as Unicode that can be stored and sent: a lone surrogate becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
+def _size(answer: Answer) -> int:
+    return len(answer.brief) + len(answer.turns)
+
+
+def _json_at(text: str, start: int) -> object:
+    """The JSON that begins at `start`, whatever stands behind it; of what ends in the middle all that was finished."""
+    try:
+        return json.JSONDecoder(strict=False).raw_decode(text, start)[0]
+    except json.JSONDecodeError as error:
+        if error.pos < len(text.rstrip()) and not error.msg.startswith("Unterminated string"):
+            return None  # it is broken, not cut off: what stands before that is half of a thought
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return from_json(text[start:].encode("utf-8", "replace"), allow_partial=True)
+    except ValueError:
+        return None
+
+
+# The forms of entries and facts.
+
+
+@dataclass(frozen=True)
+class TurnEntry:
+    """What an answer says of one or more runs of turns."""
+
+    runs: tuple[Range, ...]
+    strategy: Strategy
+    score: int
+    failed: bool = False
+    lines: tuple[Range, ...] = ()
+    text: str = ""
+    """The gist if the turn is summarized, else the reason."""
+    unread: str = ""
+    """Words that belong to no form."""
+
+    @property
+    def alone(self) -> bool:
+        """True if it speaks of a single turn."""
+        return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
+
+
+@dataclass(frozen=True)
+class FactEntry:
+    """A fact an answer extracts."""
+
+    type: FactType
+    turn: int
+    lines: tuple[Range, ...]
+    """Where the user's words of a constraint stand."""
+    text: str
+    quote: str
+
+
+_NUMBER = r"(\d{1,7})"
+_TURNS = re.compile(rf"t{_NUMBER}(?:-t?{_NUMBER})?")
+"""``t9``, ``t15-t22``, ``t15-22``; not ``turn 9``."""
+_LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
+"""``12``, ``212-219``; not ``12-``."""
+_SCORE = re.compile(r"\d|10|[01]?\.\d{1,4}|1\.0{1,4}")
+"""``7``, ``10`` for the best, and ``0.7`` for a share of it; not ``12``, which is a line."""
+_DASHES = str.maketrans("–—−", "---")
+_STRATEGIES: dict[str, Strategy] = {name: name for name in get_args(Strategy)} | {"summarise": "summarize"}
+
+
+def read_entry(form: str) -> TurnEntry | None:
+    """The entry in `form`, or in what is nearly one; None if it has not the form."""
+    words, text = _words(form)
+    at = next((at for at, word in enumerate(words) if word.lower().strip(":,") in _STRATEGIES), len(words))
+    runs = _ranges(_TURNS, words[:at])
+    if at == len(words) or not runs:
+        return None
+    strategy = _STRATEGIES[words[at].lower().strip(":,")]
+    marks = [word.lower() for word in words[at + 1 :]]
+    score = DEFAULT_SCORES[strategy]
+    if marks and _SCORE.fullmatch(marks[0]):
+        score = _score(marks.pop(0))
+    rest = [mark for mark in marks if mark.strip(",:") not in ("failed", "line", "lines")]
+    lines = _ranges(_LINES, rest) or ()
+    failed = any(mark.strip(",") == "failed" for mark in marks)
+    unread = "" if lines else " ".join(rest)
+    return TurnEntry(runs, "summarize" if lines else strategy, score, failed, lines, text.strip(), unread)
+
+
+def _words(form: str) -> tuple[list[str], str]:
+    """The words before the first ``|``, and what stands behind it."""
+    head, _, behind = form.partition("|")
+    return head.translate(_DASHES).strip(" \t-*•\"'").split(), behind
+
+
+def _score(word: str) -> int:
+    return min(BEST_SCORE, round(float(word) * BEST_SCORE) if "." in word else int(word))
+
+
+def _ranges(form: re.Pattern[str], words: Sequence[str]) -> tuple[Range, ...] | None:
+    """The ranges in `words`, separated by commas; None if any is none."""
+    parts = [part for part in "".join(words).lower().rstrip(":").split(",") if part]
+    matches = [match for part in parts if (match := form.fullmatch(part))]
+    return tuple((int(m[1]), int(m[2] or m[1])) for m in matches) if parts and len(matches) == len(parts) else None
+
+
+def read_fact(form: str) -> FactEntry | None:
+    """The fact in `form`, or None if it has not the form of one."""
+    words, behind = _words(form)
+    text, _, quote = behind.partition("|")
+    turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
+    if turn is None or words[0] not in get_args(FactType) or not text.strip():
+        return None
+    lines = _ranges(_LINES, [word for word in words[2:] if word not in ("line", "lines")])
+    if lines is None and len(words) > 2:
+        return None
+    quote = quote.strip().strip('"“”').strip()
+    return FactEntry(cast(FactType, words[0]), int(turn[1]), lines or (), text.strip(), quote)
+
+
+# What of an answer can be used.
 
 
 @dataclass(frozen=True)
@@ -94,18 +219,13 @@ class Scope:
         """All turns that may be named, by number."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
-    @lazy_property
-    def to_plan(self) -> frozenset[int]:
-        """Numbers of the turns an answer may decide: all but the live tail, which stays whatever it says."""
-        return frozenset(turn.turn.number for turn in self.turns if not turn.turn.live)
-
     @property
     def name(self) -> str:
         """The turns asked about, as ``t1-t50``."""
         return spans(turn.turn.number for turn in self.turns)
 
     def covered(self, run: Range) -> Iterator[int]:
-        """The turns of `run`, whichever way round it is, that may be planned."""
+        """The turns of `run`, whichever way round it is, that may be decided: the live tail stays whatever is said."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
@@ -130,170 +250,90 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(f"t{first}" if first == last else f"t{first}-t{last}" for first, last in runs)
 
 
-# The whole answer, from text.
-
-
-_OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"", re.IGNORECASE)
-"""Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
-MOST_STARTS = 8
-"""So many beginnings are tried: an example that is said again, a draft, the answer."""
-
-
-def answer_in(text: str) -> Answer | None:
-    """The answer in `text`, among words, cut off or with broken quotes; None if there is nothing of one.
-
-    Of several the one that says most.
-    """
-    text = text[:MOST_ANSWER_CHARACTERS]
-    starts = [*(match.start() for match in islice(_OPENS.finditer(text), MOST_STARTS)), max(0, text.find("{"))]
-    lines = text.splitlines()
-    sound = [one for start in starts if (one := _sound(text, start)) is not None]
-    answer = _best(sound or [*(_cut_off(text[start:]) for start in starts), _sections(lines)])
-    if not sound and not _size(answer):
-        answer = _best([_page(lines)])
-    return answer if _size(answer) else None
-
-
-def _best(readings: Iterable[Any]) -> Answer:
-    return max(map(_valid, readings), key=_size)
-
-
-def _size(answer: Answer) -> int:
-    """How much an answer says."""
-    return len(answer.brief) + len(answer.turns)
-
-
-def _sound(text: str, start: int) -> dict[str, Any] | None:
-    """The answer in the JSON that begins at `start`, whatever stands behind it; None if it is none."""
-    try:
-        whole, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return None
-    fields = isinstance(whole, dict) and {name.strip().lower() for name in whole}
-    return whole if fields and fields & Answer.model_fields.keys() else None
-
-
-def _valid(data: object) -> Answer:
-    fields = {str(name).strip().lower(): value for name, value in data.items()} if isinstance(data, dict) else {}
-    try:
-        return Answer.model_validate(fields)
-    except ValidationError:
-        return Answer()
-
-
-def _cut_off(text: str) -> Any:
-    """JSON that ends in the middle, without what was not finished; None if it is no JSON up to there."""
-    try:
-        return from_json(text.encode("utf-8", "replace"), allow_partial=True)
-    except ValueError:
-        return None
-
-
-def _sections(lines: Iterable[str]) -> dict[str, Any]:
-    """The fields of an answer that is no sound JSON: each behind a line that names it, a string a line."""
-    fields: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for line in lines:
-        name, separator, behind = line.strip(" \t{,#*").partition(":")
-        name = name.strip(" \"'*,")
-        heading = name.isupper() and not separator and "brief" in fields
-        if name.lower() in Answer.model_fields and not heading and (separator or not behind):
-            current, line = fields.setdefault(name.lower(), []), behind
-        if current is not None:
-            current += _strings(line)
-    return fields
-
-
-def _page(lines: Sequence[str]) -> dict[str, Any]:
-    """An answer that is the brief alone, from its first heading on."""
-    first = next((at for at, line in enumerate(lines) if line.strip(" \t#*:") in HEADINGS), len(lines))
-    return {"brief": [line for line in lines[first:] if line.strip(" \t`")]}
-
-
-def _strings(line: str) -> list[str]:
-    """What a line of a JSON list says; a string that was cut off says nothing sure."""
-    text = line.strip().lstrip("[").strip()
-    opened = text.startswith('"')
-    text = text.rstrip("]}, \t")
-    if opened and (len(text) < 2 or not text.endswith('"')):
-        return []
-    text = text.removeprefix('"').removesuffix('"') if opened else text.strip("`")
-    text = text.replace('\\"', '"').replace("\\n", "\n")
-    return [part for part in text.split("\n") if part.strip()]
-
-
-# What of it can be used.
-
-
 @dataclass
 class Reading:
     """What of an answer can be used, and what cannot."""
 
-    turns: dict[str, TurnProposal] = field(default_factory=dict)
-    brief: tuple[str, ...] = ()
+    brief: tuple[str, ...]
     """Its lines as they were written."""
+    asked: frozenset[int]
+    """Numbers of the turns that were asked about."""
+    turns: dict[str, TurnProposal] = field(default_factory=dict)
     facts: list[ExtractedFact] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     entries: int = 0
     wrong_entries: int = 0
-    asked: frozenset[int] = frozenset()
-    """Numbers of the turns that were asked about."""
 
     @property
     def is_usable(self) -> bool:
         """True if it says something: a brief, whatever the entries beside it, or entries of which half hold."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
+    def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
+        """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
+        parts = ["the answer was cut off"] if cut_off else []
+        if self.wrong_entries:
+            parts.append(f"{self.wrong_entries} of {self.entries} entries could not be used as they were")
+        parts += self.problems[:MOST_PROBLEMS]
+        return (f"{scope.name}: {'; '.join(parts)}",) if parts else ()
+
+    def count(self, form: str, problems: Sequence[str]) -> None:
+        """One entry more, and what is wrong with it."""
+        self.entries += 1
+        self.wrong_entries += bool(problems)
+        short = form if len(form) <= 70 else form[:69] + "…"
+        self.problems += [f'"{short}": {problem}' for problem in problems]
+
 
 def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
     """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
-    asked = frozenset(turn.turn.number for turn in scope.turns)
-    reading = Reading(brief=tuple(line for line in answer.brief if line.strip()), asked=asked)
-    entries = [form for form in answer.turns if form.strip()]
-    reading.entries = len(entries) + len(answer.facts)
-    single: dict[int, TurnEntry] = {}
-    in_runs: dict[int, TurnEntry] = {}
-    for form in entries:
+    brief = tuple(line for line in answer.brief if line.strip())
+    reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))
+    single: dict[int, TurnProposal] = {}
+    in_runs: dict[int, TurnProposal] = {}
+    for form in filter(str.strip, answer.turns):
         entry = read_entry(form)
-        _note(reading, form, list(_entry_problems(entry, scope, single)))
-        if entry is None:
-            continue
-        known = {number: entry for run in entry.runs for number in scope.covered(run)}
-        if entry.alone:
-            single |= {number: _usable(entry, number, scope) for number in known}
-        else:
-            in_runs |= {number: _of_run(entry) for number in known}
+        reading.count(form, list(_entry_problems(entry, scope, single)))
+        if entry is not None:
+            named = single if entry.alone else in_runs
+            named |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.covered(run)}
     for form in answer.facts:
-        _read_fact(reading, form, scope, now)
-    named = in_runs | single
-    reading.turns = {f"t{number}": _proposal(number, entry) for number, entry in sorted(named.items())}
+        fact = read_fact(form)
+        problems = list(_fact_problems(fact, scope))
+        reading.count(form, problems)
+        if fact is not None and not problems:
+            reading.facts.append(_fact(fact, scope, now))
+    reading.turns = {f"t{number}": proposal for number, proposal in sorted((in_runs | single).items())}
     return reading
 
 
-def _note(reading: Reading, form: str, problems: list[str]) -> None:
-    reading.wrong_entries += bool(problems)
-    short = form if len(form) <= 70 else form[:69] + "…"
-    reading.problems += [f'"{short}": {problem}' for problem in problems]
+def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
+    """What can be used of `entry` for a turn: lines that it has, a gist that names what it holds; of a run neither."""
+    strategy: Strategy | None = entry.strategy
+    text = entry.text
+    lines: tuple[Range, ...] = ()
+    if strategy == "summarize":
+        text = entry.text if entry.alone and not scope.invented(entry.text, number) else ""
+        lines = tuple(_lines_of(entry, len(scope.by_number[number].lines))) if entry.alone else ()
+        strategy = "summarize" if lines or text else None
+    return TurnProposal(
+        turn_id=f"t{number}",
+        score=entry.score / BEST_SCORE,
+        reason=" ".join(text.split())[:REASON_CHARACTERS],
+        strategy=strategy,
+        summary=text[:GIST_CHARACTERS] if strategy == "summarize" else "",
+        excerpts=lines,
+        failed_approach=entry.failed,
+    )
 
 
-def _usable(entry: TurnEntry, number: int, scope: Scope) -> TurnEntry:
-    """`entry` without what cannot be used of it: lines the turn has not, a gist that names what it does not hold."""
-    if entry.strategy != "summarize":
-        return entry
-    last = len(scope.by_number[number].lines)
-    lines = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= high and low <= last)
-    text = "" if scope.invented(entry.text, number) else entry.text
-    strategy: Strategy | None = "summarize" if lines or text else None
-    return TurnEntry(entry.runs, strategy, entry.score, entry.failed, lines, text)
+def _lines_of(entry: TurnEntry, last: int) -> Iterator[Range]:
+    """The lines it points at, as far as the turn has them: up to number `last`."""
+    return ((max(1, low), min(high, last)) for low, high in entry.lines if low <= high and low <= last)
 
 
-def _of_run(entry: TurnEntry) -> TurnEntry:
-    """What holds for each turn of a run: lines and a gist belong to one turn."""
-    strategy = None if entry.strategy == "summarize" else entry.strategy
-    return TurnEntry(entry.runs, strategy, entry.score, entry.failed, (), "" if strategy is None else entry.text)
-
-
-def _entry_problems(entry: TurnEntry | None, scope: Scope, single: dict[int, TurnEntry]) -> Iterator[str]:
+def _entry_problems(entry: TurnEntry | None, scope: Scope, single: Iterable[int]) -> Iterator[str]:
+    """What is wrong with an entry; `single` are the turns that have one of their own."""
     if entry is None:
         yield f"not an entry; write {ENTRY_FORM}"
         return
@@ -302,12 +342,13 @@ def _entry_problems(entry: TurnEntry | None, scope: Scope, single: dict[int, Tur
     unknown = {number for run in entry.runs for number in run} - scope.by_number.keys()
     if unknown:
         yield f"there is no {spans(unknown)}; the turns are {scope.name}"
-        return
-    if not entry.alone:
-        if entry.strategy == "summarize":
-            yield "lines and gists belong to one turn; write one entry a turn"
-        return
-    number = entry.runs[0][0]
+    elif entry.alone:
+        yield from _turn_problems(entry, entry.runs[0][0], scope, single)
+    elif entry.strategy == "summarize":
+        yield "lines and gists belong to one turn; write one entry a turn"
+
+
+def _turn_problems(entry: TurnEntry, number: int, scope: Scope, single: Iterable[int]) -> Iterator[str]:
     if number in single:
         yield f"t{number} is named twice; the last entry holds"
     last = len(scope.by_number[number].lines)
@@ -319,29 +360,10 @@ def _entry_problems(entry: TurnEntry | None, scope: Scope, single: dict[int, Tur
         yield f"the gist names {', '.join(made_up)}, which t{number} does not hold"
 
 
-def _proposal(number: int, entry: TurnEntry) -> TurnProposal:
-    summarized = entry.strategy == "summarize"
-    return TurnProposal(
-        turn_id=f"t{number}",
-        score=entry.score / BEST_SCORE,
-        reason=" ".join(entry.text.split())[:REASON_CHARACTERS],
-        strategy=entry.strategy,
-        summary=entry.text[:GIST_CHARACTERS] if summarized else "",
-        excerpts=entry.lines if summarized else (),
-        failed_approach=entry.failed,
-    )
-
-
-def _read_fact(reading: Reading, form: str, scope: Scope, now: float) -> None:
-    fact = read_fact(form)
-    problems = list(_fact_problems(fact, scope))
-    _note(reading, form, problems)
-    if fact is None or problems:
-        return
+def _fact(fact: FactEntry, scope: Scope, now: float) -> ExtractedFact:
     quote = (fact.quote or scope.words(fact.turn, fact.lines)) if fact.type == "constraint" else ""
-    reading.facts.append(
-        ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=f"t{fact.turn}", timestamp=max(0.0, now))
-    )
+    timestamp = max(0.0, now)
+    return ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=f"t{fact.turn}", timestamp=timestamp)
 
 
 def _fact_problems(fact: FactEntry | None, scope: Scope) -> Iterator[str]:

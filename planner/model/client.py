@@ -1,8 +1,9 @@
 """How the planner model is reached, and what a response or an error of any provider says.
 
 Whatever the caller gives (a client, a provider string, nothing) ends as one instructor ``create``; for Claude one
-that forces no tool and prefills nothing. Sends nothing itself, and never repeats a key. anthropic and instructor are
-loaded only when a client is opened.
+that forces no tool and prefills nothing. What requests cost is metered: what the provider told of an answer; without
+an answer, what was sent, for a provider may bill input that it has read. Sends nothing itself, and never repeats a key.
+anthropic and instructor are loaded only when a client is opened.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
+from threading import Lock
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from planner.errors import PlannerUnavailable, SettingsError
-from planner.model.meter import HeldBack, metering
 from planner.model.prompts import one_line
 from planner.plan import Usage
 from planner.proposal import Account
@@ -28,6 +31,7 @@ from planner.reading.families import names_provider
 __all__ = [
     "DEFAULT_MODEL",
     "Endpoint",
+    "Meter",
     "for_planning",
     "has_credentials",
     "is_refusal",
@@ -80,6 +84,29 @@ class Endpoint:
     """The event loop an asynchronous client belongs to."""
     secrets: tuple[str, ...] = ()
     """What must never stand in an error text."""
+
+    def body(
+        self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
+    ) -> Mapping[str, Any]:
+        """What is sent; to Claude with the system prompt where a cache can hold it, and the schema it is held to."""
+        asked = {"role": "user", "content": prompt}
+        request = {**self.request}
+        if "timeout" in request:
+            request["timeout"] = max(0.001, min(seconds, request["timeout"]))
+        if not self.speaks_anthropic:
+            return {"messages": [{"role": "system", "content": system}, asked], **request}
+        request["timeout"] = sdk_timeout(request["timeout"])
+        import anthropic
+
+        schema = anthropic.transform_schema(shape)
+        schema["required"] = list(schema["properties"])  # what has a default is still asked for
+        return {
+            "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
+            "messages": [asked],
+            "max_tokens": max_output_tokens,
+            "output_config": {"format": {"type": "json_schema", "schema": schema}},
+            **request,
+        }
 
 
 def has_credentials(model: str | None = None) -> bool:
@@ -164,18 +191,27 @@ def _client_endpoint(
     client: Any, model: str | None, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None
 ) -> Endpoint:
     import instructor
+    from instructor.core import ClientError
 
-    if not isinstance(client, instructor.Instructor):
-        return _anthropic_endpoint(client, model or DEFAULT_MODEL, timeout_seconds, loop)
-    forces_tool = client.provider is instructor.Provider.ANTHROPIC and client.mode is not instructor.Mode.JSON
-    if forces_tool and model is None:
+    hooks = None
+    if isinstance(client, instructor.Instructor):
+        if client.provider is not instructor.Provider.ANTHROPIC or client.mode is instructor.Mode.JSON:
+            return _instructor_endpoint(client, model, timeout_seconds, loop)
+        if model is None:
+            raise SettingsError(
+                "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
+                "too, or build it with Mode.JSON"
+            )
+        client, hooks = client.client, client.hooks
+    _check_key(client)
+    try:
+        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
+    except ClientError:
         raise SettingsError(
-            "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
-            "too, or build it with Mode.JSON"
-        )
-    if forces_tool and model is not None:
-        return _anthropic_endpoint(client.client, model, timeout_seconds, loop, client.hooks)
-    return _instructor_endpoint(client, model, timeout_seconds, loop)
+            "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
+            f"{type(client).__name__}"
+        ) from None
+    return _instructor_endpoint(asked, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds, loop)
 
 
 def _instructor_endpoint(
@@ -195,23 +231,6 @@ def _instructor_endpoint(
         _usable_loop(loop) if isinstance(client, instructor.AsyncInstructor) else None,
         keys_of(client.client),
     )
-
-
-def _anthropic_endpoint(
-    client: Any, model: str, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None, hooks: Any = None
-) -> Endpoint:
-    import instructor
-    from instructor.core import ClientError
-
-    _check_key(client)
-    try:
-        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
-    except ClientError:
-        raise SettingsError(
-            "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
-            f"{type(client).__name__}"
-        ) from None
-    return _instructor_endpoint(asked, model.removeprefix("anthropic/"), timeout_seconds, loop)
 
 
 def for_planning(client: Any) -> Any:
@@ -388,3 +407,167 @@ def _message(error: BaseException) -> str:
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
     return one_line(str(message or error), 160)
+
+
+# What requests cost.
+
+
+_NO_CONNECTION = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror")
+_NO_REQUEST = ("HeldBack", "UnsupportedProtocol", "LocalProtocolError", "TypeError")
+"""Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
+_GAVE_UP_WAITING = frozenset({408, 504, 524})
+"""Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
+
+
+class HeldBack(Exception):  # noqa: N818 - no error: what must not be sent was not
+    """A request was not sent again. SDKs do not try again after this, whatever came before."""
+
+    def __init__(self, failure: BaseException) -> None:
+        """Keep `failure`, what became of the request before: not as a cause, which SDKs would look at."""
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+@dataclass
+class Meter:
+    """The requests of one question, one at a time; may be read and closed from another thread."""
+
+    cost: Callable[[Mapping[str, Any]], Usage]
+    """What a request with that body costs, as the counter estimates it."""
+    most_tokens: float
+    """What all of them may read."""
+    _spent: Usage = field(default_factory=Usage)
+    _under_way: Mapping[str, Any] | None = None
+    """The body of the request that is not answered yet."""
+    _failure: BaseException | None = None
+    """How the last answer was lost."""
+    _closed: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent until now; what is under way counts as read."""
+        with self._lock:
+            return self._spent if self._under_way is None else self._spent + self.cost(self._under_way)
+
+    def may_read(self, tokens: int) -> bool:
+        """True if so much more may be read."""
+        return self.usage.read_tokens + tokens <= self.most_tokens
+
+    def close(self) -> Usage:
+        """What was spent: what comes back from now on does not change it, and nothing is sent again."""
+        usage = self.usage
+        with self._lock:
+            if not self._closed:
+                self._spent, self._under_way, self._closed = usage, None, True
+            return self._spent
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Hold back what an SDK sends again once time is up, or beyond what may be read.
+
+        Raises:
+            HeldBack: it must not be sent.
+        """
+        with self._lock:
+            lost, is_over = self._failure, self._closed
+            if lost is not None and not is_over:
+                is_over = (self._spent + self.cost(body)).read_tokens > self.most_tokens
+        if is_over:
+            raise HeldBack(lost or TimeoutError())
+
+    def sent(self, body: Mapping[str, Any]) -> None:
+        """A request goes out."""
+        with self._lock:
+            self._under_way = None if self._closed else body
+
+    def answered(self, usage: Usage) -> None:
+        """It was answered; not every provider tells what it has read."""
+        with self._lock:
+            body, self._under_way = self._under_way, None
+            if body is not None and not usage.read_tokens:
+                usage = self.cost(body).model_copy(update={"output_tokens": usage.output_tokens})
+            if not self._closed:
+                self._spent += usage
+
+    def failed(self, failure: BaseException, attempts: int = 1) -> None:
+        """It was not answered, sent `attempts` times; once that is known, it is not counted again."""
+        with self._lock:
+            body, self._under_way = self._under_way, None
+            if body is not None and _may_be_read(failure):
+                self._spent = sum([self.cost(body)] * attempts, self._spent)
+                self._failure = failure
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """In this context, and in what it starts on an event loop, requests of metered clients are this question's, and
+        instructor logs no failed call: it is an outcome. No record of anyone else's calls is touched."""
+        logging.getLogger("instructor.v2.retry").addFilter(_unless_asking)
+        token = _meter.set(self)
+        try:
+            yield
+        finally:
+            _meter.reset(token)
+
+
+_meter: ContextVar[Meter | None] = ContextVar("meter of the planner model", default=None)
+
+
+def _unless_asking(_record: logging.LogRecord) -> bool:
+    return _meter.get() is None
+
+
+def _may_be_read(failure: BaseException) -> bool:
+    """True unless it is known that nothing was sent, or that the provider did not answer."""
+    error: BaseException | None = failure
+    while error is not None:
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int) and status >= 400:
+            return status in _GAVE_UP_WAITING
+        if type(error).__name__ in (*_NO_CONNECTION, *_NO_REQUEST):
+            return False
+        error = error.__cause__
+    return True
+
+
+def metering(client: Any) -> Callable[..., Any]:
+    """Middleware for `client`, of anthropic's SDK: tells the meter in force of each attempt, also of the SDK's own."""
+    return _attempt_async if iscoroutinefunction(client.post) else _attempt
+
+
+def _attempt(request: Any, call_next: Callable[[Any], Any]) -> Any:
+    with _metered(request) as meter:
+        response = call_next(request)
+        _note_status(meter, response)
+        return response
+
+
+async def _attempt_async(request: Any, call_next: Callable[[Any], Any]) -> Any:
+    with _metered(request) as meter:
+        response = await call_next(request)
+        _note_status(meter, response)
+        return response
+
+
+@contextmanager
+def _metered(request: Any) -> Iterator[Meter | None]:
+    meter = _meter.get()
+    if meter is None:
+        yield None
+        return
+    body = request.json if isinstance(request.json, Mapping) else {}
+    meter.check(body)
+    meter.sent(body)
+    try:
+        yield meter
+    except BaseException as failure:
+        meter.failed(failure)
+        raise
+
+
+def _note_status(meter: Meter | None, response: Any) -> None:
+    """An error status is told here, for the SDK may send again before it raises one; any other by who reads it."""
+    import anthropic
+
+    http = response.http_response
+    if meter is not None and not http.is_success:
+        meter.failed(anthropic.APIStatusError(f"status {http.status_code}", response=http, body=None))

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
-from planner.evidence import TurnEvidence
-from planner.model.answer import Scope, answer_in, read_answer, spans
-from planner.model.asking import Deadline, Outcome, in_time, reading_notes
-from planner.model.cards import turn_head
+from planner.model.answer import Scope, answer_in, read_answer
+from planner.model.asking import Deadline, Outcome, wait_for
+from planner.model.cards import history_index
 from planner.model.client import (
+    Meter,
     for_planning,
     is_refusal,
     keys_of,
@@ -26,24 +25,18 @@ from planner.model.client import (
     sdk_timeout,
     unavailable,
 )
-from planner.model.index import turn_index
-from planner.model.meter import Meter
-from planner.model.prompts import Prompts, one_line, safe_text
-from planner.model.question import Sizes, sizes_text
+from planner.model.prompts import Prompts, one_line
+from planner.model.question import Situation, sizes_text
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
 
-__all__ = ["ask_behind_prefix", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
+__all__ = ["PrefixQuestion", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
 SHORT_TTL_SECONDS, LONG_TTL_SECONDS = 300, 3_600
 """How long a provider keeps a prefix that is marked, by default and with ``ttl: 1h``; counted anew at each read."""
 MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
-INDEX_SHARE = 0.03
-"""Of the history's tokens, what the index of turns may take: it is the part of the question that no cache holds."""
-INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 2_000, 1_000
-"""And of that what was chosen behind the last compaction."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
@@ -128,115 +121,90 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
     return {**body, "messages": messages, "max_tokens": limit}
 
 
-def prefix_question(request: PlanRequest, prompts: Prompts) -> str:
+def prefix_question(situation: Situation, prompts: Prompts) -> str:
     """The question itself: what to write, how long, and an index of all turns."""
-    sizes = Sizes.of(request, list(request.evidence.turns.values()))
     return prompts.render(
         "prefix",
         brief_rules=prompts.texts["brief"],
-        index=_index(request),
-        focus=safe_text(request.focus).strip() or "(nothing in particular)",
-        sizes=sizes_text(request, sizes),
+        index=history_index(situation.request, situation.earlier),
+        focus=situation.focus,
+        sizes=sizes_text(situation, situation.turns),
     )
 
 
-def prefix_cost(request: PlanRequest, agent: AgentRequest, prompts: Prompts) -> Usage:
-    """What asking behind the prefix would read: the question, and from the cache what the agent sent."""
+def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usage:
+    """What asking `question` behind the prefix would read: it, and from the cache what the agent sent."""
     body, counter = agent.body, request.counter
     cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
-    question = counter.text(prefix_question(request, prompts))
-    return Usage(input_tokens=question, cache_read_input_tokens=cached, requests=1)
+    return Usage(input_tokens=counter.text(question), cache_read_input_tokens=cached, requests=1)
 
 
-def _index(request: PlanRequest) -> str:
-    """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
-    earlier = earlier_plan(request)
-    read, new = read_and_new(request, earlier)
-    before = []
-    if earlier is not None:
-        others = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
-        before = [line for line in (turn_index(request, earlier, EARLIER_TOKENS), others) if line]
-    most = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
-    text = ""
-    for characters in (100, 60, 30, 12):
-        lines = (
-            f"{t.turn.id} · {t.tokens}/{len(t.lines)} · {_opening(request, t, characters)}{_stays(t)}" for t in new
-        )
-        text = "\n".join([*before, *lines])
-        if request.counter.text(text) <= most:
-            break
-    return text
+@dataclass
+class PrefixQuestion:
+    """A question behind the agent's prefix, asked once, with a client of either colour."""
 
-
-def _opening(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """What a turn calls, or how it begins: by this the model knows it again."""
-    head = turn_head(turn, characters, request.evidence.shown)
-    if not turn.calls and turn.lines:
-        said = (turn.user_lines or turn.lines)[0].text
-        head = one_line(f"{head}: {said}", characters)
-    return head
-
-
-def _stays(turn: TurnEvidence) -> str:
-    """The mark of a turn that stays in any case, whole or in part."""
-    return " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
-
-
-@dataclass(frozen=True)
-class _Post:
-    """One request with the agent's own client, whichever colour it has."""
-
-    client: Any
+    request: PlanRequest
     agent: AgentRequest
+    text: str
+    client: Any
     loop: asyncio.AbstractEventLoop | None
+    """Of an asynchronous client."""
     deadline: Deadline
+    meter: Meter = field(init=False)
 
-    def send(self, body: Mapping[str, Any]) -> Any:
-        from anthropic import AsyncAnthropic
-        from anthropic.types import Message
+    def __post_init__(self) -> None:
+        """Nothing was asked yet."""
+        self.meter = Meter(
+            lambda _body: prefix_cost(self.request, self.agent, self.text), self.request.input_left_tokens
+        )
 
-        options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(self.deadline.left_seconds)}
-        client = for_planning(self.client)
-        sent = client.post(self.agent.path, cast_to=Message, body=dict(body), options=options)
-        if not isinstance(client, AsyncAnthropic):
-            return sent
-        if self.loop is None:
-            sent.close()
-            raise PlannerUnavailable("planner model: an asynchronous client needs plan_compaction_async")
-        return asyncio.run_coroutine_threadsafe(sent, self.loop).result(self.deadline.left_seconds)
-
-
-def ask_behind_prefix(
-    request: PlanRequest,
-    agent: AgentRequest,
-    prompts: Prompts,
-    client: Any,
-    loop: asyncio.AbstractEventLoop | None,
-    deadline: Deadline,
-) -> Outcome:
-    """What the agent's model answers about all of the history, or why it did not; never raises."""
-    scope = Scope(list(request.evidence.turns.values()))
-    body = request_behind_prefix(agent, prefix_question(request, prompts), request.settings.max_output_tokens)
-    model = str(agent.body.get("model", ""))
-    meter = Meter(lambda _body: prefix_cost(request, agent, prompts), request.input_left_tokens)
-
-    def failed(error: PlannerUnavailable, usage: Usage) -> Outcome:
-        return Outcome(None, usage, model, (f"not answered behind the agent's prefix: {error}",), error)
-
-    try:
-        with meter.in_force():
-            response = in_time(lambda: _Post(client, agent, loop, deadline).send(body), deadline)
-    except Exception as failure:  # noqa: BLE001 - any SDK's: the cards are asked instead
-        usage = meter.close()
-        return failed(unavailable(failure, model, keys_of(client), usage), usage)
-    meter.answered(response_usage(response))
-    usage = meter.usage
-    called = any(getattr(block, "type", "") == "tool_use" for block in getattr(response, "content", ()))
-    answer = None if called or is_refusal(response) else answer_in(response_text(response))
-    reading = read_answer(answer, scope, request.now) if answer is not None else None
-    if reading is None or not reading.is_usable:
+    def outcome(self) -> Outcome:
+        """What the agent's model answers about all of the history, or why it did not; never raises."""
+        try:
+            with self.meter.in_force():
+                response = self._send()
+        except Exception as failure:  # noqa: BLE001 - any SDK's: the cards are asked instead
+            return self._lost(failure)
+        self.meter.answered(response_usage(response))
+        scope = Scope(list(self.request.evidence.turns.values()))
+        called = any(getattr(block, "type", "") == "tool_use" for block in getattr(response, "content", ()))
+        answer = None if called or is_refusal(response) else answer_in(response_text(response))
+        reading = read_answer(answer, scope, self.request.now) if answer is not None else None
+        if reading is not None and reading.is_usable:
+            return Outcome(reading, self.meter.usage, self._model, reading.notes(scope))
         problem = "it declined" if is_refusal(response) else "there is no brief, and no entry"
         problem = one_line(reading.problems[0], 160) if reading is not None and reading.problems else problem
         what = "called a tool instead" if called else f"its answer could not be used ({problem})"
-        return failed(PlannerUnavailable(f"planner model {model}: {what}", usage), usage)
-    return Outcome(reading, usage, model, reading_notes(reading, scope, cut_off=False))
+        return self._failed(PlannerUnavailable(f"planner model {self._model}: {what}", self.meter.usage))
+
+    def late(self) -> Outcome:
+        """What there is when time is up: nothing but what it cost."""
+        return self._lost(TimeoutError())
+
+    @property
+    def _model(self) -> str:
+        return str(self.agent.body.get("model", ""))
+
+    def _send(self) -> Any:
+        from anthropic import AsyncAnthropic
+        from anthropic.types import Message
+
+        client = for_planning(self.client)
+        if isinstance(client, AsyncAnthropic) and self.loop is None:
+            raise PlannerUnavailable("planner model: an asynchronous client needs plan_compaction_async")
+        options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(self.deadline.left_seconds)}
+        body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)
+        sent = client.post(self.agent.path, cast_to=Message, body=body, options=options)
+        return (
+            sent
+            if self.loop is None or not isinstance(client, AsyncAnthropic)
+            else wait_for(sent, self.loop, self.deadline)
+        )
+
+    def _lost(self, failure: BaseException) -> Outcome:
+        usage = self.meter.close()
+        return self._failed(unavailable(failure, self._model, keys_of(self.client), usage))
+
+    def _failed(self, error: PlannerUnavailable) -> Outcome:
+        note = f"not answered behind the agent's prefix: {error}"
+        return Outcome(None, self.meter.usage, self._model, (note,), error)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.brief import brief_text
-from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.state import (
@@ -28,24 +27,16 @@ from planner.evidence.state import (
     recoveries,
 )
 from planner.model.answer import Scope
-from planner.model.cards import Card, turn_cards
-from planner.model.index import turn_heads, turn_index
+from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import statements
 from planner.reading.tokens import TokenCounter
 from planner.selection import brief_limit, least_tokens
 
-__all__ = [
-    "Question",
-    "Sizes",
-    "latest_request",
-    "notes_tokens",
-    "plan_questions",
-    "sizes_text",
-    "task_text",
-]
+__all__ = ["Question", "Situation", "brief_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
 TASK_CHARACTERS, TASK_OPENING = 6_000, 600
 """A longer task is cut in its middle; of one that stands on a card anyway, this much is said again."""
@@ -61,8 +52,7 @@ ENTRIES_RATIO = 0.004
 """The share of its turns' tokens that the rest of an answer may take: with the brief, a few words too many in it, and
 the marks of JSON 3 %."""
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
-"""In a small history the answer may take more than its share, as far as the target leaves room: it costs little there,
-and a page is a page."""
+"""In a small history the answer may take more than its share, as far as the target leaves room: it costs little."""
 BRIEF_OUTPUT_SHARE = 0.6
 """Of the output limit."""
 TOKENS_A_WORD, TOKENS_A_LINE = 3.5, 72
@@ -92,30 +82,43 @@ CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the model is told of sizes, in tokens."""
+_RECORD = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, recoveries, open_items)
 
-    brief: int
-    entries: int
+
+@dataclass(frozen=True)
+class Situation:
+    """What all questions about one request share, read once."""
+
+    request: PlanRequest
+    earlier: CompactionPlan | None
+    """The plan that is brought up to date."""
+    read: Sequence[TurnEvidence]
+    """The turns that a planner has read for it."""
+    new: Sequence[TurnEvidence]
+    """Those that are to be read."""
+    least_tokens: int
+    """What stands whatever a planner says."""
 
     @classmethod
-    def of(cls, request: PlanRequest, turns: Sequence[TurnEvidence]) -> Sizes:
-        """For an answer about `turns`."""
-        here = sum(turn.tokens for turn in turns)
-        whole = max(1, request.evidence.tokens)
-        target = min(whole, request.target_tokens) * here // whole
-        most = int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
-        room = int(brief_limit(target, least_tokens(request) * here // whole))
-        brief = min(max(int(here * BRIEF_RATIO), BRIEF_FLOOR_TOKENS), room, most)
-        entries = max(ENTRIES_FLOOR_TOKENS, int(here * ENTRIES_RATIO))
-        return cls(brief, min(entries, most // 2))
+    def of(cls, request: PlanRequest) -> Situation:
+        """The situation of a request."""
+        earlier = earlier_plan(request)
+        return cls(request, earlier, *read_and_new(request, earlier), least_tokens(request))
 
     @property
-    def brief_text(self) -> str:
-        """How long the brief may be, in words a model can count by."""
-        words, lines = int(self.brief / TOKENS_A_WORD), max(5, self.brief // TOKENS_A_LINE)
-        return f"a brief of at most {words} words (all that stands between two spaces), about {lines} lines"
+    def turns(self) -> Sequence[TurnEvidence]:
+        """Of the whole history, in order."""
+        return list(self.request.evidence.turns.values())
+
+    @property
+    def focus(self) -> str:
+        """What the caller wants kept above all, as prompts say it."""
+        return safe_text(self.request.focus).strip() or "(nothing in particular)"
+
+    @lazy_property
+    def record(self) -> Sequence[RecordLine]:
+        """What the calls did, as rules read it off them."""
+        return [one for read in _RECORD for one in read(self.request.evidence)]
 
 
 @dataclass(frozen=True)
@@ -143,49 +146,43 @@ class Question:
         return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
-def plan_questions(request: PlanRequest, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
-    """The questions about ``request.history``, in its order, each with cards of at most ``settings.piece_tokens``.
+def plan_questions(situation: Situation, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
+    """The questions about a history, in its order, each with cards of at most ``settings.piece_tokens``.
 
     Where nothing is to be asked there are none, and the text says why: little is new, or the planners of the session
     have read what they may.
     """
-    earlier = earlier_plan(request)
-    _, turns = read_and_new(request, earlier)
+    request, turns = situation.request, situation.new
     if all(turn.turn.live for turn in turns):
         return (), "not asked: nothing is new but what is not answered yet"
-    said = [one for read in _OUTCOMES for one in read(request.evidence)]
-    around = _question(request, turns, "", said, earlier).tokens(prompts, request.counter)
-    budget, why_not = _cards_budget(request, turns, around, later=earlier is not None)
+    around = _question(situation, turns, "").tokens(prompts, request.counter)
+    budget, why_not = _cards_budget(situation, around)
     if why_not:
         return (), why_not
     for _ in range(CARD_TRIES):
         questions = []
         for cards in _split(turn_cards(request, turns, budget), request.settings.piece_tokens):
             own, text = [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards)
-            questions.append(_question(request, own, text, said, earlier))
+            questions.append(_question(situation, own, text))
         read = sum(question.tokens(prompts, request.counter) for question in questions)
-        over = read + notes_tokens(request, len(questions)) - request.input_left_tokens
+        over = read + notes_tokens(situation, len(questions)) - request.input_left_tokens
         if over <= 0:
-            return tuple(question for question in questions if question.scope.to_plan), ""
+            return tuple(one for one in questions if not all(turn.turn.live for turn in one.scope.turns)), ""
         budget = max(1, budget - math.ceil(over))
     return (), f"not asked: so many small turns are new that their cards take {read} tokens, more than may be read now"
 
 
-def notes_tokens(request: PlanRequest, questions: int) -> int:
+def notes_tokens(situation: Situation, questions: int) -> int:
     """What the briefs of all pieces but the last may take in its question."""
-    if questions < 2:
-        return 0
-    return (questions - 1) * Sizes.of(request, list(request.evidence.turns.values())).brief
+    return (questions - 1) * brief_tokens(situation, situation.turns) if questions > 1 else 0
 
 
-def _cards_budget(
-    request: PlanRequest, turns: Sequence[TurnEvidence], around_tokens: int, *, later: bool
-) -> tuple[int, str]:
-    """How many tokens the cards of `turns` may have beside what stands around them in each piece; or why it is none."""
-    settings, left = request.settings, request.input_left_tokens
-    new = sum(turn.tokens for turn in turns)
+def _cards_budget(situation: Situation, around_tokens: int) -> tuple[int, str]:
+    """How many tokens the cards of new turns may have beside what stands around them in each piece; or why none."""
+    settings, left = situation.request.settings, situation.request.input_left_tokens
+    new = _tokens(situation.new)
     most = int(new * settings.planner_input_ratio)
-    if later:
+    if situation.earlier is not None:
         most = max(LATER_CARDS_TOKENS, most)
     else:
         whole = max(settings.planner_input_floor_tokens, most)
@@ -194,13 +191,17 @@ def _cards_budget(
     if ratio is None or math.isinf(left):
         return most, ""
     pieces = 1 + most // settings.piece_tokens
-    room = int(left) - pieces * around_tokens - notes_tokens(request, pieces)
+    room = int(left) - pieces * around_tokens - notes_tokens(situation, pieces)
     least = min(LEAST_CARDS_SHARE, ratio / 2)
     missing = max(LEAST_NEW_RATIO * around_tokens - new, (least * new - room) / (ratio - least))
     if missing > 0:
         why = f"what may be read, {ratio:.0%} of the session, allows for the next question"
         return 0, f"not asked: {why} when there are {math.ceil(missing)} tokens more"
     return min(most, room), ""
+
+
+def _tokens(turns: Sequence[TurnEvidence]) -> int:
+    return sum(turn.tokens for turn in turns)
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
@@ -220,29 +221,21 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
         yield piece
 
 
-def _question(
-    request: PlanRequest,
-    turns: Sequence[TurnEvidence],
-    cards: str,
-    said: Sequence[RecordLine],
-    earlier: CompactionPlan | None,
-) -> Question:
-    everyone = list(request.evidence.turns.values())
-    scope = Scope(turns, read_and_new(request, earlier)[0])
-    start, stop = (turns[0].turn.number - 1, turns[-1].turn.number) if turns else (0, 0)
+def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: str) -> Question:
+    request, everyone = situation.request, situation.turns
+    scope = Scope(turns, situation.read)
+    start, stop = turns[0].turn.number - 1, turns[-1].turn.number
     last = stop == len(everyone)
-    values = {
-        "focus": safe_text(request.focus).strip() or "(nothing in particular)",
-        "cards": cards,
-    }
-    if earlier is not None:
-        return Question(scope, values | _since(request, scope, said, earlier, last=last), "update")
+    values = {"focus": situation.focus, "cards": cards, "sizes": _piece_sizes(situation, scope, last=last)}
+    if situation.earlier is not None:
+        return Question(
+            scope, values | _since(situation, situation.earlier, scope, values["sizes"], last=last), "update"
+        )
     whole = {
-        "sizes": _sizes(request, scope, last=last),
-        "latest": latest_request(everyone, REQUEST_CHARACTERS),
-        "task": task_text(request.task, scope),
+        "latest": _latest_request(everyone, REQUEST_CHARACTERS),
+        "task": _task(request.task, scope),
         "user_words": _words(everyone) or "(none)",
-        "outcomes": _outcomes(said, scope, OUTCOMES_CHARACTERS) or "(none)",
+        "outcomes": _outcomes(situation.record, scope, OUTCOMES_CHARACTERS) or "(none)",
         "brief": "",
         "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
         "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
@@ -250,55 +243,67 @@ def _question(
     return Question(scope, values | whole)
 
 
-def _since(
-    request: PlanRequest, scope: Scope, said: Sequence[RecordLine], earlier: CompactionPlan, *, last: bool
-) -> dict[str, str]:
+def _since(situation: Situation, earlier: CompactionPlan, scope: Scope, sizes: str, *, last: bool) -> dict[str, str]:
     """What a later question says besides the cards: little, for the brief that it shows has the rest."""
-    latest = latest_request(list(request.evidence.turns.values()), LATER_CHARACTERS)
-    task = one_line(request.task, LATER_CHARACTERS) or "(not stated)"
+    latest = _latest_request(situation.turns, LATER_CHARACTERS)
+    task = one_line(situation.request.task, LATER_CHARACTERS) or "(not stated)"
     brief = safe_text(brief_text(written_brief(earlier))) if last else ""
-    sizes = _sizes(request, scope, last=last)
     return {
         "latest": latest,
         "task": "(those words)" if task.rstrip("…") in latest else task,
         "sizes": f"{sizes}\nThe brief below has {len(brief.split())} words now." if brief else sizes,
-        "outcomes": _outcomes(said, scope, LATER_OUTCOMES_CHARACTERS) or "(none)",
+        "outcomes": _outcomes(situation.record, scope, LATER_OUTCOMES_CHARACTERS) or "(none)",
         "brief": brief,
-        "before": turn_index(request, earlier, CHOSEN_TOKENS) or "(none)",
+        "before": turn_index(situation.request, earlier, CHOSEN_TOKENS) or "(none)",
     }
 
 
-def _sizes(request: PlanRequest, scope: Scope, *, last: bool) -> str:
-    """What the whole is, what may stay, and how long the answer may be."""
-    whole, here = request.evidence.tokens, sum(turn.tokens for turn in scope.turns)
-    sizes = Sizes.of(request, list(request.evidence.turns.values()) if last else scope.turns)
-    text = sizes_text(request, sizes)
-    if here < whole:
+def _piece_sizes(situation: Situation, scope: Scope, *, last: bool) -> str:
+    """The sizes, and which part of the whole the cards are."""
+    evidence, here = situation.request.evidence, _tokens(scope.turns)
+    text = sizes_text(situation, situation.turns if last else scope.turns)
+    if here < evidence.tokens:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
         text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
-    root = request.evidence.root
-    return text + f"\nRelative paths on the cards are in {safe_text(root)}." * bool(root)
+    return text + f"\nRelative paths on the cards are in {safe_text(evidence.root)}." * bool(evidence.root)
 
 
-def sizes_text(request: PlanRequest, sizes: Sizes) -> str:
-    """How large the conversation is, what of it may stay, and how long the answer may be."""
-    turns, whole = len(request.evidence.turns), request.evidence.tokens
-    stay, least = min(whole, request.target_tokens), least_tokens(request)
-    free = stay - least - sizes.brief - FRAME_TOKENS
+def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
+    """How large the conversation is, what of it may stay, and how long an answer about `turns` may be, in words that
+    a model can count by."""
+    request, least, brief = situation.request, situation.least_tokens, brief_tokens(situation, turns)
+    whole = request.evidence.tokens
+    stay = min(whole, request.target_tokens)
+    free = stay - least - brief - FRAME_TOKENS
     text = (
-        f"The conversation has {turns} turns and {whole} tokens. At most {stay} of them may stay. LIVE turns and "
-        f"`kept` lines take {least} in any case{', more than that' * (least > stay)}"
+        f"The conversation has {len(situation.turns)} turns and {whole} tokens. At most {stay} of them may stay. LIVE "
+        f"turns and `kept` lines take {least} in any case{', more than that' * (least > stay)}"
     )
+    words, lines = int(brief / TOKENS_A_WORD), max(5, brief // TOKENS_A_LINE)
+    answer = f"Your answer: a brief of at most {words} words (all that stands between two spaces), about {lines} lines"
     if free < LEAST_CHOICE_TOKENS:
-        return f"{text}, the brief all the rest.\nYour answer: {sizes.brief_text}; leave `turns` empty."
-    entries, most = sizes.entries // TOKENS_AN_ENTRY, int(free * CHOICE_SHARE)
+        return f"{text}, the brief all the rest.\n{answer}; leave `turns` empty."
+    entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
     return (
-        f"{text}, the brief {sizes.brief}; of the {free} left choose at most {most}, the rest is filled.\n"
-        f"Your answer: {sizes.brief_text}; at most {entries} entries."
+        f"{text}, the brief {brief}; of the {free} left choose at most {int(free * CHOICE_SHARE)}, the rest is filled."
+        f"\n{answer}; at most {entries // TOKENS_AN_ENTRY} entries."
     )
 
 
-def latest_request(turns: Sequence[TurnEvidence], characters: int) -> str:
+def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
+    """How long the brief of an answer about `turns` may be."""
+    request, here = situation.request, _tokens(turns)
+    whole = max(1, request.evidence.tokens)
+    target = min(whole, request.target_tokens) * here // whole
+    room = int(brief_limit(target, situation.least_tokens * here // whole))
+    return min(max(int(here * BRIEF_RATIO), BRIEF_FLOOR_TOKENS), room, _most_brief(request))
+
+
+def _most_brief(request: PlanRequest) -> int:
+    return int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
+
+
+def _latest_request(turns: Sequence[TurnEvidence], characters: int) -> str:
     """The newest words of the user with their turn and how far the agent has come since; of a short answer, what it
     chose or answered, too."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
@@ -324,10 +329,8 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
         own = min(room, WORDS_CHARACTERS // 4)
         room -= own
         for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
-            place, text = (
-                (turn.turn.number, words.numbers[0]),
-                f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}",
-            )
+            place = turn.turn.number, words.numbers[0]
+            text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}"
             if place not in chosen and words.text.strip() and len(text) < own:
                 own -= len(text) + 1
                 chosen[place] = text
@@ -335,13 +338,10 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(chosen[place] for place in sorted(chosen))
 
 
-_OUTCOMES = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, recoveries, open_items)
-
-
-def _outcomes(said: Sequence[RecordLine], scope: Scope, characters: int) -> str:
+def _outcomes(record: Sequence[RecordLine], scope: Scope, characters: int) -> str:
     """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
-    lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", characters): one for one in said}
+    lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", characters): one for one in record}
     newest = {line: max((number.get(turn_id, 0) for turn_id in one.turn_ids), default=0) for line, one in lines.items()}
     room, chosen = characters, set()
     for line in sorted((line for line in lines if newest[line]), key=lambda line: -newest[line]):
@@ -352,12 +352,11 @@ def _outcomes(said: Sequence[RecordLine], scope: Scope, characters: int) -> str:
     return "\n".join(line for line in lines if line in chosen)
 
 
-def task_text(task: str, scope: Scope) -> str:
+def _task(task: str, scope: Scope) -> str:
     """The task; of one that stands in a turn of `scope` anyway, its beginning."""
     words = " ".join(task.split())
-    card = next(
-        (turn for turn in scope.turns if turn.turn.kind == "user" and words in " ".join(turn.text.split())), None
-    )
+    users = (turn for turn in scope.turns if turn.turn.kind == "user")
+    card = next((turn for turn in users if words in " ".join(turn.text.split())), None)
     if card is not None and len(words) > TASK_OPENING:
         return f"{one_line(task, TASK_OPENING)} (goes on in {card.turn.id})"
     text = safe_text(task).strip()

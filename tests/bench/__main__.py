@@ -1,5 +1,5 @@
-"""``python -m tests.bench presets|rounds|speed|growth``: what sessions cost and keep, how fast all of it is, and how
-time and memory grow with an input that is made to hurt.
+"""``python -m tests.bench presets|rounds|exams|labels|speed|growth``: what sessions cost and keep, how readers grade
+it, how fast all of it is, and how time and memory grow with an input that is made to hurt.
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -20,12 +20,13 @@ from applier.adapters.transcripts import read_transcript
 from applier.eval.exam import read_exams
 from applier.eval.methods import RECORDED, FolderPlanner
 from applier.session.presets import PRESETS
-from planner.layout.cache_cost import CACHE_READ_PRICES
-from planner.model.planner import ModelPlanner
+from planner.model.planners import ModelPlanner
+from planner.prices import CACHE_READ_PRICES
 from planner.proposal import Planner
 from planner.rules import RulesPlanner
 from tests.bench.growth import INPUTS, measure_growth
 from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
+from tests.bench.readings import SUMMARY, print_exams, print_labels
 from tests.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
 from tests.bench.scripted import ScriptedPlanner
 from tests.bench.speed import measure_speed
@@ -61,6 +62,20 @@ def _parser() -> argparse.ArgumentParser:
     rounds.add_argument("--probes", type=Path, help="exams to hold on the last view")
     rounds.add_argument("--planner", default="rules", help="rules, model, scripted, or recorded:DIR")
     rounds.set_defaults(run=_rounds)
+    exams = commands.add_parser("exams", help="exams beside the agents' own summaries, with the grades of readers")
+    exams.add_argument("places", nargs="+", type=Path)
+    exams.add_argument("--probes", type=Path, required=True)
+    exams.add_argument("--method", action="append")
+    exams.add_argument("--ratio", action="append", type=lambda text: SUMMARY if text == "summary" else float(text))
+    exams.add_argument("--write-views", type=Path, help="write views for readers there, take up answers and grades")
+    exams.add_argument("--sheets", type=Path, help="report the grades of the answer sheets there")
+    exams.set_defaults(run=_exams)
+    labels = commands.add_parser("labels", help="labels made by reading, and the agents' own summaries")
+    labels.add_argument("places", nargs="+", type=Path)
+    labels.add_argument("--labels", type=Path, required=True)
+    labels.add_argument("--method", action="append")
+    labels.add_argument("--ratio", action="append", type=float)
+    labels.set_defaults(run=_labels)
     speed = commands.add_parser("speed", help="time and memory, as ratios to one tiktoken pass over the same text")
     speed.add_argument("--tokens", type=int, default=150_000)
     speed.set_defaults(run=_speed)
@@ -146,6 +161,15 @@ def _add_rounds(table: Table, name: str, run: CompactionRounds) -> None:
     scratch = "" if run.exam_score_from_scratch is None else f"from scratch {run.exam_score_from_scratch:.2f}"
     read = f"{run.planner_input_ratio:.0%} of it"
     table.add_row("", "", "", "", read, f"{run.unplanned} unplanned", "", scratch, end_section=True)
+
+
+def _exams(console: Console, options: argparse.Namespace) -> None:
+    methods, targets = options.method or ["rules"], options.ratio or [SUMMARY, 0.1]
+    print_exams(console, options.places, options.probes, methods, targets, options.write_views, options.sheets)
+
+
+def _labels(console: Console, options: argparse.Namespace) -> None:
+    print_labels(console, options.places, options.labels, options.method or ["rules"], options.ratio or [0.25, 0.1])
 
 
 def _speed(console: Console, options: argparse.Namespace) -> None:

@@ -1,6 +1,8 @@
 """Every preset on every transcript and window: what was sent, what it would have cost, what went wrong.
 
-Simulates; calls no model. Counts are the conservative ones of a session without calibration.
+Simulates; calls no model. Counts are the conservative ones of a session without calibration. The bill alone says
+nothing, the cheapest context is an empty one: counted, too, is how much of what the agent's next message takes from
+the past stood in what it was sent.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.replay import Replay, count_needs, replay
+from applier.eval.replay import Replay, ReplayedCall, replay
+from applier.eval.survival import placings
+from applier.eval.texts import agent_values, plain_text, specifics, stands
 from applier.store import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES
+from planner.prices import CACHE_READ_PRICES
+from planner.reading.messages import plain_message
 
-__all__ = ["PresetJob", "PresetRun", "PresetTotal", "measure_presets", "preset_totals", "run_preset"]
+__all__ = ["PresetJob", "PresetRun", "PresetTotal", "count_needs", "measure_presets", "preset_totals", "run_preset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +148,42 @@ def preset_totals(rows: Iterable[PresetRun]) -> list[PresetTotal]:
         groups.setdefault((row.window_tokens, row.preset), []).append(row)
     made = [PresetTotal(preset, window, tuple(of_one)) for (window, preset), of_one in groups.items()]
     return sorted(made, key=lambda total: (total.window_tokens, total.costs))
+
+
+def count_needs(calls: Iterable[ReplayedCall], messages: Sequence[object]) -> tuple[int, int]:
+    """How many names the agent's messages take from before them, and how many of these they could read there.
+
+    Names are paths, URLs, identifiers and numbers of three digits or more, each counted once a message. `messages`
+    is the transcript that `calls` were replayed from; what it holds up to a call is what the agent was shown then.
+    """
+    texts = _Texts()
+    needed = met = 0
+    for call in calls:
+        names = _written(messages[call.history_messages])
+        view = texts.joined(call.sent)
+        standing = {name for name in names if stands(name, view) or any(placings(name, view))}
+        gone = names - standing
+        before = texts.joined(messages[: call.history_messages]) if gone else ""
+        needed += len(standing) + sum(stands(name, before) for name in gone)
+        met += len(standing)
+    return needed, met
+
+
+def _written(message: object) -> set[str]:
+    return {name for value, _ in agent_values(plain_message(message)) for name in specifics(value)}
+
+
+class _Texts:
+    """The text of each message, read once for each object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, str]] = {}
+
+    def joined(self, messages: Iterable[object]) -> str:
+        return "\n".join(map(self._text, messages))
+
+    def _text(self, message: object) -> str:
+        known = self._known.get(id(message))
+        if known is None:
+            known = self._known[id(message)] = message, plain_text([plain_message(message)])
+        return known[1]

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterable, Sequence
 
 from planner.brief import Statement, brief_text, fit_brief, read_brief
-from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
-from planner.model.question import Sizes
-from planner.model.recorded import RecordedPlanner, rendered_prompts
-from planner.proposal import PlanRequest, Proposal
+from planner.model.planners import RecordedPlanner, rendered_prompts
+from planner.model.question import Situation, brief_tokens
+from planner.proposal import PlanRequest, Proposal, written_brief
 from planner.rules import rules_brief
 
 __all__ = ["ScriptedPlanner"]
@@ -33,9 +32,9 @@ class ScriptedPlanner:
 
 
 def _answer(request: PlanRequest) -> str:
-    earlier = earlier_plan(request)
-    most = Sizes.of(request, list(request.evidence.turns.values())).brief / request.counter.scale
-    _, new = read_and_new(request, earlier)
+    situation = Situation.of(request)
+    earlier, new = situation.earlier, situation.new
+    most = brief_tokens(situation, situation.turns) / request.counter.scale
     known, _ = fit_brief(brief_text(written_brief(earlier)) if earlier else "", request.counter, EARLIER_SHARE * most)
     ids = {turn.turn.id for turn in new}
     record = [one for one in read_brief(rules_brief(request.evidence)) if ids.intersection(one.turns)]

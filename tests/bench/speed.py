@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from applier.eval.baselines import PEERS, Baseline
 from applier.eval.texts import forget_counts, message_tokens, plain_text
 from applier.session.session import Session
 from applier.store import open_store
@@ -31,6 +30,7 @@ from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 from planner.reading.messages import Message
 from planner.reading.vocabulary import load_vocabulary
+from tests.bench.peers import PEERS, Peer
 
 __all__ = ["Timing", "made_session", "measure_speed"]
 
@@ -201,7 +201,7 @@ def _peers(messages: Sequence[Message], text: str) -> Iterator[Timing]:
         yield Timing(f"{name}, cold", _passes(text, partial(_peer_seconds, peer, messages, target)), "passes")
 
 
-def _peer_seconds(peer: Baseline, messages: Sequence[Message], target: int) -> float:
+def _peer_seconds(peer: Peer, messages: Sequence[Message], target: int) -> float:
     forget_counts()
     return _seconds(peer, messages, TASK, target)
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from applier.cli.review.print_sheet import print_sheet
+from applier.cli.print_sheet import print_sheet
 from applier.cli.screen import FULL_WIDTH
-from applier.sheet import Failed, Sheet, StandIn, review_sheet, reviewed, table_rows
+from applier.sheet import Failed, Sheet, review_sheet, reviewed, table_rows
 from applier.view import Preview
 from planner import (
     CompactionPlan,
@@ -82,11 +82,11 @@ PREVIEW = Preview([], 12_905, 1_104, 2, 12_864, 1.1, "strip", PLAN)
 SHEET = Sheet(
     PLAN,
     tuple(table_rows(PLAN, HEADS)),
-    (Failed("t3", "summarize", HEADS["t3"], "Error: parallel_refresh timed out after 30 s · 1 failed, 41 passed"),),
-    (
-        StandIn("t2", "reference", 2_013, 11, "t2 Read src/auth.ts"),
-        StandIn("t3", "summarize", 4_120, 44, "t3 ✗ Deadlock.\n" + "\n".join(f" line {n}" for n in range(1, 9))),
-    ),
+    (Failed("t3", HEADS["t3"], "Error: parallel_refresh timed out after 30 s · 1 failed, 41 passed"),),
+    {
+        "t2": "t2 Read src/auth.ts",
+        "t3": "t3 ✗ Deadlock.\n" + "\n".join(f" line {n}" for n in range(1, 9)),
+    },
     PREVIEW,
 )
 
@@ -132,7 +132,7 @@ def test_brief_is_shown_whole():
 
 
 def test_all_unfolds_rows_stand_ins_and_facts():
-    whole = printed(Sheet(PLAN, tuple(table_rows(PLAN, HEADS, fold=False)), (), SHEET.stand_ins), 80, whole=True)
+    whole = printed(Sheet(PLAN, tuple(table_rows(PLAN, HEADS, fold=False)), (), SHEET.left), 80, whole=True)
     assert all(f"\nt{number} " in whole for number in range(1, 10))
     assert "line 8" in whole
     assert "timeout after 30 s" in whole

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.cli.curve import curve_lines
+from applier.cli.commands.watch import curve_lines
 
 
 def test_compactions_and_curve_are_shown(compactor, transcript, folder):

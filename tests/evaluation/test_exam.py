@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.eval.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
-from applier.eval.exam import SUMMARY, Exam, ExamView, exam_samples, exam_views, mean_scores, read_exams
+from applier.eval.exam import Exam, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.texts import one_space, plain_text
 from planner.errors import TranscriptError
+from tests.bench.__main__ import main
+from tests.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
+from tests.bench.own_summary import OWN_SUMMARY, summary_views
 from tests.evaluation.work import PAST, TASK
 
 EXAMS = Path(__file__).with_name("exams")
@@ -45,7 +47,7 @@ def test_every_answer_of_the_own_exams_stands_in_its_evidence(path):
 def test_the_rules_planner_passes_the_own_exams_and_more_size_is_never_worse():
     for sample in exam_samples(read_exams([EXAMS]), TRANSCRIPTS):
         small, large = exam_views(sample, ["rules"], [0.2, 1.0])
-        (first,), (second,) = (mean_scores("literal", [(view, view.scores)]) for view in (small, large))
+        (first,), (second,) = (exam_means([(view, view.scores)]) for view in (small, large))
         assert second.score == 1.0
         assert 0.6 <= first.score <= second.score
 
@@ -54,8 +56,8 @@ def exam():
     return Exam.model_validate(EXAM)
 
 
-def view(text, method="rules", target=0.1):
-    return ExamView(exam(), method, target, ratio=0.1, size=0.1, text=text)
+def view(text, method="rules"):
+    return ExamView(exam(), method, ratio=0.1, size=0.1, text=text)
 
 
 def test_white_space_does_not_matter_and_one_accepted_string_is_enough():
@@ -80,8 +82,8 @@ def sample(tmp_path):
 
 
 def test_the_agents_own_summary_stands_beside_methods_at_its_size(sample, tmp_path):
-    views = list(exam_views(sample, [SUMMARY, "newest"], [SUMMARY, 0.5]))
-    assert [(view.method, view.target) for view in views] == [(SUMMARY, SUMMARY), ("newest", SUMMARY), ("newest", 0.5)]
+    views = list(summary_views(sample, tmp_path / "job.json", ["newest"]))
+    assert [view.method for view in views] == [OWN_SUMMARY, "newest"]
     assert views[0].scores == {1: 0.0, 2: 1.0}
     assert views[0].size == views[0].ratio == views[1].ratio
     assert views[1].size <= views[0].size
@@ -174,3 +176,24 @@ def test_a_grade_that_is_none_is_refused_with_its_file(tmp_path):
 def test_an_exam_without_its_transcript_is_one_clear_error():
     with pytest.raises(TranscriptError, match="job: the exam's transcript is not among"):
         list(exam_samples([exam()], []))
+
+
+def test_a_round_is_led_from_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    arguments = [str(TRANSCRIPTS[1]), "--probes", str(EXAMS / "failing.json"), "--ratio", "0.3"]
+    main(["exams", *arguments, "--write-views", str(tmp_path / "round")])
+    shown = capsys.readouterr().out
+    assert "0.30" in shown
+    assert "1 views in" in shown
+    (view,) = (tmp_path / "round" / "views").iterdir()
+    (tmp_path / "round" / "answers" / f"{view.stem}.json").write_text('{"1": "anything"}')
+    main(["exams", *arguments, "--write-views", str(tmp_path / "round")])
+    assert "to grade: " in capsys.readouterr().out
+
+
+def test_labels_and_flags_are_printed_by_method(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    main(["labels", str(TRANSCRIPTS[1]), "--labels", str(Path(__file__).with_name("labels")), "--method", "newest"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "newest" in line]
+    assert [row[2] for row in rows] == ["0.25", "0.10"]
+    assert all(len(row) == 8 for row in rows)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from applier.eval.integrity import measure_integrity
+from applier.eval.evaluation import measure_integrity
 from applier.eval.methods import CompactedList, compact_by
 from applier.eval.texts import message_tokens
 from planner.plan import Usage

@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.eval import cuts as cuts_module
-from applier.eval.baselines import PLAIN_METHODS
-from applier.eval.cuts import cut_transcript, transcript_paths
-from applier.eval.evaluation import EvaluationJob, evaluate, evaluate_files, evaluation_means
-from applier.eval.methods import METHODS, as_compacted, find_method
+from applier.eval import evaluation
+from applier.eval.evaluation import (
+    EvaluationJob,
+    cut_transcript,
+    evaluate,
+    evaluate_files,
+    evaluation_means,
+    transcript_paths,
+)
+from applier.eval.methods import METHODS, PLAIN_METHODS, as_compacted, find_method
 from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
+from tests.bench.own_summary import summary_rows
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.strategies import histories, make_session
 
@@ -39,8 +45,8 @@ def test_plain_methods_never_grow_a_list_or_part_a_pair(name, messages, ratio):
 @pytest.fixture
 def short_is_enough(monkeypatch):
     """Measure also what is far too small to compact."""
-    monkeypatch.setattr(cuts_module, "LEAST_PREFIX_TOKENS", 20)
-    monkeypatch.setattr(cuts_module, "LEAST_NEEDS", 1)
+    monkeypatch.setattr(evaluation, "LEAST_PREFIX_TOKENS", 20)
+    monkeypatch.setattr(evaluation, "LEAST_NEEDS", 1)
 
 
 @pytest.fixture
@@ -78,12 +84,11 @@ def write(path, messages, **more):
     path.write_text(json.dumps({"task": TASK, "messages": messages, **more}))
 
 
-def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size(tmp_path, short_is_enough):
+def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size(tmp_path):
     summary = "Tests fail: /srv/jobs/report/runner.py has DEFAULT_DEADLINE = 900."
     write(tmp_path / "job-s0.json", PAST, meta={"native_compact_summary": summary})
     write(tmp_path / "job-s1.json", [{"role": "user", "content": summary}, *FUTURE])
-    rows = evaluate_files(EvaluationJob(("newest",), (0.5,)), transcript_paths([tmp_path]))
-    own = {row.method: row for row in rows if row.kind == "own summary"}
+    own = {row.method: row for path in transcript_paths([tmp_path]) for row in summary_rows(path, ["newest"])}
     assert own.keys() == {"newest", "own summary"}
     assert own["newest"].ratio == own["own summary"].ratio == own["own summary"].size
     assert "DEFAULT_DEADLINE" not in own["own summary"].recall.lost

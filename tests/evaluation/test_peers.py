@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from applier.eval.baselines import PEERS
 from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
+from tests.bench.peers import PEERS
 from tests.evaluation.work import TASK
 from tests.strategies import make_session
 
@@ -40,5 +40,5 @@ def test_newest_messages_stay_the_same_objects():
 
 def test_a_missing_package_is_named_with_the_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "headroom", None)
-    with pytest.raises(SettingsError, match=r"pip install 'relevance-compactor\[eval\]'"):
+    with pytest.raises(SettingsError, match=r"pip install 'relevance-compactor\[dev\]'"):
         PEERS["headroom"]([], TASK, 10)

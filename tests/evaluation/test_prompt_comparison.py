@@ -2,8 +2,8 @@
 
 import pytest
 
-from applier.eval import cuts as cuts_module
-from applier.eval.cuts import cut_transcript
+from applier.eval import evaluation
+from applier.eval.evaluation import cut_transcript
 from applier.eval.prompt_comparison import PromptVariant, compare_prompts
 from planner.errors import SettingsError
 from tests.evaluation.work import FUTURE, PAST, TASK, call, result
@@ -20,8 +20,8 @@ KEEP_NOTHING = '{"need": "", "turns": ["t2 drop 0"], "facts": []}'
 
 @pytest.fixture
 def cuts(monkeypatch):
-    monkeypatch.setattr(cuts_module, "LEAST_NEEDS", 1)
-    monkeypatch.setattr("applier.eval.cuts.LEAST_PREFIX_TOKENS", 20)
+    monkeypatch.setattr(evaluation, "LEAST_NEEDS", 1)
+    monkeypatch.setattr("applier.eval.evaluation.LEAST_PREFIX_TOKENS", 20)
     return cut_transcript("job", [*PAST[:3], *NOISE, *PAST[3:], *FUTURE], TASK, (0.9,))
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.eval import cuts as cuts_module
-from applier.eval.cuts import cut_points, find_needs
-from applier.eval.survival import measure_recall
+from applier.eval import evaluation
+from applier.eval.evaluation import cut_points
+from applier.eval.survival import find_needs, measure_recall
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.strategies import histories
 
@@ -74,7 +74,7 @@ def test_a_path_counts_when_its_root_and_the_rest_stand_apart():
 
 
 def test_a_transcript_is_cut_before_an_assistant_message_with_pairs_whole(monkeypatch):
-    monkeypatch.setattr(cuts_module, "LEAST_PREFIX_TOKENS", 20)
+    monkeypatch.setattr(evaluation, "LEAST_PREFIX_TOKENS", 20)
     messages = [*PAST, *FUTURE]
     points = cut_points(messages, (0.5, 0.8, 0.8))
     assert len(points) == 2

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from applier.eval.specifics import path_splits, specifics, stands
+from applier.eval.texts import path_splits, specifics, stands
 from tests.strategies import texts
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from applier.eval.labels import Labels, failure_flags, measure_labels, read_labels
 from applier.eval.survival import failure_traces, measure_survival, user_demands
 from planner.errors import TranscriptError
+from tests.bench.labels import Labels, failure_flags, measure_labels, read_labels
 from tests.evaluation.work import PAST, call, result
 from tests.strategies import histories
 

@@ -11,7 +11,7 @@ from planner import CompactionPlan, PlanSettings, TokenCounter
 from planner.analysis import analyze
 from planner.api import check_plan, plan_analysis
 from planner.errors import PlannerUnavailable
-from planner.model.recorded import RecordedPlanner
+from planner.model.planners import RecordedPlanner
 from planner.rules import RulesPlanner
 from tests.api_rules import refusals
 from tests.hunt.hostile import hostile_answer, hostile_edit

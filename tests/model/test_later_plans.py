@@ -13,9 +13,9 @@ from planner.api import plan_analysis, plan_compaction
 from planner.brief import read_brief
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
+from planner.model.planners import RecordedPlanner
 from planner.model.prompts import load_prompts
-from planner.model.question import plan_questions
-from planner.model.recorded import RecordedPlanner
+from planner.model.question import Situation, plan_questions
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
@@ -30,6 +30,11 @@ SESSION = make_session(420)
 """About 160,000 tokens."""
 BRIEF = ("REQUEST", "- nothing is to be lost (t1)", "FACTS", "- a file was read, from its first line on (t2)")
 PAGE = "\n".join(BRIEF)
+
+
+def questions_of(request):
+    """What is asked for `request`, and why nothing is."""
+    return plan_questions(Situation.of(request), load_prompts())
 
 
 def plans_of(messages, lengths, **settings):
@@ -64,7 +69,7 @@ def assert_within(plans, ratio=0.3):
     ("lengths", "least"),
     [
         ([1 + 2 * n for n in range(168, 420, 28)], 3),
-        ([1 + 2 * n for n in range(60, 420, 12)], 2),
+        ([1 + 2 * n for n in range(60, 420, 24)], 2),
         ([161, 163, 165, 167, 701, 703, 705], 2),
         ([41, 801], 2),
     ],
@@ -78,7 +83,7 @@ def test_planners_read_three_tenths_of_a_session_however_many_compactions(length
     assert sum(plan.provenance.usage.requests > 0 for plan in plans) >= least
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     st.lists(st.integers(30, 300), min_size=2, max_size=5, unique=True).map(sorted),
     st.sampled_from([0.3, 0.6, 0.9]),
@@ -97,7 +102,7 @@ ANSWERS = {
 }
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     st.lists(st.integers(60, 300), min_size=2, max_size=4, unique=True).map(sorted),
     st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=8),
@@ -120,7 +125,7 @@ def test_planners_read_no_more_whatever_becomes_of_their_answers(turns, script, 
 
 
 def test_without_the_bound_every_plan_asks_and_reads_a_share_of_what_is_new():
-    plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 28)], session_input_ratio=None)
+    plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 56)], session_input_ratio=None)
     assert all(plan.provenance.usage.requests for plan in plans)
     assert_within(plans, math.inf)
 
@@ -156,7 +161,7 @@ def test_a_later_question_shows_the_page_what_was_chosen_and_cards_of_what_came_
 def test_words_that_are_latest_request_and_task_are_said_once():
     messages = large_history(40)
     request = replace(later_request(40, first_plan(large_history(20))), task=messages[0]["content"])
-    ((question,), _) = plan_questions(request, load_prompts())
+    ((question,), _) = questions_of(request)
     assert question.values["task"] == "(those words)"
 
 
@@ -180,7 +185,7 @@ def test_while_nothing_is_asked_the_page_and_the_choice_carry_on_with_the_rules_
         assert lines.index(BRIEF[3]) == lines.index("FACTS") + 1, "what was written comes first"
         assert carried.decisions["t3"].strategy == first.decisions["t3"].strategy
         assert carried.provenance.read_turns == first.provenance.read_turns
-    ((question,), _) = plan_questions(later_request_of(make_session(420), carried), load_prompts())
+    ((question,), _) = questions_of(later_request_of(make_session(420), carried))
     assert question.values["brief"] == PAGE, "the record of turns that are on cards now is not said twice"
 
 
@@ -194,16 +199,16 @@ def test_a_plan_of_another_history_or_by_rules_alone_is_no_earlier_plan():
         first_plan(make_session(12)),
         plan_compaction(messages[:20], "Drain", planner="rules", target_ratio=0.3),
     ):
-        ((question,), _) = plan_questions(plan_request(messages, previous=previous), load_prompts())
+        ((question,), _) = questions_of(plan_request(messages, previous=previous))
         assert question.name == "plan"
         assert "## t2 · " in question.values["cards"]
 
 
 def test_a_first_plan_that_failed_is_asked_again_when_what_may_be_read_allows_for_it():
     request = replace(plan_request(SESSION[:401]), read_tokens=20_000)
-    questions, why_not = plan_questions(request, load_prompts())
+    questions, why_not = questions_of(request)
     assert (questions, "tokens more" in why_not) == ((), True)
-    ((question,), _) = plan_questions(replace(plan_request(SESSION), read_tokens=15_000), load_prompts())
+    ((question,), _) = questions_of(replace(plan_request(SESSION), read_tokens=15_000))
     assert question.name == "plan"
     assert question.tokens(load_prompts(), request.counter) <= 0.3 * plan_request(SESSION).analysis.tokens - 15_000
 
@@ -241,7 +246,7 @@ def test_tokens_from_a_cache_count_a_tenth():
 
 def test_what_a_provider_does_not_count_is_counted_here():
     request = plan_request(large_history(20))
-    ((question,), _) = plan_questions(request, load_prompts())
+    ((question,), _) = questions_of(request)
     with Loopback([say(answer(brief=BRIEF), input_tokens=0)]) as server:
         proposal = ModelPlanner(client=server.client()).propose(request)
     assert proposal.provenance.usage.read_tokens == question.tokens(load_prompts(), request.counter)
@@ -275,7 +280,7 @@ def plan_where_pieces_fail(messages, broken, **options):
     return plan, answered
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.sets(st.integers(1, 21), max_size=3), st.sets(st.integers(1, 41), max_size=2))
 def test_the_next_question_shows_the_turns_of_all_pieces_that_failed_and_of_no_other(broken, broken_later):
     messages, plan, read = large_history(50), None, set()
@@ -285,7 +290,7 @@ def test_the_next_question_shows_the_turns_of_all_pieces_that_failed_and_of_no_o
         except PlannerUnavailable:
             continue
         read |= answered - {turns + 1}  # the last turn was live, and may go on
-        questions, _ = plan_questions(plan_request(messages, previous=plan), load_prompts())
+        questions, _ = questions_of(plan_request(messages, previous=plan))
         asked = {turn.turn.number for question in questions for turn in question.scope.turns}
         assert asked == set(range(1, 52)) - read
         assert asked == set().union(*(shown_turns(question.values["cards"]) for question in questions))
@@ -298,7 +303,8 @@ def test_what_was_written_of_other_pieces_stands_while_nothing_is_asked_and_rule
     assert 20 in unread
     assert unread.isdisjoint(answered)
     assert first.provenance.read_turns == 40
-    written = ["REQUEST", "- a test run came after that (t38)", "- a file was read, from its first line on (t30)"]
+    early, late = min(answered), max(answered & set(range(1, 40)))
+    written = ["REQUEST", f"- a test run came after (t{late})", f"- a file was read, from its first line on (t{early})"]
     first = first.model_copy(update={"brief": "\n".join(written)})
     with Loopback([]) as server:
         carried = plan_compaction(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
+from planner.model.planners import RecordedPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
-from planner.model.question import plan_questions
-from planner.model.recorded import RecordedPlanner
+from planner.model.question import Situation, plan_questions
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback, error, refusal, use
@@ -47,12 +47,12 @@ def planned(server, body=None, model=None, seconds_since=20.0, **more):
 
 
 def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be():
-    question = prefix_question(plan_request(), load_prompts())
+    question = prefix_question(Situation.of(plan_request()), load_prompts())
     index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
     assert next(line for line in index if line.startswith("t9 ")).endswith(" · LIVE")
     assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t5", "t7"]
     assert "LIVE turns and `kept` lines take" in question
-    ((cards,), _) = plan_questions(plan_request(), load_prompts())
+    ((cards,), _) = plan_questions(Situation.of(plan_request()), load_prompts())
     assert cards.values["sizes"].split("\n")[-1] in question
 
 
@@ -95,7 +95,7 @@ def test_the_question_names_every_turn_and_what_was_decided_of_those_behind():
     planner = RecordedPlanner([answer("t2 summarize 6 1-3", "t3-t4 drop 0", brief=BRIEF)])
     first = plan_compaction(SAMPLE[:11], "Drain", planner=planner, target_ratio=0.4)
     request = plan_request(previous=first)
-    question = prefix_question(request, load_prompts())
+    question = prefix_question(Situation.of(request), load_prompts())
     index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
     assert [line.split(" · ")[0] for line in index] == ["t2", "t3-t4", "t1-t6", "t7", "t8", "t9"]
     assert [line.rpartition(" · ")[2] for line in index[:2]] == ["summarize 6", "drop"]
@@ -181,9 +181,9 @@ def test_the_question_is_no_part_of_the_conversation():
     assert list(request.history.messages) == messages
 
 
-def test_what_the_prefix_cost_is_told_where_nobody_can_be_asked_by_cards():
+def test_what_the_prefix_cost_is_told_where_the_cards_are_not_answered_either():
     with Loopback(["I would rather go on with the task."]) as server, server.client() as client:
         request = replace(plan_request(), agent_request=AgentRequest(agent_body(), client, 1.0))
-        with pytest.raises(PlannerUnavailable, match="no API key") as raised:
+        with pytest.raises(PlannerUnavailable, match="could not be used") as raised:
             ModelPlanner().propose(request)
-    assert raised.value.usage.read_tokens > 0
+        assert raised.value.usage.requests == len(server.requests) == 1 + 3

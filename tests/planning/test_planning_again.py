@@ -41,7 +41,7 @@ def test_planning_again_is_planning_from_scratch(messages, repeats, data):
     known = None
     for end in [*sorted(data.draw(st.lists(st.integers(0, len(messages)), max_size=2))), len(messages)]:
         share, focus = data.draw(SHARES), data.draw(FOCUSES)
-        known = analyze(messages[:end], known=known, grows=True)
+        known = analyze(messages[:end], known=known)
         grown, fresh = planned(known, share, focus), planned(analyze(messages[:end]), share, focus)
         assert grown == fresh
         assert grown.bound.layout.messages == fresh.bound.layout.messages
@@ -52,7 +52,7 @@ def test_relevance_of_a_history_that_grew_is_that_of_the_whole(messages, parts, 
     messages = [*PATHS, *messages, *[{"role": "user", "content": f"Look at {part}."} for part in parts]]
     known = None
     for end in [*sorted(data.draw(st.lists(st.integers(0, len(messages)), max_size=4))), len(messages)]:
-        known = analyze(messages[:end], known=known, grows=True)
+        known = analyze(messages[:end], known=known)
         grown, fresh = known.relevance, line_relevance(analyze(messages[:end]).evidence)
         assert (grown.weights, grown.names) == (fresh.weights, fresh.names)
         assert all(grown.of_lines(turn_id) == fresh.of_lines(turn_id) for turn_id in fresh.names)

@@ -4,10 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from applier.eval.replay import count_needs, replay
+from applier.eval.replay import replay
 from applier.session import PRESETS
 from applier.store import open_store
-from tests.bench.preset_costs import PresetJob, PresetRun, preset_totals, run_preset
+from tests.bench.preset_costs import PresetJob, PresetRun, count_needs, preset_totals, run_preset
 from tests.strategies import make_session
 
 

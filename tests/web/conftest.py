@@ -7,7 +7,7 @@ from importlib.resources import files
 import httpx
 import pytest
 
-from applier.web import Outcome, PageServer, Review
+from applier.web import PageServer, Review
 from planner import CompactionPlan, plan_compaction
 
 MESSAGES = 67
@@ -23,11 +23,11 @@ class Written:
 
     def save(self, plan):
         self.plans.append(plan)
-        return Outcome("The plan is in plan.json")
+        return {"message": "The plan is in plan.json", "detail": ""}
 
     def apply(self, sheet):
         self.sheets.append(sheet)
-        return Outcome("The view is in view.json", "Originals: compactor restore h1:t1")
+        return {"message": "The view is in view.json", "detail": "Originals: compactor restore h1:t1"}
 
 
 def review_of(plan, messages, written=None) -> Review:

@@ -5,8 +5,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from applier.web import PageServer, Report
-from applier.web.report import Bill, Happening, SessionRun
+from applier.session.events import Event
+from applier.web import PageServer
 from planner import plan_compaction
 from tests.web.browser import chromium, click, opened, settled, show_as, text, wait
 from tests.web.conftest import review_of
@@ -241,13 +241,21 @@ def test_text_of_a_transcript_never_runs(browser):
 
 
 def test_page_of_a_session_shows_curve_happenings_and_bill(browser):
-    happening = Happening(3, "post_compact", "growth", "plan", 300, 80, 250, f"2 drop {HOSTILE}")
-    recalled = Happening(4, "recalled", "", "", 90, 110, 0, "t2 came back")
-    bills = [Bill(0.1, 400, 1_000), Bill(0.05, 300, 900)]
-    sizes = [100, 200, 80, 110], [100, 200, 300, 330]
-    run = SessionRun("relevance", 250, *sizes, [happening, recalled], bills, ["the prompt of call 2 is too long"])
-    other = SessionRun("off", 250, sizes[1], sizes[1], [], bills, [])
-    with PageServer(Report(f"Task {HOSTILE}", [run, other])) as server:
+    compaction = Event("post_compact", "s", 0, "growth", "plan", 300, 80, 2, 250, f"2 drop {HOSTILE}")
+    recalled = Event("recalled", "s", 0, "", "", 90, 110, message="t2 came back")
+    happenings = [{"call": at, "why": own.trigger, **own.as_json()} for at, own in ((3, compaction), (4, recalled))]
+    costs = (0.1, 400, 1_000), (0.05, 300, 900)
+    run = {
+        "name": "relevance",
+        "limit_tokens": 250,
+        "sent_tokens": [100, 200, 80, 110],
+        "history_tokens": [100, 200, 300, 330],
+        "happenings": happenings,
+        "bills": [dict(zip(("read_price", "tokens", "tokens_without"), cost, strict=True)) for cost in costs],
+        "problems": ["the prompt of call 2 is too long"],
+    }
+    other = {**run, "name": "off", "sent_tokens": run["history_tokens"], "happenings": [], "problems": []}
+    with PageServer({"task": f"Task {HOSTILE}", "runs": [run, other]}) as server:
         for width in (1440, 360):
             show_as(browser, width)
             browser.refresh() if width == 360 else opened(browser, server.link)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from applier.web import PageServer, Report
+from applier.web import PageServer
 from planner import CompactionPlan, plan_compaction
 from planner.errors import StalePlan
 from tests.web.conftest import review_of
@@ -128,7 +128,7 @@ def revised(page, **revision):
 def test_page_is_the_plan(page, plan, messages):
     shown = page.get("/api/review").json()
     assert [turn["id"] for turn in shown["turns"]] == [own.turn_id for own in plan.turns]
-    assert shown["checked"]["totals"]["after"] == plan.estimated_tokens
+    assert shown["checked"]["totals"]["tokens_after"] == plan.estimated_tokens
     assert shown["brief"] == plan.brief
     assert {fact["content"] for fact in shown["facts"]} == {fact.content for fact in plan.extracted_facts}
     assert {own["turn"] for own in shown["checked"]["failed"]} == {
@@ -138,18 +138,18 @@ def test_page_is_the_plan(page, plan, messages):
 
 
 def test_flipping_a_decision_changes_the_tokens(page, plan):
-    before = revised(page)["totals"]["after"]
+    before = revised(page)["totals"]["tokens_after"]
     dropped = next(own.turn_id for own in plan.turns if own.strategy == "drop")
     kept = revised(page, turns={dropped: {"strategy": "keep"}})
     at = list(plan.decisions).index(dropped)
     assert kept["turns"][at]["strategy"] == "keep"
-    assert kept["totals"]["after"] > before
-    assert revised(page)["totals"]["after"] == before
+    assert kept["totals"]["tokens_after"] > before
+    assert revised(page)["totals"]["tokens_after"] == before
 
 
 def test_keeping_everything_changes_nothing_and_costs_nothing(page, plan):
     totals = revised(page, turns={own.turn_id: {"strategy": "keep"} for own in plan.turns}, brief="")["totals"]
-    assert totals["after"] == totals["before"]
+    assert totals["tokens_after"] == totals["tokens_before"]
     assert (totals["first_changed_message"], totals["payback_calls"]) == (None, None)
 
 
@@ -227,7 +227,7 @@ def test_plan_of_other_messages_is_not_opened(plan, messages):
 
 
 def test_page_of_a_session_needs_the_key_and_has_nothing_of_a_review():
-    with PageServer(Report("task", [])) as server:
+    with PageServer({"task": "task", "runs": []}) as server:
         assert httpx.get(f"{base(server)}/api/report").status_code == 401
         headers = {"x-compactor-key": opened(server, token(server)).json()["key"]}
         assert httpx.get(f"{base(server)}/api/report", headers=headers).json() == {"task": "task", "runs": []}

@@ -1,1 +1,1 @@
-"""One file a command; each calls its `click` command ``command``."""
+"""The commands, those together that a user thinks of together; the function of each is called ``NAME_command``."""

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import importlib.resources
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.files import write_whole
 from applier.cli.options import OutputFile, as_json, show_all
-from applier.cli.review import Sheet, print_sheet, reviewed
+from applier.cli.print_sheet import print_sheet
 from applier.cli.screen import echo, print_json, screen, working
+from applier.sheet import reviewed
 from applier.store.opening import open_store
 from applier.store.reference import history_key
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.errors import StoreDamaged
+from planner.plan import CompactionPlan
 from planner.reading.history import read_history
-from planner.validity import Violation, check_messages
+from planner.validity import check_messages
 
-__all__ = ["command"]
+__all__ = ["demo_command"]
 
 RATIO = 0.25
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """What the demo did."""
-
-    sheet: Sheet
-    messages_before: int
-    messages_after: int
-    violations: list[Violation]
-    restored: int
-    """Turns that came back byte-exact."""
-    example: str
-    """A reference that was restored."""
 
 
 @click.command
@@ -52,7 +40,7 @@ class _Shown:
 )
 @show_all
 @as_json
-def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
+def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     """Do all of it on a real agent's run.
 
     Plans, reviews, applies and restores a transcript that ships with the package. Works
@@ -63,14 +51,22 @@ def command(copy: Path | None, show_all: bool, as_json: bool) -> None:
         write_whole(copy, text)
         return
     with working("planning…"):
-        shown = _shown(_before_last_call(read_transcript(text)), fold=not show_all)
+        read = _before_last_call(read_transcript(text))
+        plan = plan_compaction(read.messages, read.task, planner="rules", target_ratio=RATIO)
+        sheet = reviewed(plan, read.messages, fold=not show_all)
+        view, removed = _apply_and_restore(plan, read)
     if as_json:
-        print_json({**shown.sheet.to_json(), "restored_turns": shown.restored})
+        print_json({**sheet.to_json(), "restored_turns": len(removed)})
         return
-    print_sheet(screen(), shown.sheet, whole=show_all)
-    echo("")
-    for line in _result(shown):
-        screen().print(line, soft_wrap=True)
+    print_sheet(screen(), sheet, whole=show_all)
+    violations = list(check_messages(view))
+    breaches = f"breaks {len(violations)} rules" if violations else "breaks no rule"
+    echo(
+        f"\nApplied: {len(read.messages)} messages of {plan.history.tokens:,} tokens became "
+        f"{len(view)} of {plan.estimated_tokens:,}; the list {breaches} of the Messages API."
+    )
+    echo(f"Restored: all {len(removed)} removed turns came back byte-exact, {removed[0]} for one.")
+    echo("Your own: compactor plan TRANSCRIPT --task '…'")
 
 
 def _before_last_call(read: Transcript) -> Transcript:
@@ -79,27 +75,14 @@ def _before_last_call(read: Transcript) -> Transcript:
     return replace(read, messages=read.messages[:-1]) if answered else read
 
 
-def _shown(read: Transcript, *, fold: bool) -> _Shown:
-    plan = plan_compaction(read.messages, read.task, planner="rules", target_ratio=RATIO)
-    sheet = reviewed(plan, read.messages, fold=fold)
+def _apply_and_restore(plan: CompactionPlan, read: Transcript) -> tuple[list[Any], list[str]]:
+    """The view, and the references of all turns that were removed, each of which came back as it was."""
+    history = read_history(read.messages)
+    key = history_key(history.digest)
     removed = [own.turn_id for own in plan.turns if own.strategy != "keep"]
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         view = apply(plan, read.messages, store=store)
-        history = read_history(read.messages)
-        key = history_key(history.digest)
         for turn_id in removed:
             if store.restore(f"{key}:{turn_id}").messages != history.messages_of(history.by_id[turn_id]):
                 raise StoreDamaged(f"{key}:{turn_id} did not come back as it was")
-    found = list(check_messages(view))
-    return _Shown(sheet, len(read.messages), len(view), found, len(removed), f"{key}:{removed[0]}")
-
-
-def _result(shown: _Shown) -> Iterator[str]:
-    plan = shown.sheet.plan
-    breaches = f"breaks {len(shown.violations)} rules" if shown.violations else "breaks no rule"
-    yield (
-        f"Applied: {shown.messages_before} messages of {plan.history.tokens:,} tokens became "
-        f"{shown.messages_after} of {plan.estimated_tokens:,}; the list {breaches} of the Messages API."
-    )
-    yield f"Restored: all {shown.restored} removed turns came back byte-exact, {shown.example} for one."
-    yield "Your own: compactor plan TRANSCRIPT --task '…'"
+    return view, [f"{key}:{turn_id}" for turn_id in removed]

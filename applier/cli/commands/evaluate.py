@@ -1,131 +1,37 @@
-"""`compactor eval`: what survives of your own transcripts, by method and size."""
+"""`compactor eval` and `prompts eval`: what survives of your own transcripts, by method and size, by exam, by prompts.
+
+Cuts of transcripts are measured, or exams of questions literally held on compacted views. Prints what `applier.eval`
+measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
 
-from applier.cli.commands.eval_probes import ExamOptions, hold_exams
-from applier.cli.options import OutputFile, as_json
-from applier.cli.screen import clean, one_line, plain_table, print_json, progress, screen
-from applier.eval.chart import draw_recall
-from applier.eval.cuts import transcript_paths
-from applier.eval.evaluation import EvaluationJob, EvaluationMean, EvaluationRow, evaluate_files, evaluation_means
-from applier.eval.exam import SUMMARY, Target
-from applier.eval.labels import read_labels
+from applier.cli.options import SHARE, OutputFile, as_json
+from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen
+from applier.eval.evaluation import (
+    EvaluationJob,
+    EvaluationMean,
+    EvaluationRow,
+    cuts_of_file,
+    draw_recall,
+    evaluate_files,
+    evaluation_means,
+    transcript_paths,
+)
+from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
-from planner.errors import TranscriptError
+from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptComparison, PromptVariant, compare_prompts
+from planner.errors import SettingsError, TranscriptError
 
-__all__ = ["command"]
-
-
-class _TargetType(click.ParamType[Target]):
-    name = "SHARE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if value == SUMMARY:
-            return SUMMARY
-        return click.FloatRange(0, 1, min_open=True).convert(value, param, ctx)
-
-
-_EXISTING = click.Path(exists=True, path_type=Path)
-
-
-@click.command(name="eval")
-@click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
-@click.option(
-    "--method",
-    "methods",
-    multiple=True,
-    default=["rules"],
-    show_default=True,
-    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function (by PYTHONPATH).",
-)
-@click.option(
-    "--ratio",
-    "targets",
-    type=_TargetType(),
-    multiple=True,
-    help="Target sizes, as shares of the tokens (default: .25, .1, .04); with --probes also `summary`, the size of "
-    "the agent's own (default: summary, .1).",
-)
-@click.option("--labels", type=_EXISTING, multiple=True, help="Files of labels made by reading.")
-@click.option("--model", help="The planner model of the method `model`.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
-@click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
-@click.option(
-    "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
-)
-@click.option(
-    "--write-views",
-    "round_folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="With --probes: write the views for readers into DIR, and take up what they and graders wrote there.",
-)
-@click.option(
-    "--sheets",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="With --probes: report the grades of answer sheets in DIR.",
-)
-@click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
-@as_json
-def command(
-    places: tuple[Path, ...],
-    methods: tuple[str, ...],
-    targets: tuple[Target, ...],
-    labels: tuple[Path, ...],
-    model: str | None,
-    workers: int,
-    chart: Path | None,
-    lost: bool,
-    probes: Path | None,
-    round_folder: Path | None,
-    sheets: Path | None,
-    quick: bool,
-    as_json: bool,
-) -> None:
-    """Measure what survives of what an agent needed later.
-
-    TRANSCRIPTS are files, or folders of them; each is cut, and what stands before the cut is compacted.
-    Plain recall: the share of specifics it wrote later that still stand. In context: with half of the words
-    around them. The method never sees what comes after the cut.
-    """
-    paths = transcript_paths(places)
-    if not paths:
-        raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
-    if probes:
-        hold_exams(
-            paths, ExamOptions(probes, methods, targets or (SUMMARY, 0.10), model, round_folder, sheets, lost, as_json)
-        )
-        return
-    targets = targets or (0.25, 0.10, 0.04)
-    ratios = tuple(target for target in targets if not isinstance(target, str))
-    if len(ratios) < len(targets) or round_folder or sheets:
-        raise click.UsageError("--ratio summary, --write-views and --sheets go with --probes.")
-    job = EvaluationJob(
-        tuple(methods), ratios, labels=read_labels(labels) if labels else None, quick=quick, model=model
-    )
-    with progress("measuring", len(paths)) as done:
-        rows = evaluate_files(job, paths, workers, done)
-    means = evaluation_means(rows)
-    if chart:
-        draw_recall(means, chart)
-    if as_json:
-        print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
-    else:
-        _print_all(rows, means, lost=lost)
-
+__all__ = ["eval_command", "prompts_eval_command"]
 
 COLUMNS = {
-    "cut": "kind",
     "method": "method",
     "target": "ratio",
     "cuts": "cuts",
@@ -139,53 +45,218 @@ COLUMNS = {
     "payback": "payback_calls",
 }
 """Titles of the table with the field of `EvaluationMean` behind each."""
-LABEL_COLUMNS = {
-    "labels": "method",
-    "target": "ratio",
-    "failed": "labelled_failed",
-    "constraints": "labelled_constraints",
-    "answers": "labelled_answers",
-    "flag precision": "flag_precision",
-    "flag recall": "flag_recall",
+PROMPT_COLUMNS = {"prompts": "method"} | {
+    title: COLUMNS[title] for title in ("cuts", "size", "plain", "context", "failed", "said")
 }
-"""Likewise of what was labelled; the flags are the failures that the planner's evidence sees, whatever the method."""
+"""Likewise of two folders of prompts."""
+
+
+_EXISTING = click.Path(exists=True, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
+
+
+@click.command
+@_places
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    default=["rules"],
+    show_default=True,
+    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function (by PYTHONPATH).",
+)
+@click.option(
+    "--ratio",
+    "ratios",
+    type=SHARE,
+    multiple=True,
+    help="Target sizes, as shares of the tokens (default: .25, .1, .04; with --probes .1).",
+)
+@click.option("--model", help="The planner model of the method `model`.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
+@click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
+@click.option(
+    "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
+)
+@click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
+@as_json
+def eval_command(
+    places: tuple[Path, ...],
+    methods: tuple[str, ...],
+    ratios: tuple[float, ...],
+    model: str | None,
+    workers: int,
+    chart: Path | None,
+    lost: bool,
+    probes: Path | None,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """Measure what survives of what an agent needed later.
+
+    TRANSCRIPTS are files, or folders of them; each is cut, and what stands before the cut is compacted.
+    Plain recall: the share of specifics it wrote later that still stand. In context: with half of the words
+    around them. The method never sees what comes after the cut.
+    """
+    paths = transcript_paths(places)
+    if not paths:
+        raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
+    if probes:
+        _hold_exams(paths, probes, methods, ratios or (0.10,), model=model, lost=lost, as_json=as_json)
+        return
+    job = EvaluationJob(tuple(methods), ratios or (0.25, 0.10, 0.04), quick=quick, model=model)
+    with progress("measuring", len(paths)) as done:
+        rows = evaluate_files(job, paths, workers, done)
+    means = evaluation_means(rows)
+    if chart:
+        draw_recall(means, chart)
+    if as_json:
+        print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
+    else:
+        _print_all(rows, means, lost=lost)
 
 
 def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
     for row in rows if lost else ():
-        _print_lost(screen(), row)
+        _print_losses(row)
     if not means:
-        screen().print("no cut of these transcripts is long enough to measure")
+        echo("no cut of these transcripts is long enough to measure")
         return
-    _print(COLUMNS, means)
-    labelled = [mean for mean in means if mean.kind == "labelled"]
-    if labelled:
-        _print(LABEL_COLUMNS, labelled)
+    _print_means(COLUMNS, means)
 
 
-def _print(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
+def _print_means(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
     shown = {title: name for title, name in columns.items() if any(getattr(mean, name) is not None for mean in means)}
-    table = plain_table(*shown, right=shown.keys() - {"cut", "method", "labels"})
-    for mean in means:
-        table.add_row(*(_cell(getattr(mean, name)) for name in shown.values()))
-    screen().print(table)
+    rows = ([_cell(getattr(mean, name)) for name in shown.values()] for mean in means)
+    print_table(shown, rows, right=[title for title, name in shown.items() if name != "method"])
 
 
 def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _print_lost(console: Console, row: EvaluationRow) -> None:
-    console.print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
+def _print_losses(row: EvaluationRow) -> None:
+    screen().print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
     losses = {
         "lost": row.recall.lost,
         "bare": row.recall.bare,
         "failed": row.survival.failures_lost,
         "said": row.survival.demands_lost,
-        "labels": row.labelled.lost if row.labelled else (),
-        "flagged as failed, not labelled": row.flags.false if row.flags else (),
-        "labelled as failed, not flagged": row.flags.missed if row.flags else (),
     }
     for title, lost in losses.items():
         for what in lost:
-            console.print(clean(f"  {title}: {one_line(what)}"), soft_wrap=True)
+            echo(f"  {title}: {one_line(what)}")
+
+
+def _hold_exams(
+    paths: Sequence[Path],
+    probes: Path,
+    methods: Sequence[str],
+    ratios: Sequence[float],
+    *,
+    model: str | None,
+    lost: bool,
+    as_json: bool,
+) -> None:
+    """Hold the exams `probes` on the transcripts of `paths` and print the scores.
+
+    Raises:
+        TranscriptError: an exam or its transcript cannot be read.
+        SettingsError: a method has nothing to show for any of them.
+    """
+    exams = read_exams([probes])
+    views: list[ExamView] = []
+    with progress("holding exams", len(exams)) as done:
+        for sample in exam_samples(exams, paths):
+            views += exam_views(sample, methods, ratios, model)
+            done()
+    missing = [name for name in methods if name not in {view.method for view in views}]
+    if missing:
+        raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
+    means = exam_means([(view, view.scores) for view in views])
+    if as_json:
+        print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
+        return
+    for view in views if lost else ():
+        _print_lost_answers(view)
+    _print_scores(means)
+
+
+def _print_scores(means: Sequence[ExamMean]) -> None:
+    numbers = ("exams", "size", "score", *QUESTION_KINDS)
+    print_table(("method", "target", *numbers), map(_score_cells, means), right=numbers)
+
+
+def _score_cells(mean: ExamMean) -> Iterator[str]:
+    yield from (mean.method, _cell(mean.ratio))
+    yield from (str(mean.exams), f"{mean.size:.3f}", f"{mean.score:.2f}")
+    yield from (_cell(mean.by_kind.get(kind)) for kind in QUESTION_KINDS)
+
+
+def _print_lost_answers(view: ExamView) -> None:
+    right = len(view.exam.questions) - len(view.lost)
+    counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
+    screen().print(clean(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", "bold"), soft_wrap=True)
+    for question in view.lost:
+        echo(f"  {question.number} {question.kind}: {one_line(question.text)} -> {one_line(question.answer)}")
+
+
+def _view_json(view: ExamView) -> dict[str, object]:
+    lost = [question.number for question in view.lost]
+    fields = {"method": view.method, "target": view.ratio, "size": view.size, "sha": view.sha}
+    return {"transcript": view.exam.transcript, **fields, "lost": lost}
+
+
+@click.command(name="eval")
+@_places
+@click.option(
+    "--prompts", "folders", metavar="DIR", type=_FOLDER, multiple=True, help="One or two; one: against the packaged."
+)
+@click.option("--answers", metavar="DIR", type=_FOLDER, multiple=True, help="Recorded answers, one for each --prompts.")
+@click.option("--model", help="The planner model to ask.")
+@click.option("--ratio", type=SHARE, default=DEFAULT_RATIO, show_default=True)
+@as_json
+def prompts_eval_command(
+    places: tuple[Path, ...],
+    folders: tuple[Path, ...],
+    answers: tuple[Path, ...],
+    model: str | None,
+    ratio: float,
+    as_json: bool,
+) -> None:
+    """Compare two folders of prompts by what they keep.
+
+    TRANSCRIPTS are planned by both at the same target. Below the table stands what only one of them kept: that is
+    what to read when editing a prompt.
+    """
+    first, second = _variants(folders, answers, model)
+    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
+    with progress("planning", len(cuts)) as done:
+        comparison = compare_prompts(first, second, cuts, ratio, done)
+    if as_json:
+        means = [asdict(mean) for mean in evaluation_means(comparison.rows)]
+        print_json({"means": means, "differences": [asdict(difference) for difference in comparison.differences]})
+    else:
+        _print_comparison(comparison)
+
+
+def _variants(
+    folders: Sequence[Path], answers: Sequence[Path], model: str | None
+) -> tuple[PromptVariant, PromptVariant]:
+    places: list[Path | None] = [None] * (2 - len(folders)) + list(folders)
+    recorded: list[Path | None] = [*answers] if answers else [None, None]
+    if len(places) != 2 or len(recorded) != 2:
+        raise click.UsageError("give at most two --prompts, and --answers for both or for none.")
+    first, second = (PromptVariant(place, own, model=model) for place, own in zip(places, recorded, strict=True))
+    return first, second
+
+
+def _print_comparison(comparison: PromptComparison) -> None:
+    _print_means(PROMPT_COLUMNS, evaluation_means(comparison.rows))
+    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
+        screen().print(clean(f"\nonly {keeper} kept:", "bold"))
+        for own in comparison.differences:
+            if own.kept_by == keeper:
+                echo(f"  {own.cut} {own.turn_id}: {one_line(own.what)}: {one_line(own.line)}")

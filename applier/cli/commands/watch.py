@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from applier.adapters.transcripts import Transcript
-from applier.cli.browser import show_page, web_pages
-from applier.cli.curve import curve_lines
 from applier.cli.files import read_file
 from applier.cli.options import as_json, part, transcript
-from applier.cli.screen import clean, plain_table, print_json, progress, screen
-from applier.eval.replay import Replay, ReplayedCall, replay
+from applier.cli.screen import echo, print_json, print_table, progress, screen, show_page
+from applier.eval.replay import Replay, replay
+from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import SessionSettings, load_settings
 from applier.store.opening import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES, WRITE_5_MINUTES
+from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
 
-__all__ = ["command"]
+__all__ = ["curve_lines", "watch_command"]
 
 HEIGHT = 8
 """Lines of the curve."""
+BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 @click.command
@@ -56,7 +52,7 @@ HEIGHT = 8
     is_flag=True,
     help="Show it in a browser on this machine: the size of each prompt, each compaction, what came back, the bill.",
 )
-def command(
+def watch_command(
     transcript: Path,
     presets: tuple[str, ...],
     window: int | None,
@@ -81,13 +77,13 @@ def command(
             runs.append(_run(read, name, settings, task=task or read.task, model=model, planner=planner))
             done()
     if web:
-        show_page(web_pages().Report(task or read.task, [_session(run) for run in runs]))
+        show_page({"task": task or read.task, "runs": [_page(run) for run in runs]})
     elif as_json:
         print_json([_json(run) for run in runs])
     elif len(runs) == 1:
-        _print_one(screen(), runs[0])
+        _print_one(runs[0])
     else:
-        screen().print(_comparison(runs))
+        _print_comparison(runs)
 
 
 def _run(read: Transcript, preset: str, settings: SessionSettings, **more: Any) -> Replay:
@@ -96,28 +92,46 @@ def _run(read: Transcript, preset: str, settings: SessionSettings, **more: Any) 
         return replay(read.messages, preset, window, store=store, system=read.system, settings=settings, **more)
 
 
-def _print_one(console: Console, run: Replay) -> None:
+def _print_one(run: Replay) -> None:
     sent = [call.sent_tokens for call in run.calls]
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
-    for index, line in enumerate(curve_lines(sent, console.width - 10, HEIGHT, top)):
-        label = f"{top * (HEIGHT - index) // HEIGHT:>9,}"
-        console.print(f"{label} {line}")
-    console.print(f"tokens sent in each of {len(sent)} calls; a prompt may have {top:,}\n")
-    console.print(_compactions(run) if run.compactions else "no compaction")
-    console.print()
-    for line in _totals(run):
-        console.print(clean(line))
-
-
-def _compactions(run: Replay) -> Table:
+    for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
+        echo(f"{top * (HEIGHT - index) // HEIGHT:>9,} {line}")
+    echo(f"tokens sent in each of {len(sent)} calls; a prompt may have {top:,}\n")
     numbers = ("before", "after", "from", "invalidated")
-    table = plain_table("call", "tier", "why", *numbers, right=("call", *numbers))
-    for number, call in enumerate(run.calls, 1):
-        for event in (event for event in call.events if event in run.compactions):
+    titles = ("call", "tier", "why", *numbers)
+    print_table(titles, _compactions(run), right=("call", *numbers), empty="no compaction")
+    echo("")
+    for line in _totals(run):
+        echo(line)
+
+
+def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
+    """`values` as `height` lines of block characters in at most `width` columns, `top` at the upper edge.
+
+    Several values share a column where there are more of them than columns; the column shows their highest.
+    """
+    count = min(len(values), width)
+    edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
+    columns = [max(values[first:last]) for first, last in pairwise(edges)]
+    eighths = [min(height * 8, round(value / max(1, top) * height * 8)) for value in columns]
+    return [
+        "".join(BLOCKS[max(0, min(8, level - 8 * row))] for level in eighths).rstrip()
+        for row in reversed(range(height))
+    ]
+
+
+def _compactions(run: Replay) -> Iterator[Sequence[str]]:
+    for number, event in _events(run):
+        if event in run.compactions:
             counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
-            before, after, first, invalidated = ("" if n is None else f"{n:,}" for n in counts)
-            table.add_row(str(number), event.tier, event.trigger, before, after, first, invalidated)
-    return table
+            yield str(number), event.tier, event.trigger, *("" if n is None else f"{n:,}" for n in counts)
+
+
+def _events(run: Replay) -> Iterator[tuple[int, Event]]:
+    """What happened, with the number of the call it happened before, from 1."""
+    for number, call in enumerate(run.calls, 1):
+        yield from ((number, event) for event in call.events)
 
 
 def _totals(run: Replay) -> Iterator[str]:
@@ -133,26 +147,27 @@ def _totals(run: Replay) -> Iterator[str]:
     yield from run.unrestorable
 
 
-def _comparison(runs: Sequence[Replay]) -> Table:
+def _print_comparison(runs: Sequence[Replay]) -> None:
     """One row a preset; tokens and costs in thousands."""
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
     titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost")
-    table = plain_table("preset", *titles, right=titles)
-    table.caption = "tokens and costs in thousands"
-    for run in runs:
-        tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
-        counts = (run.exceeded, len(run.violations), len(run.unrestorable))
-        thousands = (f"{number / 1000:,.0f}" for number in tokens)
-        table.add_row(run.preset, str(len(run.compactions)), *thousands, *map(str, counts))
-    return table
+    print_table(("preset", *titles), map(_row, runs), right=titles, caption="tokens and costs in thousands")
+
+
+def _row(run: Replay) -> Iterator[str]:
+    yield from (run.preset, str(len(run.compactions)))
+    tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
+    yield from (f"{number / 1000:,.0f}" for number in tokens)
+    yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
 
 
 def _json(run: Replay) -> dict[str, Any]:
+    fields = ("history_tokens", "sent_tokens", "cached_tokens", "level")
     return {
         "preset": run.preset,
         "window_tokens": run.window_tokens,
-        "calls": [_call(call) for call in run.calls],
-        "compactions": [asdict(event) for event in run.compactions],
+        "calls": [{name: getattr(call, name) for name in fields} for call in run.calls],
+        "compactions": [event.as_json() for event in run.compactions],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
         "violations": run.violations,
         "exceeded": run.exceeded,
@@ -160,43 +175,22 @@ def _json(run: Replay) -> dict[str, Any]:
     }
 
 
-def _call(call: ReplayedCall) -> dict[str, Any]:
-    return {
-        "history_tokens": call.history_tokens,
-        "sent_tokens": call.sent_tokens,
-        "cached_tokens": call.cached_tokens,
-        "level": call.level,
-    }
-
-
-def _session(run: Replay) -> Any:
-    """`run` as the page of a session shows it."""
-    pages = importlib.import_module("applier.web.report")
+def _page(run: Replay) -> dict[str, Any]:
+    """`run` as the page of a session shows it; a bill's cost is in uncached tokens."""
     history = [call.history_tokens for call in run.calls]
-    happenings = [
-        pages.Happening(
-            number,
-            event.kind,
-            event.trigger,
-            event.tier,
-            event.tokens_before,
-            event.tokens_after,
-            event.invalidated_tokens,
-            event.message,
-        )
-        for number, call in enumerate(run.calls, 1)
-        for event in call.events
-        if event in run.compactions or event.kind == "recalled"
-    ]
-    return pages.SessionRun(
-        run.preset,
-        run.calls[-1].limit_tokens if run.calls else run.window_tokens,
-        [call.sent_tokens for call in run.calls],
-        history,
-        happenings,
-        [pages.Bill(price, run.cost(price), _cost_without(history, price)) for price in CACHE_READ_PRICES],
-        [*run.violations, *run.unrestorable],
-    )
+    happened = [(at, event) for at, event in _events(run) if event in run.compactions or event.kind == "recalled"]
+    return {
+        "name": run.preset,
+        "limit_tokens": run.calls[-1].limit_tokens if run.calls else run.window_tokens,
+        "sent_tokens": [call.sent_tokens for call in run.calls],
+        "history_tokens": history,
+        "happenings": [{"call": at, "why": event.trigger, **event.as_json()} for at, event in happened],
+        "bills": [
+            {"read_price": price, "tokens": run.cost(price), "tokens_without": _cost_without(history, price)}
+            for price in CACHE_READ_PRICES
+        ],
+        "problems": [*run.violations, *run.unrestorable],
+    }
 
 
 def _cost_without(history_tokens: Sequence[int], read_price: float) -> float:

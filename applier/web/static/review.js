@@ -112,7 +112,8 @@ class Page {
     document.title = `${this.revision.isDirty ? "• " : ""}Review · compactor`;
   }
 
-  totals({ before, after, target, first_changed_message: first, invalidated_tokens: anew, payback_calls: calls }) {
+  totals({ tokens_before: before, tokens_after: after, target, first_changed_message: first, ...cost }) {
+    const { invalidated_tokens: anew, payback_calls: calls } = cost;
     write(byId("after"), counted(after));
     write(byId("of-before"), `of ${counted(before)} tokens stay · ${before ? Math.round((100 * after) / before) : 0}%`);
     byId("gauge-after").style.width = `${Math.min(100, (100 * after) / Math.max(1, before))}%`;
@@ -120,7 +121,7 @@ class Page {
     const off = after - target;
     write(byId("target"), off > 0 ? `${counted(off)} over the target of ${counted(target)}` : `Within the target of ${counted(target)}`);
     byId("target").classList.toggle("over", off > 0);
-    const paid = calls === "never" ? "never, in cache terms" : calls === null ? "nothing changes" : `after ${calls.toFixed(1)} calls`;
+    const paid = first === null ? "nothing changes" : calls === null ? "never, in cache terms" : `after ${calls.toFixed(1)} calls`;
     write(byId("payback"), paid);
     write(byId("first-changed"), first === null ? "none" : `message ${counted(first)}`);
     write(byId("invalidated"), `${counted(anew)} cached tokens`);
@@ -208,7 +209,7 @@ class Page {
   }
 
   askToApply() {
-    const { before, after } = this.revision.checked.totals;
+    const { tokens_before: before, tokens_after: after } = this.revision.checked.totals;
     const { view } = this.page.files;
     write(byId("apply-text"), `${counted(before)} tokens become ${counted(after)}. Every original goes to the store first; the compacted transcript is written to ${view}, and the transcript itself stays as it is.`);
     byId("apply-dialog").returnValue = "";

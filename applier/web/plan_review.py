@@ -6,25 +6,20 @@ undoing is asking for less. What was read of the transcript is read once.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from applier.sheet import Edit, Sheet, reviewed
-from applier.view import Preview
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
-from planner.decision import Strategy, TurnDecision
 from planner.errors import SettingsError
-from planner.evidence import TurnEvidence
-from planner.layout.placeholders import excerpt_numbers, ranges_of
-from planner.plan import CompactionPlan, Finding
+from planner.placeholders import line_numbers, ranges_of
+from planner.plan import CompactionPlan, Strategy, TurnDecision
 
-__all__ = ["Outcome", "Review", "Revision"]
+__all__ = ["Review", "Revision"]
 
 MOST_BRIEF_CHARACTERS = 200_000
 MOST_WORD_LINES = 12
@@ -52,14 +47,6 @@ class Revision(_Untrusted):
     """The turn that is looked at: what it leaves is told."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What was written, in words for a person."""
-
-    message: str
-    detail: str = ""
-
-
 class Review:
     """A plan under review."""
 
@@ -70,10 +57,12 @@ class Review:
         *,
         plan_name: str,
         view_name: str,
-        save: Callable[[CompactionPlan], Outcome],
-        apply: Callable[[Sheet], Outcome],
+        save: Callable[[CompactionPlan], Mapping[str, str]],
+        apply: Callable[[Sheet], Mapping[str, str]],
     ) -> None:
         """Read `messages` and check `plan`; `save` and `apply` write a guarded plan, and are called one at a time.
+
+        They return what was written in words for a person: a ``message``, and ``detail``.
 
         Raises:
             StalePlan: the plan was made for other messages.
@@ -104,7 +93,7 @@ class Review:
             "checked": self._checked(sheet, Revision()),
         }
 
-    def checked(self, revision: Revision) -> dict[str, Any]:
+    def check(self, revision: Revision) -> dict[str, Any]:
         """What the guards make of `revision`: sizes, decisions, findings, the brief's statements.
 
         Raises:
@@ -132,12 +121,12 @@ class Review:
             ],
         }
 
-    def save(self, revision: Revision) -> Outcome:
+    def save(self, revision: Revision) -> Mapping[str, str]:
         """Write the plan as revised and guarded."""
         with self._writing:
             return self._save(self._sheet(revision).plan)
 
-    def apply(self, revision: Revision) -> Outcome:
+    def apply(self, revision: Revision) -> Mapping[str, str]:
         """Write the view of the plan as revised and guarded."""
         with self._writing:
             return self._apply(self._sheet(revision))
@@ -176,62 +165,33 @@ class Review:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
     def _checked(self, sheet: Sheet, revision: Revision) -> dict[str, Any]:
-        assert sheet.preview is not None
-        plan = sheet.plan
+        plan, before = sheet.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         return {
-            "totals": _totals(plan, sheet.preview),
+            "totals": {**sheet.cost, "target": plan.target_tokens},
             "turns": [
                 {"strategy": row.strategy, "after": row.tokens_after, "failed": row.failed, "why": row.why}
                 for row in sheet.rows
             ],
             "failed": [{"turn": own.turn_id, "what": own.what, "how": own.how} for own in sheet.failed],
-            "findings": self._findings(plan),
+            "findings": [  # what the changes brought up first
+                {**finding.model_dump(mode="json"), "new": finding not in before}
+                for finding in sorted(plan.findings, key=before.__contains__)
+            ],
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
-            "open": self._open(plan, revision.open),
+            "open": self._open(sheet, revision.open),
         }
 
-    def _findings(self, plan: CompactionPlan) -> list[dict[str, Any]]:
-        """What the changes brought up first."""
-        before = set(self._plan.findings)
-        findings = sorted(plan.findings, key=lambda finding: finding in before)
-        return [_finding(finding, is_new=finding not in before) for finding in findings]
-
-    def _open(self, plan: CompactionPlan, turn_id: str) -> dict[str, Any] | None:
+    def _open(self, sheet: Sheet, turn_id: str) -> dict[str, Any] | None:
         """What the open turn leaves, and which of its lines stand."""
-        turn, bound = self._analysis.evidence.turns.get(turn_id), plan.bound
-        if turn is None or bound is None:
+        turn = self._analysis.evidence.turns.get(turn_id)
+        if turn is None:
             return None
-        decision = plan.decisions[turn_id]
-        return {
-            "turn": turn_id,
-            "left": bound.layout.entries.get(turn_id, ""),
-            "standing": ranges_of(_standing(turn, decision)),
-            "summary": decision.summary,
-        }
-
-
-def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
-    if decision.strategy == "keep":
-        return {line.number for line in turn.lines}
-    return excerpt_numbers(decision, len(turn.lines))
-
-
-def _totals(plan: CompactionPlan, shown: Preview) -> dict[str, Any]:
-    calls = shown.payback_calls
-    return {
-        "before": shown.tokens_before,
-        "after": shown.tokens_after,
-        "target": plan.target_tokens,
-        "first_changed_message": shown.first_changed_message,
-        "invalidated_tokens": shown.invalidated_tokens,
-        "payback_calls": calls if calls is None or math.isfinite(calls) else "never",
-        "thinking": shown.thinking,
-    }
-
-
-def _finding(finding: Finding, *, is_new: bool) -> dict[str, Any]:
-    return {**finding.model_dump(mode="json"), "new": is_new}
+        decision = sheet.plan.decisions[turn_id]
+        every = {line.number for line in turn.lines}
+        standing = every if decision.strategy == "keep" else line_numbers(decision.excerpts, len(every))
+        left = sheet.left.get(turn_id, "")
+        return {"turn": turn_id, "left": left, "standing": ranges_of(standing), "summary": decision.summary}
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
-from applier.sheet import Failed, Row, Sheet, StandIn
+from applier.sheet import Failed, Row, Sheet
 from applier.view import Preview
-from planner.decision import Strategy
-from planner.plan import CompactionPlan, ExtractedFact, Finding
+from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
 
 __all__ = ["print_sheet"]
 
@@ -47,9 +46,9 @@ def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
     console.print("")
     console.print(_table(sheet.rows, console.width))
-    _section(console, "Left in place of what is removed", _left(sheet.stand_ins) if whole else (), whole)
+    _section(console, "Left in place of what is removed", _stand_ins(sheet) if whole else (), whole)
     _section(console, "Planner", _provenance(plan), whole=True)
-    if not whole and sheet.stand_ins:
+    if not whole and sheet.left:
         console.print("", "--all shows each turn, what it leaves in its place, and all facts", sep="\n")
 
 
@@ -161,6 +160,6 @@ def _provenance(plan: CompactionPlan) -> Iterator[str]:
     yield from map(one_line, own.notes)
 
 
-def _left(stand_ins: Sequence[StandIn]) -> Iterator[str]:
-    for item in stand_ins:
-        yield from item.text.split("\n")
+def _stand_ins(sheet: Sheet) -> Iterator[str]:
+    for text in sheet.left.values():
+        yield from text.split("\n")

@@ -1,4 +1,7 @@
-"""`compactor wrap`: run a client behind a proxy of its own, and say at the end what that saved."""
+"""`compactor proxy`, `wrap` and `mcp`: what serves a running client, until it is stopped or the client ends.
+
+`wrap` says at the end what the proxy saved, and what planning cost.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from applier.cli.options import as_json
-from applier.cli.proxy_options import TOKEN_VARIABLE, open_proxy, session_options
+from applier.cli.files import existing_store, known_history, store_anywhere
+from applier.cli.options import as_json, import_extra, store_option
 from applier.cli.screen import echo, print_json
+from applier.program import program
+from applier.settings import SessionSettings
 from planner.plan import Usage
 from planner.prices import dollars
 
@@ -23,21 +28,86 @@ if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
     from applier.session.planning import Planned
 
-__all__ = ["SESSION_VARIABLE", "command"]
+__all__ = ["mcp_command", "proxy_command", "wrap_command"]
 
+TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
+"""Holds the proxy's token; no option, for a command line can be read by every user of the machine."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
-"""Names the conversations of this run, for `compactor mcp` inside the client."""
+"""Names the conversations of a wrapped client's run, for `compactor mcp` inside the client."""
 TOKEN_KINDS = ("uncached", "read", "written")
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
+_PLANNERS = get_args(SessionSettings.model_fields["planner"].annotation)
+
+
+def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options about sessions and providers; hand their values to `_open_proxy`."""
+    for option in (
+        store_option,
+        click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else a model)."),
+        click.option("--planner-model", metavar="MODEL",
+                     help="The model that plans, asked at --upstream with the agent's own key; PROVIDER/MODEL: at that "
+                     "provider, with your environment's key for it."),
+        click.option("--preset", help="Table of tiers and triggers (default: as set, else relevance)."),
+        click.option("--window", "window_tokens", type=click.IntRange(2_000), metavar="TOKENS",
+                     help="The model's context window."),
+        click.option("--openai-upstream", metavar="URL", default="https://api.openai.com", show_default=True,
+                     help="Where requests of OpenAI's API go ('': they are refused). Rules plan for them."),
+        click.option("--upstream", metavar="URL", default="https://api.anthropic.com", show_default=True,
+                     help="Where requests of Anthropic's API go ('': they are refused), the planner's included."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _open_proxy(
+    *, upstream: str, openai_upstream: str, store: str | None, host: str = "127.0.0.1", port: int = 0, **session: Any
+) -> ProxyServer:
+    """A proxy that listens, as the options say; it answers once it is entered or run.
+
+    Raises:
+        ClickException: the extra is not installed.
+        SettingsError: a setting is wrong, an upstream is no address, or others can reach it and there is no token.
+    """
+    proxy = import_extra("applier.adapters.proxy", "proxy")
+    settings = proxy.ProxySettings(
+        host=host,
+        port=port,
+        token=os.environ.get(TOKEN_VARIABLE, ""),
+        upstreams=proxy.Upstreams(upstream, openai_upstream),
+        store=store,
+        session={name: value for name, value in session.items() if value is not None},
+    )
+    server: ProxyServer = proxy.ProxyServer(settings)
+    return server
+
+
+@click.command
+@click.option("--host", default="127.0.0.1", show_default=True, help="Beyond loopback needs $COMPACTOR_PROXY_TOKEN.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
+@_session_options
+@as_json
+def proxy_command(as_json: bool, **options: Any) -> None:
+    """Keep the conversations of any client within their window.
+
+    Speaks Anthropic's Messages API and OpenAI's chat completions; /metrics and /health are its own. Keys are passed
+    on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
+    """
+    server = _open_proxy(**options)
+    bases = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
+    if as_json:
+        print_json(bases)
+    for name, url in () if as_json else bases.items():
+        echo(f"{name}={url}", err=True)
+    server.run()
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@session_options
+@_session_options
 @as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
 
     Its requests go where these variables point, unless an option names another place; a model plans at the same place
@@ -47,7 +117,7 @@ def command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **opt
     options |= _upstreams(ctx)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     name = f"wrap-{secrets.token_hex(4)}"
-    with open_proxy(**options) as proxy:
+    with _open_proxy(**options) as proxy:
         code = _run(client, _environment(proxy, name))
         report = _report(proxy)
     if as_json:
@@ -166,3 +236,36 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             f"{one['messages']} messages, {one['tokens']:,} tokens of them in the last prompt: compactor log "
             f"--session {one['session']}; compactor restore {one['history']}:t1"
         )
+
+
+@click.command
+@click.option("--session", envvar=SESSION_VARIABLE, help="A session, or the name of a client's (set by `wrap`).")
+@click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
+@click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
+@store_option
+def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
+    """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
+
+    Nothing of other conversations in the store can be reached, whatever the client asks for.
+    """
+    if config:
+        print_json(_configuration(session, history, store and store_anywhere(store)))
+        return
+    if not session and not history:
+        raise click.UsageError("Say by --session or --history which conversation may be seen.")
+    if history:
+        with existing_store(store) as opened:
+            known_history(opened, history)
+    adapter = import_extra("applier.adapters.mcp", "mcp")
+    visible = adapter.Visible(lambda: existing_store(store), session=session or "", history=history or "")
+    try:
+        adapter.mcp_server(visible).run("stdio")
+    finally:
+        visible.close()
+
+
+def _configuration(session: str | None, history: str | None, store: str | None) -> dict[str, object]:
+    """What MCP clients call a server, with the options that were given: the same program wherever it is run."""
+    options = {"--session": session, "--history": history, "--store": store}
+    command, *arguments = program("mcp", *(part for name, value in options.items() if value for part in (name, value)))
+    return {"type": "stdio", "command": command, "args": arguments}

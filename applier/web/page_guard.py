@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["KEY_HEADER", "Guard", "Keys", "refusal"]
+__all__ = ["KEY_HEADER", "Keys", "PageGuard", "refusal"]
 
 KEY_HEADER = "x-compactor-key"
 PROTECTED = "/api/"
@@ -56,7 +56,7 @@ class Keys:
             return self.key
 
 
-class Guard:
+class PageGuard:
     """Refuses what may not come in; the rest goes on to `app`, and every answer gets the policy."""
 
     def __init__(self, app: ASGIApp, *, keys: Keys, port: int) -> None:

@@ -1,4 +1,4 @@
-"""`compactor prompts`: read, check and copy the prompts of the planner model."""
+"""`compactor prompts`: read, check, copy and compare the prompts of the planner model."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from applier.cli.commands.prompts_eval import command as compare
+from applier.cli.commands.evaluate import prompts_eval_command
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import OutputFile, as_json, part, transcript
-from applier.cli.screen import echo, print_json, screen
+from applier.cli.options import SHARE, OutputFile, as_json, part, task, transcript
+from applier.cli.screen import echo, print_json
 from planner.api import plan_compaction
 from planner.errors import SettingsError
+from planner.model.planners import PromptReader
 from planner.model.prompts import PROMPTS, check_prompts, load_prompts
-from planner.model.recorded import PromptReader
 
-__all__ = ["command"]
+__all__ = ["prompts_command"]
 
 _folder = click.option(
     "--prompts",
@@ -27,11 +27,11 @@ _folder = click.option(
 
 
 @click.group
-def command() -> None:
+def prompts_command() -> None:
     """Read, check, copy and compare the planner's prompts."""
 
 
-@command.command(name="list")
+@prompts_command.command(name="list")
 @_folder
 @as_json
 def list_(folder: Path | None, as_json: bool) -> None:
@@ -45,7 +45,7 @@ def list_(folder: Path | None, as_json: bool) -> None:
     echo(prompts.hash)
 
 
-@command.command
+@prompts_command.command
 @click.argument("name", type=click.Choice(sorted(PROMPTS)))
 @_folder
 def show(name: str, folder: Path | None) -> None:
@@ -53,20 +53,20 @@ def show(name: str, folder: Path | None) -> None:
     echo(load_prompts(folder).texts[name])
 
 
-@command.command
+@prompts_command.command
 @_folder
 @click.pass_context
 def check(context: click.Context, folder: Path | None) -> None:
     """Say what keeps the prompts from being used; exit 1 if anything does."""
     findings = check_prompts(folder)
     for finding in findings:
-        screen().print(finding.problem, soft_wrap=True)
+        echo(finding.problem)
     if not findings:
         echo(f"{len(PROMPTS)} prompts: all well")
     context.exit(1 if findings else 0)
 
 
-@command.command
+@prompts_command.command
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def copy(folder: Path) -> None:
     """Copy the packaged prompts to FOLDER, to be edited and used by --prompts FOLDER."""
@@ -79,14 +79,12 @@ def copy(folder: Path) -> None:
     echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")
 
 
-@command.command
+@prompts_command.command
 @transcript
 @part
 @_folder
-@click.option("--task", help="What the agent is to do now (default: the transcript's own).")
-@click.option(
-    "--target-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="R", default=0.25, show_default=True
-)
+@task
+@click.option("--target-ratio", type=SHARE, metavar="R", default=0.25, show_default=True)
 @click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write it there.")
 def render(
     transcript: Path, part: int | None, folder: Path | None, task: str | None, target_ratio: float, output: Path | None
@@ -102,4 +100,4 @@ def render(
         echo(text)
 
 
-command.add_command(compare)
+prompts_command.add_command(prompts_eval_command)

@@ -1,0 +1,250 @@
+"""`compactor resume` and `hooks`: a client's own sessions, compacted into one that it resumes, or kept by its hooks.
+
+A session is never overwritten, and the change of a client's settings is shown first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
+from applier.adapters.transcripts import CLIENTS, Client, read_transcript
+from applier.cli.files import make_folder, read_file, store_anywhere, write_whole
+from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_option
+from applier.cli.planning import apply_and_record, planned, planning_options, view_text
+from applier.cli.screen import echo, one_line, print_json, working
+from applier.program import program
+from applier.sheet import Sheet, reviewed
+from applier.store.opening import STORE_VARIABLE, open_store
+from applier.store.reference import history_key
+from planner.errors import SettingsError, TranscriptError
+from planner.reading.history import read_history
+
+__all__ = ["hooks_command", "resume_command"]
+
+EVENT = "pre_compact"
+"""The kind of the event by which a compacted session finds its plan again."""
+
+
+@click.command
+@click.argument("session", metavar="SESSION.jsonl", type=EXISTING_FILE)
+@planning_options
+@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the new session there.")
+@click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
+@store_option
+@as_json
+def resume_command(
+    session: Path,
+    output: Path | None,
+    in_client: bool,
+    dry_run: bool,
+    store: str | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Compact a client's session so that the client resumes it.
+
+    SESSION.jsonl is a session of Claude Code (in ~/.claude/projects) or a rollout of Codex (in ~/.codex/sessions).
+    The compacted one gets an id of its own and is written beside it; SESSION.jsonl is not touched. Every original
+    is in the store first.
+    """
+    if output and in_client:
+        raise click.UsageError("-o and --in-client exclude each other: give one.")
+    read = read_file(session)
+    client = read.client
+    if client is None:
+        known = " or ".join(form.title for form in CLIENTS)
+        raise TranscriptError(f"{session}: expected a session log ({known}), found {read.format} messages")
+    with working("planning…"):
+        sheet = reviewed(planned(read, session, **how), read.messages)
+    session_id, now = str(uuid4()), datetime.now(UTC)
+    name = client.log_name(session_id, now)
+    in_place = client.log_folder(read.working_folder, now, os.environ) / name
+    place = in_place if in_client else output or session.absolute().parent / name
+    if sheet.changes and not dry_run:
+        if place.exists():
+            raise SettingsError(f"{place}: is there already: a session is never overwritten; name a new file")
+        text = view_text(sheet, read, place, store, session_id=session_id)
+        make_folder(place.parent)
+        write_whole(place, text)
+    typed = _typed(client, read.working_folder, session_id, place, in_place)
+    if as_json:
+        written = {"written": sheet.changes and not dry_run, "session_id": session_id, "file": str(place)}
+        print_json({**sheet.to_json(), **written, "resume": typed})
+    else:
+        echo(_outcome(sheet, place, typed, dry_run=dry_run))
+
+
+def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
+    """What a person types to go on: where the client does not look, the file is copied to `in_place` first."""
+    steps = [client.resume_command(session_id)]
+    if folder:
+        steps.insert(0, f"cd {shlex.quote(folder)}")
+    if not client.finds(place, in_place):
+        goal = _quoted(in_place.parent)
+        steps.insert(0, f"mkdir -p {goal} && cp {shlex.quote(str(place))} {goal}/{in_place.name}")
+    return " && ".join(steps)
+
+
+def _quoted(path: Path) -> str:
+    """`path` for a shell; the home folder is ``~``."""
+    home = Path.home()
+    return f"~/{shlex.quote(str(path.relative_to(home)))}" if path.is_relative_to(home) else shlex.quote(str(path))
+
+
+def _outcome(sheet: Sheet, place: Path, typed: str, *, dry_run: bool) -> str:
+    before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
+    if not sheet.changes:
+        return f"Nothing to compact: all {before:,} tokens stay. No session was written."
+    if dry_run:
+        return f"{before:,} tokens would become {after:,}, in {place}"
+    key = history_key(sheet.plan.history.digest)
+    return (
+        f"{before:,} tokens became {after:,}, in {place}\n"
+        f"Go on there:  {typed}\n"
+        f"Originals:    compactor restore {key}:t1, t2, …; the old session is as it was"
+    )
+
+
+_settings = click.option(
+    "--settings",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
+)
+_dry_run = click.option("--dry-run", is_flag=True, help="Show the change; write nothing.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group
+def hooks_command() -> None:
+    """Hook into Claude Code's own compaction.
+
+    Before it, the originals and a plan go to the store; the compacted session begins with the plan's brief and with
+    how any turn is restored.
+    """
+
+
+@hooks_command.command
+@_settings
+@_dry_run
+@_yes
+@store_option
+@as_json
+def install(store: str | None, **how: Any) -> None:
+    """Show the change to the client's settings, and make it."""
+    line = shlex.join(program("hooks", "run"))
+    if store:
+        line = f"{STORE_VARIABLE}={shlex.quote(store_anywhere(store))} {line}"
+    _change(lambda old: with_hooks(old, line), **how)
+
+
+@hooks_command.command
+@_settings
+@_dry_run
+@_yes
+@as_json
+def remove(**how: Any) -> None:
+    """Show the change that takes our hooks out of the settings, and make it."""
+    _change(without_hooks, **how)
+
+
+@hooks_command.command
+def run() -> None:
+    """Do what a hook does; the client calls it, with the event on standard input.
+
+    Whatever fails is said in a line on standard error, and the client goes on.
+    """
+    try:
+        echo(_hook_output(read_call(sys.stdin.buffer.read())), nl=False)
+    except Exception as error:  # noqa: BLE001 - the client's session must never break on us
+        echo(f"compactor: {one_line(str(error))[:300]}; the session goes on without us", err=True)
+
+
+_Change = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+    path = settings or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
+    before = _read(path)
+    after = _changed(before, change, path)
+    diff = "".join(unified_diff(_lines(before), _lines(after), str(path), str(path)))
+    write = bool(diff) and not dry_run
+    if as_json:
+        print_json({"settings": str(path), "change": diff, "written": write})
+    else:
+        echo(diff or f"{path}: nothing to change\n", nl=False)
+    if not write:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody to ask here: say --yes to make this change.")
+    if yes or click.confirm("Make this change?", abort=True, err=as_json):
+        make_folder(path.parent)
+        write_whole(path, after)
+
+
+def _read(path: Path) -> str:
+    """The settings that are there; empty if none are."""
+    if not path.exists():
+        return ""
+    if not path.is_file():  # a device may have no end, a pipe no writer
+        raise SettingsError(f"{path}: cannot be changed: expected a file")
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: cannot be changed: expected UTF-8: {error.reason}") from None
+
+
+def _changed(before: str, change: _Change, path: Path) -> str:
+    """The text of the settings after `change`; as it was if that changes nothing."""
+    try:
+        old = json.loads(before) if before.strip() else {}
+        new = change(old) if isinstance(old, dict) else None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: cannot be changed: {error}") from None
+    if new is None:
+        raise SettingsError(f"{path}: cannot be changed: expected a JSON object, found {type(old).__name__}")
+    return before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+
+
+def _lines(text: str) -> list[str]:
+    return [f"{line}\n" for line in text.splitlines()]
+
+
+def _hook_output(call: HookCall) -> str:
+    """What standard output says: nothing before a compaction, the brief behind it."""
+    if call.hook_event_name == "PreCompact":
+        _keep(call)
+        return ""
+    return _brief(call.session_id) if call.source == "compact" else ""
+
+
+def _keep(call: HookCall) -> None:
+    """Originals and a plan by rules to the store: a client's hook may take no minute and spend no tokens."""
+    read = read_transcript(Path(call.transcript_path))
+    plan = planned(read, call.transcript_path, focus=call.custom_instructions or None, planner="rules")
+    with open_store() as store:
+        key = store.save_history(read_history(read.messages))
+        note = f"{key} before the client compacts"
+        apply_and_record(plan, read.messages, store, kind=EVENT, session=call.session_id, message=note)
+
+
+def _brief(session_id: str) -> str:
+    with open_store() as store:
+        kept = [event for event in store.events(session_id) if event.get("kind") == EVENT]
+        if not kept:
+            return ""
+        plan = store.load_plan(str(kept[-1]["plan"]))
+    return brief_after_compaction(plan, history_key(plan.history.digest), shlex.join(program()))

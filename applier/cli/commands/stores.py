@@ -1,0 +1,197 @@
+"""`compactor restore`, `facts`, `log` and `store`: what the store holds, printed, checked and forgotten."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import click
+
+from applier.cli.files import existing_store, known_history
+from applier.cli.options import as_json, store_option
+from applier.cli.screen import echo, print_data, print_json, print_table, screen
+from planner.errors import StoreError
+from planner.plan import FactType, Finding
+
+__all__ = ["facts_command", "log_command", "restore_command", "store_command"]
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+"""``3-9``, ``3``; not ``3-``."""
+
+
+class _Range(click.ParamType[tuple[int, int]]):
+    name = "FIRST-LAST"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        match = _RANGE.fullmatch(str(value))
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last:
+            self.fail(f"{str(value)[:40]!r}: expected lines like 3-9 or 3, counted from 1.", param, ctx)
+        return first, last
+
+
+@click.command
+@click.argument("reference", metavar="REF")
+@click.option("--lines", type=_Range(), help="Only these lines, first and last included.")
+@click.option("--search", metavar="TEXT", help="Only lines that hold TEXT, match it as a pattern, or hold its words.")
+@store_option
+@as_json
+def restore_command(
+    reference: str, lines: tuple[int, int] | None, search: str | None, store: str | None, as_json: bool
+) -> None:
+    """Print the exact original behind a reference.
+
+    REF is h1a2b3c4d:t12, or t12 where the store has one conversation. Lines are counted as the excerpts of a plan
+    and a search count them.
+    """
+    with existing_store(store) as opened:
+        restored = opened.restore(reference, lines=lines, search=search)
+    if as_json:
+        fields = ("reference", "messages", "text", "lines", "total_lines")
+        print_json({name: getattr(restored, name) for name in fields})
+        return
+    media = [block["type"] for block in restored.blocks if block["type"] != "text"]
+    if media:
+        echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
+    if screen().is_terminal:
+        echo(restored.text)
+    else:
+        print_data(f"{restored.text}\n")
+
+
+@click.command
+@click.argument("history", required=False)
+@click.option("--type", "kind", type=click.Choice(get_args(FactType)), help="Only facts of this type.")
+@store_option
+@as_json
+def facts_command(history: str | None, kind: str | None, store: str | None, as_json: bool) -> None:
+    """Print the facts that were extracted.
+
+    HISTORY is a key like h1a2b3c4d; without it, the one saved last.
+    """
+    with existing_store(store) as opened:
+        known = opened.histories()
+        if not history and not known:
+            raise StoreError("the store holds no history yet: `compactor apply` saves one")
+        extracted = opened.facts(known_history(opened, history) if history else known[-1].key)
+    facts = [fact for fact in extracted if kind in (None, fact.type)]
+    if as_json:
+        print_json([fact.model_dump(mode="json") for fact in facts])
+        return
+    rows = ((fact.type, fact.source, fact.quote or fact.content) for fact in facts)
+    print_table(("type", "from", "fact"), rows, empty="no facts")
+
+
+@click.command
+@click.option("--session", help="Only events of this session.")
+@click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True, help="The newest N events.")
+@store_option
+@as_json
+def log_command(session: str | None, count: int, store: str | None, as_json: bool) -> None:
+    """Print the events of the store, oldest first."""
+    with existing_store(store) as opened:
+        events = opened.events(session)[-count:]
+    if as_json:
+        print_json(list(events))
+        return
+    titles = ("time (UTC)", "session", "what", "before", "after", "")
+    empty = f"no events of session {session}" if session else "no events"
+    print_table(titles, map(_event_cells, events), right=("before", "after"), empty=empty)
+
+
+def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
+    yield _time(event["time"])
+    yield str(event.get("session") or event.get("session_id") or "")
+    yield str(event.get("kind", ""))
+    for key in ("tokens_before", "tokens_after"):
+        yield f"{event[key]:,}" if isinstance(event.get(key), int) and event[key] else ""
+    yield str(event.get("message", ""))
+
+
+def _time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # before year 1 or after 9999, whatever clock that was
+        return f"{seconds:g}"
+
+
+@click.group
+def store_command() -> None:
+    """List what the store holds, verify it, and forget a conversation."""
+
+
+@store_command.command(name="list")
+@store_option
+@as_json
+def list_(store: str | None, as_json: bool) -> None:
+    """List the histories, oldest first."""
+    with existing_store(store) as opened:
+        known = opened.histories()
+    if as_json:
+        print_json(list(map(asdict, known)))
+        return
+    rows = ((history.key, f"{history.messages:,}", f"{history.turns:,}") for history in known)
+    print_table(("history", "messages", "turns"), rows, right=("messages", "turns"), empty="no history")
+
+
+@store_command.command
+@click.argument("history")
+@click.option("--yes", is_flag=True, help="Yes, for good.")
+@store_option
+@as_json
+@click.pass_context
+def forget(context: click.Context, history: str, yes: bool, store: str | None, as_json: bool) -> None:
+    """Delete a conversation for good, with its plans, facts, events and session states.
+
+    HISTORY is a key like h1a2b3c4d, or a plan's id like p1a2b3c4d. Exit 1 if something of it is left.
+    """
+    if not yes:
+        raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
+    with existing_store(store) as opened:
+        left = opened.forget(history)
+    if not as_json:
+        echo(f"{history} is forgotten; its references restore nothing any more")
+    _report_left(context, left, as_json=as_json)
+
+
+@store_command.command
+@store_option
+@as_json
+@click.pass_context
+def flush(context: click.Context, store: str | None, as_json: bool) -> None:
+    """Take what was forgotten out of the database's logs, too; exit 1 if something is left there."""
+    with existing_store(store) as opened:
+        left = opened.flush()
+    _report_left(context, left, as_json=as_json)
+
+
+def _report_left(context: click.Context, left: Sequence[Finding], *, as_json: bool) -> None:
+    """Say what is left of what was forgotten."""
+    if as_json:
+        print_json({"left": [finding.model_dump(mode="json") for finding in left]})
+    for finding in () if as_json else left:
+        repair = f": {finding.repair}" if finding.repair else ""
+        echo(f"compactor: left: {finding.problem}{repair}", err=True)
+    context.exit(1 if left else 0)
+
+
+@store_command.command
+@store_option
+@as_json
+@click.pass_context
+def verify(context: click.Context, store: str | None, as_json: bool) -> None:
+    """Recompute every digest in the store; exit 1 if anything is damaged."""
+    with existing_store(store) as opened:
+        findings, size = opened.verify(), opened.size()
+    if as_json:
+        print_json({"findings": [finding.model_dump(mode="json") for finding in findings]})
+    else:
+        for finding in findings:
+            screen().print(f"{finding.code}: {finding.problem}")
+        verdict = f"{len(findings)} damaged" if findings else "all whole"
+        histories = f"{size.histories} {'history' if size.histories == 1 else 'histories'}"
+        screen().print(f"{histories}, {size.messages} messages, {size.file_bytes:,} bytes: {verdict}")
+    context.exit(1 if findings else 0)

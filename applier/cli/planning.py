@@ -1,0 +1,126 @@
+"""Plans a transcript by the options that say how, and applies a plan with the store. Reads and writes no file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from applier.adapters.transcripts import Transcript, write_transcript
+from applier.cli.options import SHARE, task
+from applier.settings import load_settings
+from applier.sheet import Sheet
+from applier.store.opening import open_store
+from applier.store.protocol import Store
+from applier.store.reference import history_key
+from applier.view import apply
+from planner.api import plan_compaction
+from planner.plan import CompactionPlan
+
+__all__ = ["apply_and_record", "first_removed", "planned", "planning_options", "view_text"]
+
+MOST_TOKENS = 10**9
+"""No context has so many tokens; larger numbers are a slip."""
+
+
+def planning_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All options that say how to plan; they arrive under the names that `planned` takes."""
+    for option in (
+        click.option(
+            "--prompts",
+            "prompts_dir",
+            metavar="DIR",
+            type=click.Path(exists=True, file_okay=False),
+            help="Your own folder of prompts.",
+        ),
+        click.option(
+            "--target-model", metavar="MODEL", help="The model that will read the view: decides token counts."
+        ),
+        click.option("--model", help="The model that plans, or an instructor provider string."),
+        click.option(
+            "--planner",
+            type=click.Choice(["auto", "rules", "model"]),
+            help="Who plans (default: auto, the model if there is a key, else rules).",
+        ),
+        click.option("--focus", metavar="TEXT", help="What to keep above all."),
+        click.option(
+            "--target-ratio", type=SHARE, metavar="R", help="The share of the tokens that may stay (default: 0.25)."
+        ),
+        click.option(
+            "--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."
+        ),
+        task,
+    ):
+        command = option(command)
+    return command
+
+
+def planned(
+    read: Transcript,
+    name: object,
+    *,
+    task: str | None = None,
+    target_tokens: int | None = None,
+    target_ratio: float | None = None,
+    planner: Any = None,
+    model: str | None = None,
+    target_model: str | None = None,
+    **more: Any,
+) -> CompactionPlan:
+    """The plan of `read`, a file called `name`, by `planning_options`; what none of them says is as configured.
+
+    Raises:
+        click.UsageError: two targets, or no task.
+    """
+    if target_tokens and target_ratio:
+        raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
+    task = task or read.task
+    if not task:
+        raise click.UsageError(f"{name} names no task: say by --task what the agent is to do now.")
+    own = load_settings()
+    settings = own.plan.model_copy(update={"target_model": target_model or own.plan.target_model})
+    return plan_compaction(
+        read.messages,
+        task,
+        system=read.system,
+        tools=read.tools,
+        target_tokens=target_tokens,
+        target_ratio=target_ratio,
+        planner=planner or own.planner,
+        model=model or own.planner_model or None,
+        settings=settings,
+        **more,
+    )
+
+
+def apply_and_record(plan: CompactionPlan, messages: Sequence[object], store: Store, **event: Any) -> list[Any]:
+    """The view of `plan`, once originals, plan and facts are in `store`, and an event with the fields `event`."""
+    key = history_key(plan.history.digest)
+    view = apply(plan, messages, store=store)
+    plan_id = store.save_plan(plan)
+    store.save_facts(plan.extracted_facts, key)
+    sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
+    store.record_event({"time": time.time(), "kind": "apply", "history": key, "plan": plan_id, **sizes, **event})
+    return view
+
+
+def view_text(sheet: Sheet, read: Transcript, output: object, store: str | None, *, session_id: str = "") -> str:
+    """The view of a reviewed plan in the format of `read`, to be written to `output`; originals are in `store` first.
+
+    Of a session log it is a log of the session `session_id`.
+    """
+    view = read.messages
+    if sheet.changes:
+        event = {"message": f"{history_key(sheet.plan.history.digest)} to {output}"}
+        event |= {"session": session_id} if session_id else {}
+        with open_store(store) as opened:
+            view = apply_and_record(sheet.plan, read.messages, opened, **event)
+    return write_transcript(view, read, session_id=session_id)
+
+
+def first_removed(plan: CompactionPlan) -> str:
+    """The reference of the first turn that `plan` removes, to show how originals are had."""
+    removed = next(own.turn_id for own in plan.turns if own.strategy != "keep")
+    return f"{history_key(plan.history.digest)}:{removed}"

@@ -1,0 +1,260 @@
+"""The planners that a model answers: it is asked now, or its answers were recorded for what it would be asked.
+
+Cards in, a short answer out, one `Proposal` for selection and guards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.brief import brief_text, fit_brief, read_brief
+from planner.errors import PlannerUnavailable
+from planner.model.answer import answer_in, read_answer
+from planner.model.asking import Conversation, Deadline, Outcome, ask_all
+from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
+from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
+from planner.model.prompts import Prompts, load_prompts
+from planner.model.question import Question, Situation, notes_tokens, plan_questions
+from planner.plan import ExtractedFact, Provenance, Usage
+from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal, earlier_plan, read_and_new
+from planner.reading.families import names_provider
+from planner.rules import RulesPlanner
+
+__all__ = ["ModelPlanner", "PromptReader", "RecordedPlanner", "rendered_prompts"]
+
+PREFIX_SHARE = 0.6
+"""Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
+
+
+@dataclass(frozen=True)
+class ModelPlanner:
+    """Plans by asking a model."""
+
+    client: Any = None
+    """``anthropic.Anthropic``, ``AsyncAnthropic`` (inside `plan_compaction_async`), an instructor client, an
+    `Account`, or None: the agent's own where it is known and the model names no provider, else the SDK's own settings
+    from the environment."""
+    model: str | None = None
+    """A Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
+    prompts_dir: str | Path | None = None
+    """A folder whose prompts take the place of the packaged ones."""
+    loop: asyncio.AbstractEventLoop | None = field(default_factory=running_loop, repr=False)
+    """Where an asynchronous client lives: the loop this planner is made in."""
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Plan ``request.history``; what the model leaves out or gets wrong the rules rank.
+
+        Raises:
+            PlannerUnavailable: no question got an answer that can be used; it carries what was spent.
+            SettingsError: the prompts or the client cannot be used.
+        """
+        deadline = Deadline.after(request.settings.timeout_seconds)
+        prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
+        behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
+        if behind and behind[0].reading is not None:
+            return _merged(behind, behind[0].model, prompts, request, asked="prefix")
+        if behind and request.read_tokens:
+            request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
+            situation = replace(situation, request=request)
+        questions, why_not = plan_questions(situation, prompts)
+        outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
+        notes = (*notes, *([why_not] if why_not else []))
+        return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
+
+    def _ask_behind_prefix(
+        self, situation: Situation, prompts: Prompts, deadline: Deadline
+    ) -> tuple[list[Outcome], tuple[str, ...]]:
+        """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
+        request, agent = situation.request, situation.request.agent_request
+        if agent is None:
+            return [], ()
+        why_not = why_not_prefix(agent, self.model)
+        if self.client is not None and not is_same_account(self.client, agent.client):
+            why_not = "the planner asks elsewhere than the agent"
+        text = "" if why_not else prefix_question(situation, prompts)
+        left = request.input_left_tokens
+        if not why_not and left < math.inf and prefix_cost(request, agent, text).read_tokens > left:
+            why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
+        if why_not:
+            return [], (f"not asked behind the agent's prefix: {why_not}",)
+        share = deadline.share(PREFIX_SHARE)
+        question = PrefixQuestion(request, agent, text, agent.client, self.loop, share)
+        return ask_all([question], share), ()
+
+    def _client(self, agent: AgentRequest | None) -> Any:
+        """What to ask cards with: a client of one's own, or the agent's. None: as the environment says."""
+        if self.client is not None or agent is None or names_provider(self.model):
+            return self.client
+        return usable_client(agent.client)
+
+    def _ask(
+        self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: Deadline
+    ) -> tuple[list[Outcome], str]:
+        request = situation.request
+        planned = sum(question.tokens(prompts, request.counter) for question in questions)
+        spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
+        client = self._client(request.agent_request)
+        with open_endpoint(client, self.model, request.settings.timeout_seconds, self.loop) as endpoint:
+
+            def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+                each = spare / len(questions)
+                return ask_all(
+                    [Conversation(endpoint, prompts, one, notes, request, deadline, each) for one in some], deadline
+                )
+
+            return _outcomes_in_order(questions, ask, situation), endpoint.model
+
+
+def _outcomes_in_order(
+    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], situation: Situation
+) -> list[Outcome]:
+    """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
+
+    So one brief is written by the model that sees the newest turns; a call of its own that merges would write the
+    newest part twice.
+    """
+    if len(questions) == 1:
+        return ask(questions, "")
+    first = ask(questions[:-1], "")
+    counter = situation.request.counter
+    notes, _ = fit_brief(_brief_of(first), counter, notes_tokens(situation, len(questions)) / counter.scale)
+    return [*first, *ask(questions[-1:], notes)]
+
+
+def _brief_of(outcomes: Sequence[Outcome]) -> str:
+    """All statements of the briefs of `outcomes`, under one set of headings."""
+    lines = [line for outcome in outcomes if outcome.reading is not None for line in ("STATE", *outcome.reading.brief)]
+    return brief_text(read_brief("\n".join(lines)))
+
+
+def _merged(
+    outcomes: Sequence[Outcome],
+    model: str,
+    prompts: Prompts,
+    request: PlanRequest,
+    asked: Literal["cards", "prefix"] = "cards",
+    before: Sequence[Outcome] = (),
+    notes: tuple[str, ...] = (),
+) -> Proposal:
+    """`outcomes`, in the order of the history, over what is known without them; `model` as it was asked for.
+
+    Without any it is the rules' plan. What was asked `before` them was not answered, and paid; `notes` say what was
+    not asked, and why.
+
+    Raises:
+        PlannerUnavailable: none of them can be used.
+    """
+    every = (*before, *outcomes)
+    usage = sum((outcome.usage for outcome in every), Usage())
+    errors = [outcome.error for outcome in every if outcome.error is not None]
+    if errors and len(errors) == len(every):
+        raise PlannerUnavailable(str(errors[-1]), usage)
+    prior = RulesPlanner().propose(request)
+    if not outcomes:
+        noted = {"notes": (*notes, *prior.provenance.notes)}
+        return replace(prior, provenance=prior.provenance.model_copy(update=noted))
+    readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
+    turns: dict[str, TurnProposal] = dict(prior.turns)
+    named = dict.fromkeys(prior.provenance.named)
+    facts: dict[tuple[str, str], ExtractedFact] = {}
+    for reading in readings:
+        turns |= reading.turns
+        named |= dict.fromkeys(reading.turns)
+        facts |= {(fact.type, fact.content): fact for fact in reading.facts}
+    provenance = Provenance(
+        planner="model",
+        model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
+        prompts=prompts.hash,
+        usage=usage,
+        asked=asked,
+        **_read(outcomes, request),
+        named=tuple(named),
+        notes=(*notes, *(note for outcome in every for note in outcome.notes)),
+    )
+    last = outcomes[-1].reading
+    brief = _brief_of(outcomes[-1:] if last is not None and last.brief else outcomes) or prior.brief
+    return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
+
+
+def _read(outcomes: Sequence[Outcome], request: PlanRequest) -> dict[str, Any]:
+    """How far planners have read the history after `outcomes`, and the turns before that they have not."""
+    read, _ = read_and_new(request, earlier_plan(request))
+    known = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
+    last = min(max(known), len(request.evidence.turns) - 1)
+    unread = tuple(f"t{number}" for number in range(1, last) if number not in known)
+    return {"read_turns": last, "unread_turns": unread}
+
+
+# Without the model: what would be sent, and answers that were recorded for it. For comparing prompts, and for tests.
+
+
+def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None) -> tuple[str, ...]:
+    """What the planner model would read for `request`, system prompt first: one text a question.
+
+    Where it is not asked there is none.
+
+    The last of several questions also holds the briefs answered to the others, which are not known here.
+    """
+    prompts = load_prompts(prompts_dir)
+    questions, _ = plan_questions(Situation.of(request), prompts)
+    return tuple(f"{question.system(prompts)}\n\n{question.text(prompts)}" for question in questions)
+
+
+@dataclass
+class PromptReader:
+    """Plans by rules, and keeps what the model would have read."""
+
+    prompts_dir: str | Path | None = None
+    texts: tuple[str, ...] = ()
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """The rules' proposal; `texts` are the prompts afterwards."""
+        self.texts = rendered_prompts(request, self.prompts_dir)
+        return RulesPlanner().propose(request)
+
+
+@dataclass(frozen=True)
+class RecordedPlanner:
+    """Plans from the texts a model answered to `rendered_prompts`, one a question, in order."""
+
+    answers: Sequence[str]
+    prompts_dir: str | Path | None = None
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Plan ``request.history`` as the answers say; each is used as a last answer would be.
+
+        Raises:
+            PlannerUnavailable: no answer can be used, or there is not one a question.
+        """
+        prompts = load_prompts(self.prompts_dir)
+        situation = Situation.of(request)
+        questions, why_not = plan_questions(situation, prompts)
+        if len(questions) != len(self.answers):
+            raise PlannerUnavailable(
+                f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
+            )
+        if not questions:
+            return _merged([], "", prompts, request, notes=(why_not,))
+        answers = iter(self.answers)
+
+        def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
+            asked = zip(questions, answers, strict=False)
+            return [_recorded(one, text, one.tokens(prompts, request.counter, notes), request) for one, text in asked]
+
+        return _merged(_outcomes_in_order(questions, ask, situation), "recorded", prompts, request)
+
+
+def _recorded(question: Question, text: str, read_tokens: int, request: PlanRequest) -> Outcome:
+    """What `text` answers to `question`, used as a last answer would be."""
+    usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
+    answer = answer_in(text)
+    reading = read_answer(answer, question.scope, request.now) if answer is not None else None
+    if reading is not None and reading.is_usable:
+        return Outcome(reading, usage, notes=reading.notes(question.scope))
+    error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)
+    return Outcome(None, usage, notes=(str(error),), error=error)

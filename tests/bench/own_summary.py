@@ -1,0 +1,80 @@
+"""What a transcript's own agent kept when it compacted itself, where its file says: methods beside it, at its size."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from applier.adapters.transcripts import read_transcript
+from applier.eval.evaluation import Cut, EvaluationRow, evaluate, measured
+from applier.eval.exam import ExamSample, ExamView, exam_view
+from applier.eval.methods import CompactedList, NotRecorded, as_compacted, methods_for
+from applier.eval.survival import find_needs
+from applier.eval.texts import message_tokens, plain_text, text_tokens
+from planner.reading.messages import Message, blocks
+
+__all__ = ["OWN_SUMMARY", "own_summary", "summary_cut", "summary_rows", "summary_views"]
+
+OWN_SUMMARY = "own summary"
+"""As a method."""
+
+_PIECE = re.compile(r"(.+-s)(\d+)")
+"""The name of one piece of a session that its own agent compacted: ``NAME-s0``, ``NAME-s1``; not ``NAME``."""
+
+
+def own_summary(path: Path) -> str:
+    """What the transcript's own agent kept when it compacted itself; empty where the file holds none."""
+    if path.suffix != ".json":
+        return ""
+    document = json.loads(path.read_text("utf-8"))
+    meta = document.get("meta") if isinstance(document, dict) else None
+    return str((meta or {}).get("native_compact_summary") or "")
+
+
+def summary_cut(path: Path) -> Cut | None:
+    """Where the agent compacted this piece itself: the next piece, without the summary, is the future."""
+    piece = _PIECE.fullmatch(path.stem)
+    follower = path.with_name(f"{piece[1]}{int(piece[2]) + 1}{path.suffix}") if piece else path
+    summary = own_summary(path)
+    if follower == path or not follower.is_file() or not summary:
+        return None
+    transcript = read_transcript(path)
+    before = tuple(transcript.messages)
+    after = [message for message in read_transcript(follower).messages if not _says(message, summary)]
+    needs = find_needs(before, after, transcript.task)
+    return Cut(path.stem, transcript.task, before, message_tokens(before), needs) if needs else None
+
+
+def _says(message: Message, text: str) -> bool:
+    return any(text[:200] in str(block.get("text") or "") for block in blocks(message))
+
+
+def summary_rows(path: Path, names: Sequence[str]) -> list[EvaluationRow]:
+    """The summary itself and the methods called `names`, at its size; nothing where there is no such cut."""
+    cut = summary_cut(path)
+    if cut is None:
+        return []
+    summary: list[Message] = [{"role": "user", "content": own_summary(path)}]
+    ratio = message_tokens(summary) / cut.tokens
+    rows = evaluate(methods_for(cut.name, names), [cut], [ratio])
+    return [*rows, measured(cut, OWN_SUMMARY, CompactedList(summary), ratio)]
+
+
+def summary_views(sample: ExamSample, path: Path, names: Sequence[str]) -> Iterator[ExamView]:
+    """The summary of the sample's transcript at `path` and what methods make at its size; nothing without one.
+
+    A recorded method is left out where ``TRANSCRIPT@summary`` was not recorded.
+    """
+    summary = own_summary(path)
+    if not summary:
+        return
+    ratio = text_tokens(summary) / sample.tokens
+    yield exam_view(sample, OWN_SUMMARY, ratio, summary)
+    for name, method in methods_for(f"{sample.exam.transcript}@summary", names).items():
+        try:
+            made = as_compacted(method(list(sample.messages), sample.task, int(ratio * sample.tokens)))
+        except NotRecorded:
+            continue
+        yield exam_view(sample, name, ratio, plain_text(made.messages))
