@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from planner.reading.families import MODEL_PRICES
+
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
     "CACHE_READ_PRICES",
@@ -20,7 +22,7 @@ __all__ = [
 WRITE_5_MINUTES, WRITE_1_HOUR = 1.25, 2.0
 """Writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Reading it: the general price, Opus 5.5, Fable 5.1."""
+"""Reading it: the general price, Opus and Sonnet 5.5, Fable 5.1."""
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 
@@ -36,7 +38,7 @@ class CachePrices:
 def cache_prices(model: str = "", *, one_hour: bool = False) -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
     name = model.lower().replace(".", "-")
-    read = 0.05 if "opus-5-5" in name else 0.025 if "fable-5-1" in name else 0.1
+    read = next((prices.cache_read for own, prices in MODEL_PRICES.items() if own in name), CACHE_READ_PRICES[0])
     return CachePrices(WRITE_1_HOUR if one_hour else WRITE_5_MINUTES, read)
 
 
