@@ -15,10 +15,9 @@ from applier.store.protocol import Store
 from planner.analysis import Analysis, analyze
 from planner.api import check_plan
 from planner.errors import ApplyError, StalePlan
-from planner.layout.cache_cost import cache_prices, payback_calls
-from planner.layout.layout import Layout, joined_messages
-from planner.layout.thinking import thinking_policy
-from planner.plan import CompactionPlan
+from planner.layout import joined_messages, thinking_policy
+from planner.plan import CompactionPlan, Layout
+from planner.prices import cache_prices, payback_calls
 from planner.reading.history import History
 
 __all__ = ["Preview", "apply", "laid_out", "preview"]

@@ -1,7 +1,6 @@
 """What a view says, for tests: its text, what is not in it, and what the API would answer to it."""
 
-from planner.decision import TurnDecision
-from planner.plan import CompactionPlan, HistoryStamp, Provenance
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.messages import blocks, plain_message, readable_text
 from planner.validity import check_messages
 from tests.edit_rules import check_edit

@@ -20,14 +20,7 @@ from mcp.server.mcpserver import Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, ValidationError
 
-from applier.adapters.look_ups import (
-    Answer,
-    RestoreContext,
-    SearchContext,
-    ToolInput,
-    restored_answer,
-    search_answer,
-)
+from applier.adapters.frameworks.agent_tools import LOOK_UPS
 from applier.session.persistence import load_session
 from applier.store.protocol import Match, Restored, SearchResult, Store
 from applier.view import preview
@@ -46,7 +39,6 @@ _INSTRUCTIONS = (
 _NOTHING_YET = "nothing was compacted in this conversation yet: all of it still stands in the context"
 P = ParamSpec("P")
 T = TypeVar("T")
-Asked = TypeVar("Asked", bound=ToolInput)
 
 
 def mcp_server(visible: Visible) -> MCPServer:
@@ -56,8 +48,7 @@ def mcp_server(visible: Visible) -> MCPServer:
     )
     tools = _Tools(visible)
     for tool in (
-        _asking(visible, "search_context", SearchContext, search_answer),
-        _asking(visible, "restore_context", RestoreContext, restored_answer),
+        *(_asking(visible, name) for name in ("search_context", "restore_context")),
         tools.facts,
         tools.brief,
         tools.log,
@@ -199,10 +190,9 @@ def _answering_errors(run: Callable[P, T]) -> Callable[P, T]:
     return tool
 
 
-def _asking(
-    visible: Visible, name: str, model: type[Asked], answer: Callable[[Visible, Asked], Answer]
-) -> Callable[..., Any]:
-    """A tool that takes the fields of `model`, whose docstring the model reads, and answers from `visible`."""
+def _asking(visible: Visible, name: str) -> Callable[..., Any]:
+    """The look-up `name` as a tool that answers from `visible`; what the model reads of it is its input's docstring."""
+    model, answer = LOOK_UPS[name]
 
     @_answering_errors
     def tool(**arguments: Any) -> list[str | Image]:

@@ -17,18 +17,16 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby, islice
 from typing import TypeVar
 
-from planner.decision import TurnDecision
-from planner.earlier import read_and_new
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
-from planner.layout.placeholders import ranges_of
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.prompts import one_line, safe_text
-from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.placeholders import ranges_of
+from planner.plan import CompactionPlan, TurnDecision
+from planner.proposal import PlanRequest, read_and_new
 from planner.reading.lines import Line, call_parts
 
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]

@@ -2,7 +2,7 @@
 
 A greedy order: each pick is the line (with the neighbours it needs to be understood) that adds most of what no earlier
 pick holds yet, for what it costs. A line is rated by the most it can add, and exactly when its turn has come. The order
-follows from the history alone, never from a planner's answer. What stands whatever a planner says stands before it.
+follows from the history alone, never from a planner's answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from planner.evidence.changes import unchanged_lines
 from planner.reading.lines import BlockText, Lines
 from planner.relevance.relevance import Relevance
 
-__all__ = ["HEAD_TOKENS", "MARK_TOKENS", "Pick", "pinned_lines", "preview_lines", "rank_lines"]
+__all__ = ["HEAD_TOKENS", "MARK_TOKENS", "Pick", "rank_lines"]
 
 CONTEXT_SHARE = 0.5
 """How much of a name's relevance is that it stands among its words, and not only that it stands."""
@@ -31,9 +31,6 @@ PROSE_HEAD_TOKENS = 4
 """Raw tokens of a turn's id alone: words stand without a call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
-PREVIEW_LINES = 12
-"""A demoted result always shows this many of its first and of its last lines: about the 2,000 characters that other
-systems preview (REFERENCE 5)."""
 ROUNDING = 1e-12
 """Sums of the same numbers differ by less than this."""
 
@@ -242,19 +239,3 @@ def _near(text: BlockText, indices: Sequence[int], room: int) -> Iterator[tuple[
         words = text.words(index)
         yield index, min(len(words.strip()), room)
         room -= len(words) + 1
-
-
-def pinned_lines(turn: TurnEvidence, demoted: bool) -> frozenset[int]:
-    """Numbers of the lines of `turn` that stand at any target: of each failure the line that says most, what the user
-    demands, and the ends of its live results if it is `demoted`: these give way to previews."""
-    return turn.obligations | preview_lines(turn) if demoted else turn.obligations
-
-
-def preview_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Everything but results, and the first and last lines of each result."""
-    results = {call.result_block for call in turn.calls}
-    shown = {line.number for line in turn.lines if line.block not in results}
-    for block in results:
-        own = [line.number for line in turn.lines_of(block)]
-        shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
-    return frozenset(shown)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.layout.cache_cost import CachePrices, best_growth_tokens, cache_prices, payback_calls
+from planner.prices import CachePrices, best_growth_tokens, cache_prices, payback_calls
 
 
 @pytest.mark.parametrize(

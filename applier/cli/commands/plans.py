@@ -34,10 +34,9 @@ from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
 from applier.store.secrets import redact_texts
 from applier.view import preview
-from planner.decision import Strategy
 from planner.errors import ReferenceNotFound, StalePlan
-from planner.layout.layout import joined_messages
-from planner.plan import CompactionPlan
+from planner.layout import joined_messages
+from planner.plan import CompactionPlan, Strategy
 from planner.reading.messages import Message, blocks, message_digest
 
 __all__ = ["apply_command", "plan_command", "review_command", "undo_command"]

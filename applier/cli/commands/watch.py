@@ -19,7 +19,7 @@ from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import SessionSettings, load_settings
 from applier.store.opening import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES, WRITE_5_MINUTES
+from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
 
 __all__ = ["curve_lines", "watch_command"]
 
