@@ -2,6 +2,7 @@
 
 Cache prices are in units of the model's input price. Dollars are known of the few models that plan; of others nothing
 is said rather than guessed. Knows nothing of sessions.
+What each model charges is in `planner.reading.families`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from planner.plan import Usage
-from planner.reading.families import MODEL_PRICES
+from planner.reading.families import LONG_PROMPT_TOKENS, known_prices
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -30,8 +31,6 @@ CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 _MILLION = 1_000_000
-_LONG_PROMPT_TOKENS, _LONG_PROMPT_FACTOR = 100_000, 5.0
-"""Of Haiku 5.5: a request with a longer prompt costs so many times as much, the whole of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class CachePrices:
 
 def cache_prices(model: str = "", *, one_hour: bool = False) -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
-    name = model.lower().replace(".", "-")
-    read = next((prices.cache_read for own, prices in MODEL_PRICES.items() if own in name), CACHE_READ_PRICES[0])
+    known = known_prices(model)
+    read = known.cache_read if known is not None else CACHE_READ_PRICES[0]
     return CachePrices(WRITE_1_HOUR if one_hour else WRITE_5_MINUTES, read)
 
 
@@ -84,11 +83,11 @@ def best_growth_tokens(
 
 def dollars(model: str, usage: Usage) -> float | None:
     """What `usage` cost with `model`; None if its price is not known. An estimate: requests count as equally long."""
-    prices = MODEL_PRICES.get(model.removeprefix("claude-"))
+    prices = known_prices(model)
     if prices is None:
         return 0.0 if usage == Usage() else None
-    cached = cache_prices(model)
-    read, written = usage.cache_read_input_tokens * cached.read, usage.cache_creation_input_tokens * cached.write
+    read = usage.cache_read_input_tokens * prices.cache_read
+    written = usage.cache_creation_input_tokens * WRITE_5_MINUTES
     cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
-    is_long = "haiku-5-5" in model and usage.prompt_tokens > _LONG_PROMPT_TOKENS * max(1, usage.requests)
-    return cost * (_LONG_PROMPT_FACTOR if is_long else 1.0) / _MILLION
+    is_long = usage.prompt_tokens > LONG_PROMPT_TOKENS * max(1, usage.requests)
+    return cost * (prices.long_prompt_factor if is_long else 1.0) / _MILLION

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["MODEL_PRICES", "ModelFamily", "ModelPrices", "known_window_tokens", "model_family"]
+__all__ = ["LONG_PROMPT_TOKENS", "ModelFamily", "ModelPrices", "known_prices", "known_window_tokens", "model_family"]
 
 _VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
@@ -45,14 +45,17 @@ class ModelPrices(NamedTuple):
     output: float
     cache_read: float = 0.1
     """In units of `input`."""
+    long_prompt_factor: float = 1.0
+    """How many times as much a request costs, the whole of it, with more than `LONG_PROMPT_TOKENS` of prompt."""
 
 
-MODEL_PRICES = {
+LONG_PROMPT_TOKENS = 100_000
+_PRICES = {
     "fable-5-1": ModelPrices(10.0, 50.0, 0.025),
     "mythos-5-1": ModelPrices(10.0, 50.0, 0.025),
     "opus-5-5": ModelPrices(4.0, 20.0, 0.05),
     "sonnet-5-5": ModelPrices(2.0, 10.0, 0.05),
-    "haiku-5-5": ModelPrices(0.1, 0.5),
+    "haiku-5-5": ModelPrices(0.1, 0.5, long_prompt_factor=5.0),
 }
 """By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
 
@@ -120,6 +123,12 @@ def known_window_tokens(model: str) -> int | None:
 def names_provider(model: str | None) -> bool:
     """True if `model` says whose it is, ``anthropic/claude-haiku-5-5``: it is asked there, with the key for there."""
     return model is not None and "/" in model
+
+
+def known_prices(model: str) -> ModelPrices | None:
+    """What `model` charges, as any provider spells its name; None if that is not known."""
+    name = model.lower().replace(".", "-")
+    return next((prices for own, prices in _PRICES.items() if own in name), None)
 
 
 @lru_cache(maxsize=256)
