@@ -7,9 +7,11 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        from planner.lazy_names import lazy_names
+        from importlib import import_module
 
-        return lazy_names(__name__, "applier.store", "applier.view")(name)
+        if name not in __all__:
+            raise AttributeError(f"module 'applier' has no attribute {name!r}")
+        return getattr(import_module("applier.store" if name == "open_store" else "applier.view"), name)
 
 
 __all__ = ["Preview", "apply", "open_store", "preview"]

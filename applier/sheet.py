@@ -15,11 +15,10 @@ from typing import Any
 
 from applier.view import Preview, preview
 from planner.brief import BRIEF_FINDINGS
-from planner.decision import Strategy, TurnDecision
 from planner.errors import SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.gather import call_head
-from planner.plan import CompactionPlan
+from planner.plan import CompactionPlan, Strategy, TurnDecision
 
 __all__ = ["Edit", "Failed", "Row", "Sheet", "review_sheet", "reviewed", "table_rows"]
 

@@ -1,10 +1,10 @@
 """Decides what an agent's history may lose: reads it turn by turn and returns a `CompactionPlan`."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.api import check_plan, plan_compaction, plan_compaction_async
-    from planner.decision import TurnDecision
     from planner.errors import (
         ApplyError,
         CompactorError,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Finding,
         HistoryStamp,
         Provenance,
+        TurnDecision,
         Usage,
     )
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
@@ -32,13 +33,17 @@ if TYPE_CHECKING:
     from planner.reading.tokens import TokenCounter
     from planner.settings import PlanSettings
 else:
-    from planner.lazy_names import lazy_names
+    _HOMES = ("errors", "settings", "reading.tokens", "reading.history", "plan", "proposal", "api")
+    """The lightest come first."""
 
-    __getattr__ = lazy_names(
-        __name__,
-        *("planner.errors", "planner.settings", "planner.reading.tokens", "planner.reading.history"),
-        *("planner.decision", "planner.plan", "planner.proposal", "planner.api"),
-    )
+    def __getattr__(name: str) -> object:
+        """A public name, imported when first asked for (PEP 562): who needs an error class loads no planner."""
+        for home in _HOMES if name in __all__ else ():
+            module = import_module(f"planner.{home}")
+            if name in module.__all__:
+                return getattr(module, name)
+        raise AttributeError(f"module 'planner' has no attribute {name!r}")
+
 
 __all__ = [
     "ApplyError",

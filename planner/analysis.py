@@ -6,14 +6,14 @@ Made once and passed on; a list that grew is read from where it grew. Decides no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.evidence import Evidence, gather_evidence
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Relevance, Sightings, focused, line_relevance
+from planner.relevance.relevance import Relevance, focused, line_relevance
 from planner.validity import check_messages
 from planner.validity.calls import CALL_RULES
 
@@ -30,9 +30,6 @@ class Analysis:
     history: History
     evidence: Evidence
     counter: TokenCounter
-    seen: list[Sightings] | None = field(default=None, repr=False, compare=False)
-    """What was last seen of names, for all analyses of one history that grows, 57 bytes a name; None: it is not kept.
-    """
 
     @property
     def tokens(self) -> int:
@@ -42,7 +39,7 @@ class Analysis:
     @lazy_property
     def relevance(self) -> Relevance:
         """What each line is likely worth to what comes next."""
-        return line_relevance(self.evidence, self.seen)
+        return line_relevance(self.evidence)
 
     def relevance_for(self, focus: str) -> Relevance:
         """`relevance`, with the turns that name something in `focus` before others."""
@@ -66,26 +63,19 @@ class Analysis:
         return problems
 
 
-def analyze(
-    messages: Sequence[object], target_model: str = "", *, known: Analysis | None = None, grows: bool = False
-) -> Analysis:
+def analyze(messages: Sequence[object], target_model: str = "", *, known: Analysis | None = None) -> Analysis:
     """What `messages` (dicts or SDK objects) hold, counted for `target_model`, or with the counter of `known`.
 
-    Turns that `known` has read, told by their digests, are not read again. Of a history that `grows` what was seen of
-    names is kept for the analysis that comes to know this one.
+    Turns that `known` has read, told by their digests, are not read again.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
     """
     counter = known.counter if known is not None else TokenCounter.for_model(target_model)
-    return analyze_history(read_history(messages), counter, known, grows=grows)
+    return analyze_history(read_history(messages), counter, known)
 
 
-def analyze_history(
-    history: History, counter: TokenCounter, known: Analysis | None = None, *, grows: bool = False
-) -> Analysis:
+def analyze_history(history: History, counter: TokenCounter, known: Analysis | None = None) -> Analysis:
     """`analyze` for messages that were read before."""
-    if known is None:
-        return Analysis(history, gather_evidence(history, counter), counter, [] if grows else None)
-    seen = known.seen if known.seen is not None or not grows else []
-    return Analysis(history, gather_evidence(history, counter, known.evidence.by_digest), counter, seen)
+    by_digest = known.evidence.by_digest if known is not None else None
+    return Analysis(history, gather_evidence(history, counter, by_digest), counter)

@@ -6,26 +6,22 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from planner.analysis import Analysis, analyze
-from planner.decision import MOST_TOKENS, TurnDecision
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
-from planner.guards import guard_plan, strike_invented
-from planner.layout.layout import lead_messages
-from planner.layout.thinking import leading_turn, thinking_policy
-from planner.plan import CompactionPlan, Finding, HistoryStamp, Provenance, Usage
-from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
+from planner.guards import guard_plan, sound_proposal
+from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
+from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal, TurnProposal
 from planner.reading.families import names_provider
 from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
-from planner.selection import select
+from planner.selection import Selection, select
 from planner.settings import TOOL_NAME, PlanSettings
-from planner.soundness import sound_proposal
 
 __all__ = [
     "RESTORE_TOOL",
@@ -35,8 +31,7 @@ __all__ = [
     "check_argument",
     "check_plan",
     "check_planner",
-    "check_system",
-    "check_tools",
+    "check_request",
     "name_of_planner",
     "open_planner",
     "plan_analysis",
@@ -104,10 +99,8 @@ def plan_compaction(
     check_argument("focus", focus, str, "text")
     check_argument("settings", settings, PlanSettings, "PlanSettings")
     check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
-    check_argument("model", model, str, "text")
     check_argument("now", now, int | float, "seconds since the epoch")
-    check_system(system)
-    check_tools(tools)
+    check_request(model, system, tools)
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     asked = open_planner(planner, model, client, prompts_dir)
@@ -163,11 +156,15 @@ def plan_analysis(
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
-        proposal = Proposal({}, Provenance(planner="none"))
-        return guard_plan(_all_kept(_undecided(request, proposal), request, proposal), analysis)
+        return _guarded(request, Proposal({}, Provenance(planner="none")), None)
     proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
-    proposal, invented = strike_invented(analysis.evidence, proposal)
-    return _explained(_selected(request, proposal, _undecided(request, proposal, (*findings, *invented))), request)
+    plan = _guarded(request, proposal, select(request, proposal), *findings)
+    least, saved = settings.min_savings_tokens, analysis.tokens - plan.estimated_tokens
+    if saved < least:
+        problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
+        too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
+        plan = _guarded(request, proposal, None, *findings, too_little)
+    return _explained(plan, request)
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
@@ -198,72 +195,44 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     return guard_plan(plan, analysis)
 
 
-def _undecided(request: PlanRequest, proposal: Proposal, findings: tuple[Finding, ...] = ()) -> CompactionPlan:
-    """The plan before anything is said of a turn; it has no brief, and so carries none on."""
-    read = request.read_tokens + proposal.provenance.usage.read_tokens
-    spent = {"read_tokens": min(MOST_TOKENS, read), "read_turns": 0, "unread_turns": (), "named": ()}
-    return CompactionPlan(
+def _guarded(
+    request: PlanRequest, proposal: Proposal, selection: Selection | None, *findings: Finding
+) -> CompactionPlan:
+    """The plan of `selection`, guarded; without one it keeps every turn, and has no brief to carry on."""
+    asked = proposal.provenance
+    update = {"read_tokens": min(MOST_TOKENS, request.read_tokens + asked.usage.read_tokens)}
+    if selection is None:
+        selection = Selection(_all_kept(request, proposal), "", 0, ())
+        update |= {name: Provenance.model_fields[name].default for name in ("read_turns", "unread_turns", "named")}
+    plan = CompactionPlan(
         task=request.task,
         history=HistoryStamp.of(request.history, request.analysis.tokens),
         target_tokens=request.target_tokens,
         target_model=request.settings.target_model,
         window_tokens=request.settings.window_tokens,
         restore_tool=request.settings.restore_tool,
-        turns=(),
+        turns=tuple(selection.decisions.values()),
+        brief=selection.brief,
         extracted_facts=proposal.facts,
         estimated_tokens=0,
-        findings=findings,
-        provenance=proposal.provenance.model_copy(update=spent),
+        findings=(*findings, *selection.findings),
+        provenance=asked.model_copy(update={**update, "filled_tokens": selection.filled_tokens}),
     )
+    return guard_plan(plan, request.analysis)
 
 
-def _all_kept(plan: CompactionPlan, request: PlanRequest, proposal: Proposal) -> CompactionPlan:
-    """`plan`, in which every turn is kept: it changes nothing."""
-    turns = (
-        TurnDecision(
+def _all_kept(request: PlanRequest, proposal: Proposal) -> dict[str, TurnDecision]:
+    decisions = {}
+    for turn_id, turn in request.evidence.turns.items():
+        asked = proposal.turns.get(turn_id) or TurnProposal(turn_id, 1.0, "everything fits")
+        decisions[turn_id] = TurnDecision(
             turn_id=turn_id,
             strategy="keep",
-            relevance_score=proposal.turns[turn_id].score if turn_id in proposal.turns else 1.0,
-            reason=proposal.turns[turn_id].reason if turn_id in proposal.turns else "everything fits",
+            relevance_score=asked.score,
+            reason=asked.reason,
             failed_approach=turn.failed,
         )
-        for turn_id, turn in request.evidence.turns.items()
-    )
-    return plan.model_copy(update={"turns": tuple(turns)})
-
-
-def _selected(request: PlanRequest, proposal: Proposal, undecided: CompactionPlan) -> CompactionPlan:
-    beside = min(_lead_tokens(request), request.target_tokens // 2)
-    selection = select(replace(request, target_tokens=request.target_tokens - beside), proposal)
-    asked, filled = proposal.provenance, selection.filled_tokens
-    carried = {
-        "filled_tokens": filled,
-        "read_turns": asked.read_turns,
-        "unread_turns": asked.unread_turns,
-        "named": asked.named,
-    }
-    provenance = undecided.provenance.model_copy(update=carried)
-    update = {
-        "turns": tuple(selection.decisions.values()),
-        "brief": selection.brief,
-        "findings": (*undecided.findings, *selection.findings),
-        "provenance": provenance,
-    }
-    plan = guard_plan(undecided.model_copy(update=update), request.analysis)
-    least = request.settings.min_savings_tokens
-    saved = request.analysis.tokens - plan.estimated_tokens
-    if saved >= least:
-        return plan
-    problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
-    finding = Finding(code="saves_too_little", problem=problem, repair="all kept")
-    return guard_plan(_with(_all_kept(undecided, request, proposal), finding), request.analysis)
-
-
-def _lead_tokens(request: PlanRequest) -> int:
-    """What a view holds of a call before the live tail, because its thinking leads the calls there."""
-    leaves = thinking_policy(request.settings.target_model) == "leave"
-    lead = leading_turn(request.history, lambda turn: turn.live) if leaves else None
-    return request.counter.messages(lead_messages(request.history, lead)) if lead is not None else 0
+    return decisions
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
@@ -277,10 +246,7 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
         f"{plan.estimated_tokens} tokens is the least this history comes to, {request.target_tokens} were asked for: "
         f"{live} are in the live tail, and {must} turns hold failures or words of the user that must stay"
     )
-    return _with(plan, Finding(code="target_unreachable", problem=problem, repair="everything else is left out"))
-
-
-def _with(plan: CompactionPlan, finding: Finding) -> CompactionPlan:
+    finding = Finding(code="target_unreachable", problem=problem, repair="everything else is left out")
     return plan.model_copy(update={"findings": (*plan.findings, finding)})
 
 
@@ -316,26 +282,20 @@ def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
         raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
 
 
-def check_system(system: object) -> None:
-    """Raise a SettingsError unless `system` is None, text or a list of blocks."""
-    if system is None or isinstance(system, str):
-        return
-    if not isinstance(system, Sequence):
-        raise SettingsError(f"system: expected text or a list of blocks, found {type(system).__name__}")
-    for block in system:
-        if not isinstance(block, Mapping):
-            raise SettingsError(f"system: expected blocks as dicts, found {type(block).__name__}")
+def check_dicts(name: str, value: object, wanted: str) -> None:
+    """Raise a SettingsError unless `value` is None or a list of dicts, which `wanted` says in words."""
+    if isinstance(value, str) or not isinstance(value, Sequence | None):
+        raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
+    for part in value or ():
+        if not isinstance(part, Mapping):
+            raise SettingsError(f"{name}: expected {wanted}, each a dict, found {type(part).__name__}")
 
 
-def check_tools(tools: object) -> None:
-    """Raise a SettingsError unless `tools` is None or a list of tool definitions."""
-    if tools is None:
-        return
-    if isinstance(tools, str) or not isinstance(tools, Sequence):
-        raise SettingsError(f"tools: expected a list of tool definitions, found {type(tools).__name__}")
-    for tool in tools:
-        if not isinstance(tool, Mapping):
-            raise SettingsError(f"tools: expected definitions as dicts, found {type(tool).__name__}")
+def check_request(model: object, system: object, tools: object) -> None:
+    """Raise a SettingsError unless these can be of a request; each may be None."""
+    check_argument("model", model, str, "text")
+    check_dicts("system", None if isinstance(system, str) else system, "text or a list of blocks")
+    check_dicts("tools", tools, "a list of tool definitions")
 
 
 def bare_tool_name(name: str) -> str:
@@ -398,35 +358,26 @@ def open_planner(
     from planner.model import ModelPlanner, has_credentials
 
     if choice == "auto" and client is None and not has_credentials(model):
-        return _Noted("no client and no API key: planned by rules")
+        return _OrByRules(None)
     asked = ModelPlanner(client=client, model=model, prompts_dir=prompts_dir)
-    return asked if choice == "model" else _WithRulesBehind(asked)
+    return asked if choice == "model" else _OrByRules(asked)
 
 
 @dataclass(frozen=True)
-class _Noted:
-    """The rules planner, with a word on why it was asked."""
+class _OrByRules:
+    """A planner whose place the rules take, with a word on why, when it cannot be had; None: nobody can be asked."""
 
-    note: str
-    usage: Usage = field(default_factory=Usage)
-    """What was spent on a model before."""
+    first: Planner | None
 
     def propose(self, request: PlanRequest) -> Proposal:
+        note, usage = "no client and no API key: planned by rules", Usage()
+        if self.first is not None:
+            try:
+                return self.first.propose(request)
+            except PlannerUnavailable as error:
+                usage = error.usage if isinstance(error.usage, Usage) else usage
+                spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
+                note = f"planned by rules, the model could not be had{spent}: {error}"
         proposal = RulesPlanner().propose(request)
-        update = {"notes": (self.note, *proposal.provenance.notes), "usage": self.usage}
+        update = {"notes": (note, *proposal.provenance.notes), "usage": usage}
         return replace(proposal, provenance=proposal.provenance.model_copy(update=update))
-
-
-@dataclass(frozen=True)
-class _WithRulesBehind:
-    """A planner whose place the rules take when it cannot be had."""
-
-    first: Planner
-
-    def propose(self, request: PlanRequest) -> Proposal:
-        try:
-            return self.first.propose(request)
-        except PlannerUnavailable as error:
-            usage = error.usage if isinstance(error.usage, Usage) else Usage()
-            spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
-            return _Noted(f"planned by rules, the model could not be had{spent}: {error}", usage).propose(request)

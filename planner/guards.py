@@ -1,45 +1,58 @@
-"""What holds whatever a plan says: each guard reads one decision, fact or statement and repairs it, only ever keeping
-more.
+"""What holds whatever a planner, a person or a file says: what a planner answers is put in sound form, and each guard
+reads one decision, fact or statement of a plan and repairs it, only ever keeping more.
 
-Pure and idempotent: guarding a guarded plan finds nothing new. The planner's answer, a person's edit and a file
-from disk all go through here before anything is applied.
+Pure and idempotent: guarding a guarded plan finds nothing new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 from planner.analysis import Analysis
 from planner.brief import check_brief
-from planner.decision import TurnDecision
+from planner.errors import PlanRejected
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
-from planner.layout.layout import Layout, lay_out
-from planner.layout.placeholders import excerpt_numbers, media_marks, ranges_of
-from planner.layout.thinking import thinking_policy
-from planner.plan import CompactionPlan, ExtractedFact, Finding
-from planner.proposal import Proposal
+from planner.layout import lay_out
+from planner.placeholders import line_numbers, media_marks, ranges_of
+from planner.plan import (
+    CompactionPlan,
+    ExtractedFact,
+    Finding,
+    Layout,
+    Provenance,
+    Strategy,
+    TurnDecision,
+    whole_characters,
+)
+from planner.proposal import Proposal, TurnProposal
 from planner.reading.lines import join_lines
-from planner.relevance.pinned import pinned_lines, preview_lines
-from planner.selection import demotes_live
+from planner.selection import KEPT, Pinned, preview_lines
 
-__all__ = ["guard_plan", "strike_invented"]
+__all__ = ["guard_plan", "sound_proposal"]
 
 OPENING_LINES = 2
 """How many lines speak for a turn whose summary had to go."""
-
-Repair = tuple[TurnDecision, Finding]
-_Guard = Callable[[TurnEvidence, TurnDecision], Repair | None]
+STRATEGIES = get_args(Strategy)
+NO_OPINION = 0.5
+"""The score of a turn of which the planner says nothing that can be used."""
+NO_WORDS: Mapping[str, Any] = {"summary": "", "excerpts": ()}
 
 
 @dataclass(frozen=True)
-class _Context:
-    """What the guards of one plan go by."""
+class _TurnFinding:
+    """What a guard finds wrong with a decision, and what changes in it."""
 
-    analysis: Analysis
-    demoted: bool
-    """True if the live tail is too large for the window, so that its results give way to previews."""
+    code: str
+    problem: str
+    repair: str
+    update: Mapping[str, Any]
+
+
+_Guard = Callable[[Pinned, TurnEvidence, TurnDecision], _TurnFinding | None]
 
 
 def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
@@ -47,22 +60,18 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 
     `analysis` must be of the history the plan was made for. Idempotent.
     """
-    evidence = analysis.evidence
-    live = sum(turn.tokens for turn in evidence.turns.values() if turn.turn.live)
-    context = _Context(analysis, demotes_live(live, plan.window_tokens))
-    decisions, findings = _guard_decisions(context, plan.turns)
-    facts, fact_findings = _guard_facts(evidence, plan.extracted_facts)
-    brief, brief_findings = check_brief(plan.brief, evidence)
-    findings = (*findings, *fact_findings, *brief_findings)
-    layout = _laid_out(plan, analysis, decisions, brief)
-    if _grows(layout, evidence):
-        problem = "the view would be no smaller"
-        findings = (*findings, Finding(code="would_grow", problem=problem, repair="all kept"))
-        kept = {turn_id: _keep(decision) for turn_id, decision in decisions.items()}
-        decisions, _ = _guard_decisions(context, kept.values())
-        layout = _laid_out(plan, analysis, decisions, brief)
-        if _grows(layout, evidence):
-            decisions, layout = kept, _laid_out(plan, analysis, kept, brief)
+    pinned = Pinned(analysis, plan.window_tokens)
+    sound, findings = _guard_decisions(pinned, plan.turns)
+    facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
+    brief, of_brief = check_brief(plan.brief, analysis.evidence)
+    findings += (*of_facts, *of_brief)
+    for decisions in _ever_more(pinned, sound):
+        tool = plan.restore_tool
+        layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
+        if layout.first_changed is None or layout.tokens < analysis.tokens:
+            break
+    if decisions is not sound:
+        findings.append(Finding(code="would_grow", problem="the view would be no smaller", repair="all kept"))
     known = set(plan.findings)
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
@@ -74,168 +83,103 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     return plan.model_copy(update=update).bind(analysis, layout)
 
 
-def _grows(layout: Layout, evidence: Evidence) -> bool:
-    return layout.first_changed is not None and layout.tokens >= evidence.tokens
+def _ever_more(pinned: Pinned, sound: dict[str, TurnDecision]) -> Iterator[dict[str, TurnDecision]]:
+    """What is tried until a view is smaller: `sound`; all kept but live results that no window holds; all kept."""
+    yield sound
+    kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
+    yield _guard_decisions(pinned, kept.values())[0]
+    yield kept
 
 
-def _laid_out(plan: CompactionPlan, analysis: Analysis, decisions: dict[str, TurnDecision], brief: str) -> Layout:
-    return lay_out(
-        analysis.history,
-        analysis.evidence,
-        analysis.counter,
-        decisions,
-        brief=brief,
-        thinking=thinking_policy(plan.target_model),
-        restore_tool=plan.restore_tool,
-    )
-
-
-def _counted(analysis: Analysis, layout: Layout, decisions: dict[str, TurnDecision]) -> Iterator[TurnDecision]:
+def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDecision]) -> Iterator[TurnDecision]:
     after = {turn_id: analysis.counter.text(entry + "\n") if entry else 0 for turn_id, entry in layout.entries.items()}
     for turn_id, turn in analysis.evidence.turns.items():
         tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
         yield decisions[turn_id].model_copy(update=tokens)
 
 
-def strike_invented(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
-    """`proposal` without the gists that name what their turn does not hold, before anything is weighed by them."""
-    turns = dict(proposal.turns)
-    findings: list[Finding] = []
-    for turn_id, asked in proposal.turns.items():
-        names = invented(asked.summary, evidence.turns[turn_id].names) if asked.summary else []
-        if names:
-            turns[turn_id] = replace(asked, summary="")
-            findings.append(_invented_summary(evidence.turns[turn_id], names[0], "left out"))
-    return replace(proposal, turns=turns), tuple(findings)
-
-
 def _guard_decisions(
-    context: _Context, decisions: Iterable[TurnDecision]
-) -> tuple[dict[str, TurnDecision], tuple[Finding, ...]]:
+    pinned: Pinned, decisions: Iterable[TurnDecision]
+) -> tuple[dict[str, TurnDecision], list[Finding]]:
     """One sound decision for every turn, in order."""
-    turns = context.analysis.evidence.turns
-    by_turn: dict[str, TurnDecision] = {}
-    findings: list[Finding] = []
-    for decision in decisions:
-        if decision.turn_id in turns:
-            by_turn[decision.turn_id] = decision
-        else:
-            findings.append(
-                Finding(code="unknown_turn", turn_id=decision.turn_id, problem="no such turn", repair="ignored")
-            )
+    turns = pinned.analysis.evidence.turns
+    by_turn = {decision.turn_id: decision for decision in decisions}
+    findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
     sound: dict[str, TurnDecision] = {}
-    guards = tuple(_guards(context))
     for turn_id, turn in turns.items():
-        sound[turn_id], more = _guarded(guards, turn, by_turn.get(turn_id))
-        findings += more
-    return sound, tuple(findings)
+        decision = by_turn.get(turn_id)
+        if decision is None:
+            decision = TurnDecision(turn_id=turn_id, strategy="keep", relevance_score=1.0, reason="no decision")
+            problem = "the plan says nothing of it"
+            findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
+        for guard in _GUARDS:
+            decision = _meant(decision)
+            found = guard(pinned, turn, decision)
+            if found is not None:
+                decision = decision.model_copy(update=found.update)
+                findings.append(Finding(code=found.code, turn_id=turn_id, problem=found.problem, repair=found.repair))
+        sound[turn_id] = _meant(decision)
+    return sound, findings
 
 
-def _guarded(
-    guards: Sequence[_Guard], turn: TurnEvidence, decision: TurnDecision | None
-) -> tuple[TurnDecision, list[Finding]]:
-    findings: list[Finding] = []
-    if decision is None:
-        decision = TurnDecision(turn_id=turn.turn.id, strategy="keep", relevance_score=1.0, reason="no decision")
-        findings.append(_finding("missing_decision", turn, "the plan says nothing of it", "kept"))
-    decision = _meant(decision)
-    for guard in guards:
-        repaired = guard(turn, decision)
-        if repaired is not None:
-            decision, finding = repaired
-            findings.append(finding)
-    return _meant(decision), findings
+def _no_such_turn(turn_id: object) -> Finding:
+    return Finding(code="unknown_turn", turn_id=str(turn_id), problem="no such turn", repair="ignored")
 
 
 def _meant(decision: TurnDecision) -> TurnDecision:
     """`decision` without the words its strategy does not use: they must not come back unchecked with a repair."""
-    return decision if decision.strategy == "summarize" else _without_words(decision)
+    idle = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
+    return decision.model_copy(update=NO_WORDS) if idle else decision
 
 
-def _without_words(decision: TurnDecision) -> TurnDecision:
-    return (
-        decision.model_copy(update={"summary": "", "excerpts": ()})
-        if decision.summary or decision.excerpts
-        else decision
-    )
+def _broken(pinned: Pinned, turn: TurnEvidence, _decision: TurnDecision) -> _TurnFinding | None:
+    why = pinned.analysis.broken.get(turn.turn.id)
+    return _TurnFinding("invalid_history", why, "kept as it is", KEPT) if why else None
 
 
-def _guards(context: _Context) -> Iterator[_Guard]:
-    yield lambda turn, decision: _broken(turn, decision, context.analysis.broken.get(turn.turn.id, ""))
-    yield lambda turn, decision: _live(turn, decision, context.demoted)
-    yield _flagged
-    yield _excerpts_in_range
-    yield _true_summary
-    yield _failed
-    yield _users_words
-    yield lambda turn, decision: _media(turn, decision, bool(media_marks(context.analysis.history, turn)))
-    yield _says_something
-
-
-def _finding(code: str, turn: TurnEvidence, problem: str, repair: str) -> Finding:
-    return Finding(code=code, turn_id=turn.turn.id, problem=problem, repair=repair)
-
-
-def _keep(decision: TurnDecision) -> TurnDecision:
-    return decision.model_copy(update={"strategy": "keep", "excerpts": (), "summary": ""})
-
-
-def _broken(turn: TurnEvidence, decision: TurnDecision, why: str) -> Repair | None:
-    if not why:
-        return None
-    return _keep(decision), _finding("invalid_history", turn, why, "kept as it is")
-
-
-def _live(turn: TurnEvidence, decision: TurnDecision, demoted: bool) -> Repair | None:
+def _live(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """The live tail and messages of unknown kind stay; a live result that no window holds shows a preview."""
     if not (turn.turn.live or turn.turn.must_stand):
         return None
-    if not (demoted and turn.turn.kind == "tools" and turn.turn.live):
-        if decision.strategy == "keep":
-            return None
+    if not pinned.is_demoted(turn):
         problem = f"{decision.strategy} would touch what is not answered"
-        return _keep(decision), _finding("live_tail", turn, problem, "kept")
+        return _TurnFinding("live_tail", problem, "kept", KEPT) if decision.strategy != "keep" else None
     preview = preview_lines(turn)
-    cut = decision
-    if decision.strategy != "summarize" or decision.summary or preview - _standing(turn, decision):
-        cut = decision.model_copy(update={"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)})
-    return cut, _finding(
-        "live_demoted", turn, "the live tail alone would fill the window", "its results show a preview"
-    )
+    stands = decision.strategy == "summarize" and not decision.summary and preview <= _standing(turn, decision)
+    update = {} if stands else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
+    problem = "the live tail alone would fill the window"
+    return _TurnFinding("live_demoted", problem, "its results show a preview", update)
 
 
-def _flagged(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
+def _flagged(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """A failure that the evidence shows is called one."""
     if not turn.failed or decision.failed_approach or decision.strategy == "keep":
         return None
-    return decision.model_copy(update={"failed_approach": True}), _finding(
-        "failure_not_named",
-        turn,
-        "the turn shows a failure that the plan does not name",
-        "marked as failed approach",
-    )
+    problem = "the turn shows a failure that the plan does not name"
+    return _TurnFinding("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
 
 
-def _excerpts_in_range(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
+def _excerpts_in_range(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     last = len(turn.lines)
-    sound = tuple((a, min(b, last)) for a, b in decision.excerpts if a <= b and a <= last)
-    if sound == decision.excerpts:
+    within = tuple((a, min(b, last)) for a, b in decision.excerpts if a <= b and a <= last)
+    if within == decision.excerpts:
         return None
-    return decision.model_copy(update={"excerpts": sound}), _finding(
-        "excerpt_out_of_range", turn, f"an excerpt names lines outside 1-{last}", "cut to the turn's lines"
-    )
+    problem = f"an excerpt names lines outside 1-{last}"
+    return _TurnFinding("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
 
 
-def _true_summary(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    names = invented(decision.summary, turn.names) if decision.summary else []
-    if decision.strategy != "summarize" or not names:
+def _true_summary(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+    problem = _invention(turn, decision.summary)
+    if not problem:
         return None
-    changed = _with_lines(turn, decision.model_copy(update={"summary": ""}), _opening(turn))
-    return changed, _invented_summary(turn, names[0], "replaced by lines")
+    update = {**_lines_too(turn, decision, _opening(turn)), "summary": ""}
+    return _TurnFinding("invented_summary", problem, "replaced by lines", update)
 
 
-def _invented_summary(turn: TurnEvidence, name: str, repair: str) -> Finding:
-    return _finding("invented_summary", turn, f"the summary names {name!r}, which the turn does not hold", repair)
+def _invention(turn: TurnEvidence, summary: str) -> str:
+    """What is wrong with a gist of `turn` that names what the turn does not hold; empty if nothing is."""
+    names = invented(summary, turn.names) if summary else []
+    return f"the summary names {names[0]!r}, which the turn does not hold" if names else ""
 
 
 def _opening(turn: TurnEvidence) -> frozenset[int]:
@@ -243,13 +187,12 @@ def _opening(turn: TurnEvidence) -> frozenset[int]:
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
-def _with_lines(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int]) -> TurnDecision:
-    """`decision` as a summary in which `lines` stand too."""
-    update = {"strategy": "summarize", "excerpts": ranges_of(_standing(turn, decision) | set(lines))}
-    return decision.model_copy(update=update)
+def _lines_too(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int]) -> dict[str, Any]:
+    """What makes `decision` a summary in which `lines` stand too."""
+    return {"strategy": "summarize", "excerpts": ranges_of(_standing(turn, decision).union(lines))}
 
 
-def _failed(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
+def _failed(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """A failed approach stays with the lines that show it; one only the planner knows of, with its opening."""
     if decision.strategy == "keep" or not decision.failed_approach:
         return None
@@ -258,58 +201,57 @@ def _failed(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
         lines = _opening(turn)
     if lines <= _standing(turn, decision):
         return None
-    return _with_lines(turn, decision, lines), _finding(
-        "failed_approach", turn, f"{decision.strategy} would lose how it failed", "its decisive lines stay"
-    )
+    problem = f"{decision.strategy} would lose how it failed"
+    return _TurnFinding("failed_approach", problem, "its decisive lines stay", _lines_too(turn, decision, lines))
 
 
-def _users_words(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
-    lines = pinned_lines(turn, demoted=False)
+def _users_words(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+    lines = turn.obligations
     if decision.strategy == "keep" or lines <= _standing(turn, decision):
         return None
-    return _with_lines(turn, decision, lines), _finding(
-        "user_words", turn, f"{decision.strategy} would lose words of the user", "they stay verbatim"
-    )
+    problem = f"{decision.strategy} would lose words of the user"
+    return _TurnFinding("user_words", problem, "they stay verbatim", _lines_too(turn, decision, lines))
 
 
 def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
-    return excerpt_numbers(decision, len(turn.lines)) if decision.strategy == "summarize" else set()
+    return line_numbers(decision.excerpts, len(turn.lines))
 
 
-def _media(turn: TurnEvidence, decision: TurnDecision, has_media: bool) -> Repair | None:
+def _media(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """An image or document leaves at least its mark and an id that restores it."""
-    if decision.strategy != "drop" or not has_media:
+    if decision.strategy != "drop" or not media_marks(pinned.analysis.history, turn):
         return None
     problem = "drop would lose an image or document without a trace"
-    return decision.model_copy(update={"strategy": "reference"}), _finding("media", turn, problem, "referenced")
+    return _TurnFinding("media", problem, "referenced", {"strategy": "reference"})
 
 
-def _says_something(turn: TurnEvidence, decision: TurnDecision) -> Repair | None:
+def _says_something(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     if decision.strategy != "summarize" or decision.summary.strip() or decision.excerpts:
         return None
     lines = _opening(turn)
     if not lines:
-        return decision.model_copy(update={"strategy": "reference"}), _finding(
-            "empty_summary", turn, "a summary without words of a turn without text", "referenced"
-        )
-    return _with_lines(turn, decision, lines), _finding(
-        "empty_summary", turn, "a summary without words", "its opening stays"
-    )
+        problem = "a summary without words of a turn without text"
+        return _TurnFinding("empty_summary", problem, "referenced", {"strategy": "reference"})
+    problem = "a summary without words"
+    return _TurnFinding("empty_summary", problem, "its opening stays", _lines_too(turn, decision, lines))
 
 
-def _guard_facts(
-    evidence: Evidence, facts: Sequence[ExtractedFact]
-) -> tuple[tuple[ExtractedFact, ...], tuple[Finding, ...]]:
+_GUARDS: tuple[_Guard, ...] = (
+    *(_broken, _live, _flagged, _excerpts_in_range, _true_summary),
+    *(_failed, _users_words, _media, _says_something),
+)
+"""In this order: what one repairs the next ones read."""
+
+
+def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
     """The facts that their source turns bear out."""
-    sound: list[ExtractedFact] = []
-    findings: list[Finding] = []
-    for fact in facts:
-        problem = _fact_problem(evidence, fact)
-        if problem:
-            findings.append(Finding(code="invented_fact", turn_id=fact.source, problem=problem, repair="left out"))
-        else:
-            sound.append(fact)
-    return tuple(sound), tuple(findings)
+    problems = [(fact, _fact_problem(evidence, fact)) for fact in facts]
+    findings = [
+        Finding(code="invented_fact", turn_id=fact.source, problem=problem, repair="left out")
+        for fact, problem in problems
+        if problem
+    ]
+    return tuple(fact for fact, problem in problems if not problem), findings
 
 
 def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
@@ -327,3 +269,77 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
     words = join_lines(turn.user_lines)
     return bool(quote.strip()) and " ".join(quote.split()) in " ".join(words.split())
+
+
+def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
+    """`proposal` with all that selection cannot work with, or that its turn does not hold, mended or left out, and what
+    that was: numbers within bounds, line ranges within their turn, text that is text.
+
+    Raises:
+        PlanRejected: it is no `Proposal`, or does not say where it came from.
+    """
+    if not isinstance(proposal, Proposal) or not isinstance(proposal.turns, Mapping):
+        raise PlanRejected(f"planner: expected a Proposal with turns by id, found {type(proposal).__name__}")
+    if not isinstance(proposal.provenance, Provenance):
+        raise PlanRejected(f"planner: expected its Provenance, found {type(proposal.provenance).__name__}")
+    turns: dict[str, TurnProposal] = {}
+    findings: list[Finding] = []
+    invented_gists: list[Finding] = []
+
+    def unsound(turn_id: str, problem: str, repair: str) -> None:
+        findings.append(Finding(code="unsound_proposal", turn_id=turn_id, problem=problem, repair=repair))
+
+    for turn_id, asked in proposal.turns.items():
+        turn = evidence.turns.get(turn_id)
+        if turn is None:
+            findings.append(_no_such_turn(turn_id))
+        elif not isinstance(asked, TurnProposal):
+            unsound(turn_id, f"expected a TurnProposal, found {type(asked).__name__}", "ignored")
+        else:
+            mended = _mended(turn, asked)
+            if wrong := [name for name in PROPOSED if getattr(asked, name) != getattr(mended, name)]:
+                unsound(turn_id, f"{', '.join(wrong)} out of bounds", "mended")
+            if problem := _invention(turn, mended.summary):
+                mended, code = replace(mended, summary=""), "invented_summary"
+                invented_gists.append(Finding(code=code, turn_id=turn_id, problem=problem, repair="left out"))
+            turns[turn_id] = mended
+    facts = tuple(fact for fact in proposal.facts if isinstance(fact, ExtractedFact))
+    if len(facts) < len(proposal.facts):
+        unsound("", "a fact that is no ExtractedFact", "left out")
+    sound = replace(proposal, turns=turns, facts=facts, brief=_text(proposal.brief))
+    return sound, (*findings, *invented_gists)
+
+
+PROPOSED = ("score", "reason", "strategy", "summary", "excerpts", "failed_approach")
+"""What may be out of bounds in a `TurnProposal`."""
+
+
+def _mended(turn: TurnEvidence, asked: TurnProposal) -> TurnProposal:
+    return TurnProposal(
+        turn.turn.id,
+        score=_score(asked.score),
+        reason=_text(asked.reason),
+        strategy=asked.strategy if asked.strategy in STRATEGIES else None,
+        summary=_text(asked.summary),
+        excerpts=tuple(_ranges(asked.excerpts, len(turn.lines))),
+        failed_approach=asked.failed_approach is True,
+    )
+
+
+def _score(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return NO_OPINION
+    return float(min(1.0, max(0.0, value)))
+
+
+def _text(value: object) -> str:
+    return str(whole_characters(value)) if isinstance(value, str) else ""
+
+
+def _ranges(excerpts: object, last: int) -> Iterator[tuple[int, int]]:
+    """The line ranges of `excerpts` that a turn of `last` lines has."""
+    for pair in excerpts if isinstance(excerpts, tuple | list) else ():
+        if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(end, int) for end in pair):
+            first, until = max(1, pair[0]), min(last, pair[1])
+            if first <= until:
+                yield first, until

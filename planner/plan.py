@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from planner.analysis import Analysis
-from planner.decision import MOST_TOKENS, SURROGATE, Count, PlanPart, Text, TurnDecision
 from planner.errors import PlanRejected
-from planner.layout.layout import Layout
 from planner.reading.history import History
+from planner.reading.patterns import lazy_pattern
 from planner.settings import OptionalToolName
 
 __all__ = [
+    "MOST_TOKENS",
     "PLAN_VERSION",
     "Bound",
     "CompactionPlan",
@@ -25,17 +26,55 @@ __all__ = [
     "FactType",
     "Finding",
     "HistoryStamp",
+    "Layout",
     "Provenance",
+    "Strategy",
+    "TurnDecision",
     "Usage",
+    "whole_characters",
 ]
 
 PLAN_VERSION: Literal[1] = 1
-
-FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
-
-
+MOST_TOKENS = 10**12
+"""No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
 CACHED_SHARE = 0.1
 """What a token from a provider's cache counts of one that is read: the dearest price of such a read (REFERENCE 3)."""
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
+
+
+def whole_characters(value: Any) -> Any:
+    """Text of a history may hold half a character; a plan's own text may not."""
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+Strategy = Literal["keep", "summarize", "reference", "drop"]
+FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
+Text = Annotated[str, BeforeValidator(whole_characters)]
+Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+Place = Annotated[int, Field(ge=1)]
+TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]*$")]
+
+
+class PlanPart(BaseModel):
+    """Never changed, and nothing in it that is not known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class TurnDecision(PlanPart):
+    """What the plan says of one turn."""
+
+    turn_id: TurnId
+    strategy: Strategy
+    relevance_score: float = Field(ge=0, le=1)
+    reason: Text = ""
+    failed_approach: bool = False
+    summary: Text = ""
+    """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
+    excerpts: tuple[tuple[Place, Place], ...] = ()
+    """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
+    tokens_before: Count = 0
+    tokens_after: Count = 0
 
 
 class ExtractedFact(PlanPart):
@@ -45,7 +84,7 @@ class ExtractedFact(PlanPart):
     content: Text = Field(min_length=1)
     quote: Text = ""
     """For a constraint: the user's words, verbatim."""
-    source: str = Field(pattern=r"^t[1-9][0-9]*$")
+    source: TurnId
     """The turn it came from."""
     timestamp: float = Field(default=0.0, ge=0)
     """Seconds since the epoch: when the fact was extracted."""
@@ -73,6 +112,10 @@ class HistoryStamp(PlanPart):
     def of(cls, history: History, tokens: int) -> HistoryStamp:
         """The stamp of `history`, which counts `tokens` tokens."""
         return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
+
+    def begins(self, history: History) -> bool:
+        """True if `history` is the one that is meant, or goes on from it."""
+        return self.messages <= len(history.messages) and self.digest == history.digest_at(self.messages)
 
 
 class Usage(PlanPart):
@@ -124,6 +167,21 @@ class Provenance(PlanPart):
     """How much of the view the rules chose, where the planner's own choice left space."""
     notes: tuple[Text, ...] = ()
     """What the planner wants a reviewer to know, e.g. that it fell back to the rules."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the view of a plan is."""
+
+    messages: tuple[Any, ...]
+    """For the Messages API; what did not change are the caller's own objects."""
+    tokens: int
+    first_changed: int | None
+    """Index of the first message that is not as it was; None if nothing changed."""
+    untouched: int
+    """How many messages at the end of the view are the history's last ones, the very objects."""
+    entries: Mapping[str, str]
+    """What the notes say of each turn that they stand for, by turn id."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +264,7 @@ class CompactionPlan(BaseModel):
     def to_json(self) -> str:
         """The plan as JSON, readable and editable; lone surrogates of the history's text are escaped."""
         text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
-        return SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
+        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:

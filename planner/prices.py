@@ -1,36 +1,93 @@
-"""What models charge, in dollars. Knows the few that plan; of others it says nothing rather than guess.
+"""What tokens cost: in dollars, and in cache terms what changing a prompt's prefix costs and when it has paid back.
 
-Source: Anthropic, "Pricing" and the models' own pages (platform.claude.com), read in October 2026. Cached input is
-priced as `planner.layout.cache_cost` says.
+Cache prices are in units of the model's input price. Dollars are known of the few models that plan; of others nothing
+is said rather than guessed. Knows nothing of sessions.
+What each model charges is in `planner.reading.families`.
 """
 
 from __future__ import annotations
 
-from planner.layout.cache_cost import cache_prices
+import math
+from dataclasses import dataclass
+
 from planner.plan import Usage
+from planner.reading.families import LONG_PROMPT_TOKENS, known_prices
 
-__all__ = ["dollars"]
+__all__ = [
+    "CACHE_LIFETIME_SECONDS",
+    "CACHE_READ_PRICES",
+    "WRITE_5_MINUTES",
+    "CachePrices",
+    "best_growth_tokens",
+    "cache_prices",
+    "dollars",
+    "payback_calls",
+]
 
+WRITE_5_MINUTES, WRITE_1_HOUR = 1.25, 2.0
+"""Writing a prefix to the cache (Anthropic, prompt caching)."""
+CACHE_READ_PRICES = (0.1, 0.05, 0.025)
+"""Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
+CACHE_LIFETIME_SECONDS = 300
+"""How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 _MILLION = 1_000_000
-_PRICES = {
-    "claude-fable-5-1": (10.0, 50.0),
-    "claude-mythos-5-1": (10.0, 50.0),
-    "claude-opus-5-5": (4.0, 20.0),
-    "claude-sonnet-5-5": (2.0, 10.0),
-    "claude-haiku-5-5": (0.1, 0.5),
-}
-"""Input and output, by million tokens."""
-_LONG_PROMPT_TOKENS, _LONG_PROMPT_FACTOR = 100_000, 5.0
-"""Of Haiku 5.5: a request with a longer prompt costs so many times as much, the whole of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachePrices:
+    """What one model charges for cached tokens."""
+
+    write: float = WRITE_5_MINUTES
+    read: float = CACHE_READ_PRICES[0]
+
+
+def cache_prices(model: str = "", *, one_hour: bool = False) -> CachePrices:
+    """The cache prices of `model`; the general ones if it is not known."""
+    known = known_prices(model)
+    read = known.cache_read if known is not None else CACHE_READ_PRICES[0]
+    return CachePrices(WRITE_1_HOUR if one_hour else WRITE_5_MINUTES, read)
+
+
+def payback_calls(
+    context_tokens: float,
+    removed_tokens: float,
+    unchanged_prefix_tokens: float,
+    write_price: float = WRITE_5_MINUTES,
+    read_price: float = CACHE_READ_PRICES[0],
+    extra_cost_tokens: float = 0.0,
+) -> float:
+    """After how many calls removing tokens from a cached context costs less than leaving it alone.
+
+    Of a context of C tokens with an unchanged prefix of p, removing S writes the C - p - S behind the first
+    change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), and the price of the
+    planner's own call, in input tokens, on top. Infinite if nothing is removed.
+    """
+    rewritten = max(0.0, context_tokens - unchanged_prefix_tokens - removed_tokens)
+    if removed_tokens <= 0:
+        return math.inf
+    return ((write_price - read_price) * rewritten + extra_cost_tokens) / (read_price * removed_tokens)
+
+
+def best_growth_tokens(
+    kept_tokens: float, growth_tokens_per_call: float, prices: CachePrices, extra_cost_tokens: float = 0.0
+) -> float:
+    """How far a context may grow behind a compaction before the next one is the cheaper course.
+
+    A context that falls to B tokens, grows by g a call and is compacted again when it has grown by D costs
+    r * (B + D / 2) + ((w - r) * B + e) * g / D a call, least at D = sqrt(2 * g * ((w - r) * B + e) / r);
+    e is what making the plan costs, in input tokens.
+    """
+    rewriting = (prices.write - prices.read) * kept_tokens + extra_cost_tokens
+    return math.sqrt(2 * growth_tokens_per_call * rewriting / prices.read)
 
 
 def dollars(model: str, usage: Usage) -> float | None:
     """What `usage` cost with `model`; None if its price is not known. An estimate: requests count as equally long."""
-    if model not in _PRICES:
+    prices = known_prices(model)
+    if prices is None:
         return 0.0 if usage == Usage() else None
-    price_in, price_out = _PRICES[model]
-    cached = cache_prices(model)
-    read, written = usage.cache_read_input_tokens * cached.read, usage.cache_creation_input_tokens * cached.write
-    cost = (usage.input_tokens + read + written) * price_in + usage.output_tokens * price_out
-    is_long = "haiku-5-5" in model and usage.prompt_tokens > _LONG_PROMPT_TOKENS * max(1, usage.requests)
-    return cost * (_LONG_PROMPT_FACTOR if is_long else 1.0) / _MILLION
+    read = usage.cache_read_input_tokens * prices.cache_read
+    written = usage.cache_creation_input_tokens * WRITE_5_MINUTES
+    cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
+    is_long = usage.prompt_tokens > LONG_PROMPT_TOKENS * max(1, usage.requests)
+    return cost * (prices.long_prompt_factor if is_long else 1.0) / _MILLION

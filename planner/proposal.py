@@ -1,27 +1,42 @@
 """What a planner is asked and what it answers: strategies, scores, reasons and words.
 
 What it says happens as far as the target and the guards allow; selection and guards turn a `Proposal` into a plan,
-whoever made it.
+whoever made it. From an earlier plan of the session the page that a planner wrote is taken over, and what it chose;
+lines that rules chose to fill space are no choice of a planner: they compete again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from planner.analysis import Analysis
-from planner.decision import Strategy
-from planner.evidence import Evidence
-from planner.plan import CompactionPlan, ExtractedFact, Provenance
+from planner.brief import Statement, brief_text, read_brief
+from planner.evidence import Evidence, TurnEvidence
+from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy
 from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance
 from planner.settings import PlanSettings
 
-__all__ = ["Account", "AgentRequest", "PlanRequest", "Planner", "Proposal", "TurnProposal"]
+__all__ = [
+    "Account",
+    "AgentRequest",
+    "PlanRequest",
+    "Planner",
+    "Proposal",
+    "TurnProposal",
+    "carried_on",
+    "earlier_plan",
+    "read_and_new",
+    "written_brief",
+]
+
+READING = {"read_turns", "unread_turns", "named"}
+"""What of a plan's provenance holds for as long as its brief is carried on."""
 
 
 @dataclass(frozen=True)
@@ -134,3 +149,56 @@ class Planner(Protocol):
     def propose(self, request: PlanRequest) -> Proposal:
         """Rank the turns of ``request.history`` against ``request.task``."""
         ...
+
+
+def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
+    """The previous plan, if a planner has read turns for it, and they are the first of this very history."""
+    plan = request.previous
+    if plan is None or not 0 < plan.provenance.read_turns < plan.history.turns:
+        return None
+    return plan if plan.history.begins(request.history) else None
+
+
+def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[list[TurnEvidence], list[TurnEvidence]]:
+    """The turns that a planner has read by the time of `earlier`, and those that are to be read yet."""
+    turns = list(request.evidence.turns.values())
+    if earlier is None:
+        return [], turns
+    unread = frozenset(earlier.provenance.unread_turns)
+    read = [turn for turn in turns[: earlier.provenance.read_turns] if turn.turn.id not in unread]
+    known = {turn.turn.id for turn in read}
+    return read, [turn for turn in turns if turn.turn.id not in known]
+
+
+def written_brief(earlier: CompactionPlan) -> list[Statement]:
+    """The statements that a planner wrote: without the rules' record of the turns that it has not read."""
+    return [one for one in read_brief(earlier.brief) if not _cites_since(one.turns, earlier)]
+
+
+def named_turns(earlier: CompactionPlan) -> dict[str, TurnProposal]:
+    """What a planner said of turns, as far as it was done: that stands until something new is said."""
+    named = frozenset(earlier.provenance.named)
+    same = ("turn_id", "reason", "strategy", "summary", "excerpts", "failed_approach")
+    return {
+        one.turn_id: TurnProposal(score=one.relevance_score, **{name: getattr(one, name) for name in same})
+        for one in earlier.turns
+        if one.turn_id in named
+    }
+
+
+def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
+    """`proposal` by rules behind what a planner wrote and chose: of its page stands what is of turns since."""
+    written = written_brief(earlier)
+    known = {one.text for one in written}
+    since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
+    past = earlier.provenance
+    note = f"the brief of t1-t{past.read_turns + 1} stands, and behind it what rules read off the turns since"
+    provenance = proposal.provenance.model_copy(update={**past.model_dump(include=READING), "notes": (note,)})
+    turns = {**proposal.turns, **named_turns(earlier)}
+    return replace(proposal, turns=turns, brief=brief_text([*written, *since]), provenance=provenance)
+
+
+def _cites_since(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:
+    """True if any of the turns was not read, or comes behind the last that the planner saw, which was live then."""
+    past = earlier.provenance
+    return any(turn_id in past.unread_turns or int(turn_id[1:]) > past.read_turns + 1 for turn_id in turn_ids)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
-from planner.earlier import carried_on, earlier_plan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.state import (
     RecordLine,
@@ -27,7 +26,7 @@ from planner.evidence.state import (
     urls,
 )
 from planner.plan import ExtractedFact, FactType, Provenance
-from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["RulesPlanner"]
@@ -105,15 +104,11 @@ def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
     for said in turn.statements_of(turn.constraint_lines):
         if said.source == "user":
             yield fact("constraint", said.text.strip(), said.text.strip())
-    yield from (fact(kind, content) for kind, content in turn.once(_own_facts))
+    yield from (fact(kind, content) for kind, content in _own_facts(turn))
 
 
-def _own_facts(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
+def _own_facts(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     """What a turn holds for a fact whatever is said later, and of which type."""
-    return tuple(_each_fact(turn))
-
-
-def _each_fact(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for said in turn.statements_of(turn.failure_lines):
         text = said.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]

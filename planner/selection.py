@@ -8,22 +8,23 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import chain, takewhile
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any
 
+from planner.analysis import Analysis
 from planner.brief import fit_brief
-from planner.decision import Strategy, TurnDecision
 from planner.evidence import TurnEvidence
-from planner.layout.placeholders import entry_text, excerpt_numbers, guide_text, media_marks, note_parts, ranges_of
-from planner.plan import Finding, Provenance
+from planner.layout import lead_tokens
+from planner.placeholders import entry_text, guide_text, line_numbers, media_marks, note_parts, ranges_of
+from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.lazy_property import lazy_property
-from planner.relevance.pinned import pinned_lines
 from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines
 
-__all__ = ["STEPS", "Selection", "brief_limit", "demotes_live", "least_tokens", "select", "weight_of"]
+__all__ = ["KEPT", "Pinned", "Selection", "brief_limit", "least_tokens", "preview_lines", "select", "weight_of"]
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
@@ -42,8 +43,14 @@ DIGEST_LINES = 3
 """So many of a turn's best lines stand for it when the planner wants a summary and gives neither words nor lines."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
+PREVIEW_LINES = 12
+"""A demoted result always shows this many of its first and of its last lines: about the 2,000 characters that other
+systems preview (REFERENCE 5)."""
 MOST_WEIGHT = 2.0
 """How much more than by itself a line is worth in the fill at score 1; at score 0 so much less."""
+EVERY_MARK = ("✗\n> \n| \n+ …",)
+KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
+"""What is changed in a decision that keeps its turn."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +64,50 @@ class Selection:
     findings: tuple[Finding, ...]
 
 
-def demotes_live(request_tokens: int, window_tokens: int) -> bool:
-    """True if a live tail of so many tokens would not fit the window otherwise."""
-    return request_tokens > window_tokens * LIVE_SHARE
+@dataclass(frozen=True)
+class Pinned:
+    """What stands of a history whatever a plan says, in a window of so many tokens: of each failure the line that says
+    most, what the user demands, the live tail, or the ends of its results where no window holds it."""
+
+    analysis: Analysis
+    window_tokens: int
+
+    @lazy_property
+    def tail_fits(self) -> bool:
+        """True unless the live tail would leave the window no room for an answer."""
+        live = sum(turn.tokens for turn in self.analysis.evidence.turns.values() if turn.turn.live)
+        return live <= self.window_tokens * LIVE_SHARE
+
+    def is_demoted(self, turn: TurnEvidence) -> bool:
+        """True if the results of `turn` give way to previews."""
+        return turn.turn.live and turn.turn.kind == "tools" and not self.tail_fits
+
+    @lazy_property
+    def lines(self) -> dict[str, frozenset[int]]:
+        """Numbers of the lines that stand at any target, by turn id."""
+        return {
+            turn_id: turn.obligations | preview_lines(turn) if self.is_demoted(turn) else turn.obligations
+            for turn_id, turn in self.analysis.evidence.turns.items()
+        }
+
+    @lazy_property
+    def whole(self) -> frozenset[str]:
+        """Turns that stand whole: what is not answered, and what must not be touched."""
+        return frozenset(
+            turn_id
+            for turn_id, turn in self.analysis.evidence.turns.items()
+            if turn_id in self.analysis.broken or turn.turn.must_stand or (turn.turn.live and not self.is_demoted(turn))
+        )
+
+
+def preview_lines(turn: TurnEvidence) -> frozenset[int]:
+    """Everything but results, and the first and last lines of each result."""
+    results = {call.result_block for call in turn.calls}
+    shown = {line.number for line in turn.lines if line.block not in results}
+    for block in results:
+        own = [line.number for line in turn.lines_of(block)]
+        shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
+    return frozenset(shown)
 
 
 def _room(target_tokens: float, least_tokens: float) -> float:
@@ -74,8 +122,8 @@ def brief_limit(target_tokens: float, least_tokens: float) -> float:
 
 def least_tokens(request: PlanRequest) -> int:
     """What stands of ``request.history`` whatever a planner says: the live tail, and what is pinned."""
-    provenance = Provenance(planner="none")
-    return int(_Selecting(request, Proposal({}, provenance))._take_least() * request.counter.scale)
+    nothing = Proposal({}, Provenance(planner="none"))
+    return int(_Selecting(request, nothing)._take_least() * request.counter.scale)
 
 
 def weight_of(score: float) -> float:
@@ -98,66 +146,45 @@ class _Selecting:
     findings: list[Finding] = field(default_factory=list)
 
     @lazy_property
-    def demoted(self) -> bool:
-        live = sum(turn.tokens for turn in self.request.evidence.turns.values() if turn.turn.live)
-        return demotes_live(live, self.request.settings.window_tokens)
+    def pinned(self) -> Pinned:
+        return Pinned(self.request.analysis, self.request.settings.window_tokens)
 
-    @lazy_property
-    def pinned(self) -> dict[str, frozenset[int]]:
-        turns = self.request.evidence.turns.items()
-        return {turn_id: pinned_lines(turn, self.demoted and turn.turn.live) for turn_id, turn in turns}
-
-    @lazy_property
-    def media(self) -> dict[str, tuple[str, ...]]:
-        history, turns = self.request.history, self.request.evidence.turns.items()
-        return {turn_id: marks for turn_id, turn in turns if (marks := media_marks(history, turn))}
-
-    @lazy_property
-    def whole(self) -> frozenset[str]:
-        """Turns that stand whole whatever the target: what is not answered, and what must not be touched."""
-        return frozenset(
-            turn_id
-            for turn_id, turn in self.request.evidence.turns.items()
-            if turn_id in self.request.analysis.broken
-            or turn.turn.must_stand
-            or (turn.turn.live and not (self.demoted and turn.turn.kind == "tools"))
-        )
+    @property
+    def turns(self) -> Mapping[str, TurnEvidence]:
+        return self.request.evidence.turns
 
     def result(self) -> Selection:
-        request = self.request
-        budget = request.target_tokens / request.counter.scale
+        request, counter = self.request, self.request.counter
+        beside = min(lead_tokens(request.analysis, request.settings.target_model), request.target_tokens // 2)
+        budget = (request.target_tokens - beside) / counter.scale
         least = self._take_least()
         room = _room(budget, least)
-        most = min(room, brief_limit(budget, least) * BRIEF_SLACK)
-        brief, struck = fit_brief(self.proposal.brief, request.counter, most)
+        brief = self._fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
+        left = self._take_asked(room - self._frame_tokens(brief))
+        filled = left - self._fill(left, self._in_order(budget, " ".join(brief.split())))
+        self._keep_ends()
+        return Selection(self.chosen, brief, max(0, int(filled * counter.scale)), tuple(self.findings))
+
+    def _fitted_brief(self, most: float) -> str:
+        brief, struck = fit_brief(self.proposal.brief, self.request.counter, most)
         if struck:
-            most_tokens = int(most * request.counter.scale)
+            most_tokens = int(most * self.request.counter.scale)
             problem = f"the brief is longer than the {most_tokens} tokens that the target leaves it"
             repair = f"its last {struck} statements are left out"
             self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
-        left = room - self._frame_tokens(brief)
-        left = self._take_asked(left)
-        before = left
-        left = self._fill(left, budget, " ".join(brief.split()))
-        self._keep_ends()
-        filled = max(0, int((before - left) * request.counter.scale))
-        return Selection(self.chosen, brief, filled, tuple(self.findings))
+        return brief
 
     def _frame_tokens(self, brief: str) -> float:
-        evidence, counter = self.request.evidence, self.request.counter
-        every_mark = ("✗\n> \n| \n+ …",)
-        guide = guide_text(
-            every_mark, "t10000", evidence.root, self.request.settings.restore_tool, "t10000-t10001, " * 6
-        )
-        return counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
+        root, tool = self.request.evidence.root, self.request.settings.restore_tool
+        guide = guide_text(EVERY_MARK, "t10000", root, tool, "t10000-t10001, " * 6)
+        return self.request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 
     def _take_least(self) -> float:
         """What stands in any case; the raw tokens it takes."""
-        spent = 0.0
-        for turn_id, turn in self.request.evidence.turns.items():
-            strategy: Strategy = "keep" if turn_id in self.whole else "drop"
-            spent += self._choose(turn, self._decision(turn, strategy))
-        return spent
+        return sum(
+            self._choose(turn, self._decision(turn, "keep" if turn_id in self.pinned.whole else "drop"))
+            for turn_id, turn in self.turns.items()
+        )
 
     def _choose(self, turn: TurnEvidence, decision: TurnDecision) -> float:
         """Let `decision` stand for `turn`; the raw tokens it takes more than what stood before."""
@@ -166,57 +193,52 @@ class _Selecting:
         self.chosen[turn_id], self.costs[turn_id] = decision, cost
         return more
 
-    def _decision(self, turn: TurnEvidence, step: Strategy, lines: frozenset[int] = frozenset()) -> TurnDecision:
-        """What `step` comes to for `turn`, with what is pinned; `lines` stand as well."""
-        asked = self.asked(turn)
-        wanted = self.pinned[turn.turn.id] | lines
-        summary = ""
+    def _decision(self, turn: TurnEvidence, step: Strategy) -> TurnDecision:
+        """What `step` comes to for `turn`, with what is pinned."""
+        asked = self._asked(turn)
+        wanted = set(self.pinned.lines[turn.turn.id])
         if step == "summarize":
-            wanted |= frozenset(_numbers(asked.excerpts, len(turn.lines)))
-            summary = asked.summary
-            if not wanted and not summary.strip():
-                wanted |= self._digest(turn)
-        if step in ("reference", "drop") and wanted:
-            step = "summarize"
-        if step == "drop" and turn.turn.id in self.media:
-            step = "reference"
-        if turn.turn.live and step != "keep" and not wanted:
-            step = "keep"
+            wanted |= line_numbers(asked.excerpts, len(turn.lines))
+            if not wanted and not asked.summary.strip():
+                wanted = self._digest(turn)
+        elif step in ("reference", "drop"):
+            step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
+            asked = replace(asked, summary="")
         return TurnDecision(
             turn_id=turn.turn.id,
             strategy=step,
             relevance_score=asked.score,
             reason=asked.reason,
             failed_approach=turn.failed or asked.failed_approach,
-            summary=summary if step == "summarize" else "",
+            summary=asked.summary if step == "summarize" else "",
             excerpts=ranges_of(wanted) if step == "summarize" else (),
         )
 
-    def asked(self, turn: TurnEvidence) -> TurnProposal:
+    def _asked(self, turn: TurnEvidence) -> TurnProposal:
         """What the planner says of `turn`."""
         return self.proposal.turns.get(turn.turn.id) or TurnProposal(turn.turn.id, 0.5, "not ranked")
 
-    def _digest(self, turn: TurnEvidence) -> frozenset[int]:
+    def _digest(self, turn: TurnEvidence) -> set[int]:
         """The lines that speak for a turn of which the planner wants a summary and gives none."""
         relevance = self.request.relevance.of_lines(turn.turn.id)
         worth = {line.number: own for line, own in zip(turn.lines, relevance, strict=True) if line.text.strip()}
-        best = sorted(worth, key=lambda number: (-worth[number], number))
-        return frozenset(best[:DIGEST_LINES])
+        return set(sorted(worth, key=lambda number: (-worth[number], number))[:DIGEST_LINES])
 
     def _raw_tokens(self, turn: TurnEvidence, decision: TurnDecision) -> float:
         """An upper bound of what `decision` takes in the view, whatever stands around it."""
         counter = self.request.counter
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
-        text = entry_text(self.request.evidence, decision, self.media.get(turn.turn.id, ()))
+        text = entry_text(self.request.evidence, decision, media_marks(self.request.history, turn))
         return counter.raw(text + "\n") + 1 if text else 0
 
     def _take_asked(self, left: float) -> float:
-        """Give each turn what the planner asked for, the highest score first; what is left of the space."""
+        """Give each turn what the planner asked for, the highest score first, of equals the newest; what is left of the
+        space."""
         gave_way: list[str] = []
-        for turn in sorted(self.request.evidence.turns.values(), key=self._rank):
-            turn_id, strategy = turn.turn.id, self.asked(turn).strategy
-            if strategy is None or turn_id in self.whole or turn.turn.live:
+        for turn in sorted(self.turns.values(), key=lambda turn: (-self._asked(turn).score, -turn.turn.number)):
+            turn_id, strategy = turn.turn.id, self._asked(turn).strategy
+            if strategy is None or turn_id in self.pinned.whole or turn.turn.live:
                 continue
             for step in STEPS[STEPS.index(strategy) : -1]:
                 decision = self._decision(turn, step)
@@ -224,129 +246,86 @@ class _Selecting:
                 if more <= left or more <= 0:
                     left -= self._choose(turn, decision)
                     break
-            if step_of(self.chosen[turn_id], strategy):
+            if STEPS.index(self.chosen[turn_id].strategy) > STEPS.index(strategy):
                 gave_way.append(f"{turn_id} {strategy}")
         if gave_way:
             problem = f"the target has no room for what the planner asked of {len(gave_way)} turns: "
-            self.findings.append(
-                Finding(code="gave_way", problem=problem + ", ".join(gave_way[:20]), repair="the next step down")
-            )
+            problem += ", ".join(gave_way[:20])
+            self.findings.append(Finding(code="gave_way", problem=problem, repair="the next step down"))
         return left
 
-    def _rank(self, turn: TurnEvidence) -> tuple[float, int]:
-        """The highest score first; of equals the newest."""
-        return -self.asked(turn).score, -turn.turn.number
-
-    def _fill(self, left: float, budget: float, brief: str) -> float:
-        """Put the next best lines where there is space; what is left then.
-
-        What lines come to is estimated from above, so after each pass what was saved is measured and spent on the
-        next picks of the same order, which are looked for only then.
-        """
-        waiting = (
-            pick
-            for pick in self._in_order(budget)
-            if self.chosen[pick.turn_id].strategy != "keep" and not self._stands_in(brief, pick)
+    def _in_order(self, budget: float, brief: str) -> deque[Pick]:
+        """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
+        word."""
+        ranked = rank_lines(
+            self.request.evidence, self.request.relevance, self.pinned.lines, self.pinned.whole, 1.5 * budget
         )
-        first = next(waiting, None)
-        while first is not None:
-            rest, lines = self._pass(chain([first], waiting), left)
-            for turn_id, numbers in lines.items():
-                turn, was = self.request.evidence.turns[turn_id], self.chosen[turn_id]
-                numbers |= excerpt_numbers(was, len(turn.lines))
-                update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
-                left -= self._choose(turn, was.model_copy(update=update))
-            if rest is first:
-                break
-            first = rest
-        return left
+        weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
+        picks = [pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick)]
+        return deque(sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id]))
+
+    def _weight(self, turn: TurnEvidence) -> float:
+        """What the relevance of its lines is multiplied with; 0 if none of them may fill the space that is left."""
+        asked = self._asked(turn)
+        if turn.turn.live or asked.strategy == "drop" or self.chosen[turn.turn.id].strategy == "keep":
+            return 0.0
+        return 1.0 if asked.strategy is None else weight_of(asked.score)
 
     def _stands_in(self, brief: str, pick: Pick) -> bool:
-        """True if the brief says word for word what the lines of a pick say."""
-        lines = self.request.evidence.turns[pick.turn_id].lines
-        return all(" ".join(lines.text(number).split()) in brief for number in pick.numbers)
+        lines = self.turns[pick.turn_id].lines
+        return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
-    def _pass(self, picks: Iterable[Pick], left: float) -> tuple[Pick | None, dict[str, set[int]]]:
-        """The first of `picks` that may not fit into what is left, and the lines of those before it by turn id."""
-        evidence = self.request.evidence
-        lines: dict[str, set[int]] = {}
+    def _fill(self, left: float, picks: deque[Pick]) -> float:
+        """Put the next best lines where there is space; what is left then.
+
+        What lines come to is estimated from above, so after each pass what was saved is measured and spent on the next.
+        """
+        waiting = len(picks) + 1
+        while len(picks) < waiting:
+            waiting = len(picks)
+            for turn_id, numbers in self._pass(picks, left).items():
+                update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
+                left -= self._choose(self.turns[turn_id], self.chosen[turn_id].model_copy(update=update))
+        return left
+
+    def _pass(self, picks: deque[Pick], left: float) -> dict[str, set[int]]:
+        """Take those of `picks` that surely fit into what is left, up to the first that may not; the lines that stand
+        then of the turns that have more."""
         standing: dict[str, set[int]] = {}
-        for pick in picks:
-            turn, decision = evidence.turns[pick.turn_id], self.chosen[pick.turn_id]
-            there = standing.get(pick.turn_id)
-            if there is None:
-                there = standing[pick.turn_id] = excerpt_numbers(decision, len(turn.lines))
-            new = {number for number in pick.numbers if number not in there}
-            cost: float = sum([turn.line_tokens[number - 1] + MARK_TOKENS for number in new])
-            if new and decision.strategy == "drop" and pick.turn_id not in lines:
+        grown: dict[str, set[int]] = {}
+        while picks:
+            turn_id, numbers, _ = picks[0]
+            turn, decision = self.turns[turn_id], self.chosen[turn_id]
+            if turn_id not in standing:
+                standing[turn_id] = line_numbers(decision.excerpts, len(turn.lines))
+            new = set(numbers) - standing[turn_id]
+            cost = float(sum(turn.line_tokens[number - 1] + MARK_TOKENS for number in new))
+            if new and decision.strategy == "drop" and turn_id not in grown:
                 cost += self._head_tokens(turn)
             if cost > left:
-                return pick, lines
+                break
             left -= cost
+            picks.popleft()
             if new:
-                lines.setdefault(pick.turn_id, set()).update(new)
-                there |= new
-        return None, lines
+                standing[turn_id] |= new
+                grown[turn_id] = standing[turn_id]
+        return grown
 
     def _head_tokens(self, turn: TurnEvidence) -> float:
         """What the entry of `turn` takes without any line of it."""
         head = TurnDecision(turn_id=turn.turn.id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
         return self._raw_tokens(turn, head)
 
-    def _in_order(self, budget: float) -> Iterator[Pick]:
-        """What may be filled in, by relevance and score; nothing of dropped turns.
-
-        A pick comes once no later one can be worth more: priorities only fall, and no weight is above the highest.
-        """
-        request = self.request
-        weights = {turn_id: self._weight(turn) for turn_id, turn in request.evidence.turns.items() if self._fills(turn)}
-        most = max(weights.values(), default=1.0)
-        waiting: list[tuple[float, int, Pick]] = []
-        ranked = rank_lines(request.evidence, request.relevance, self.pinned, self.whole, 1.5 * budget)
-        for at, pick in enumerate(ranked):
-            while waiting and -waiting[0][0] >= pick.priority * most:
-                yield heappop(waiting)[2]
-            weight = weights.get(pick.turn_id)
-            if weight == most and not waiting:
-                yield pick
-            elif weight is not None:
-                heappush(waiting, (-pick.priority * weight, at, pick))
-        yield from (pick for *_, pick in sorted(waiting))
-
-    def _fills(self, turn: TurnEvidence) -> bool:
-        """True if lines of `turn` may fill the space that is left."""
-        return turn.turn.id not in self.whole and not turn.turn.live and self.asked(turn).strategy != "drop"
-
-    def _weight(self, turn: TurnEvidence) -> float:
-        asked = self.asked(turn)
-        return 1.0 if asked.strategy is None else weight_of(asked.score)
-
     def _keep_ends(self) -> None:
         """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""
-        turns = self.request.evidence.turns
-        ids = list(turns)
+        for ids in (list(self.chosen), list(reversed(self.chosen))):
+            for turn_id in takewhile(self._is_complete, ids):
+                self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)
 
-        def complete(turn_id: str) -> bool:
-            decision = self.chosen[turn_id]
-            if decision.strategy == "keep":
-                return True
-            lines = len(turns[turn_id].lines)
-            everything = 0 < lines == len(excerpt_numbers(decision, lines)) and not turns[turn_id].turn.live
-            entry = self.costs[turn_id] * self.request.counter.scale
-            return everything and turns[turn_id].tokens <= entry
-
-        ends = [*takewhile(complete, ids), *takewhile(complete, reversed(ids))]
-        for turn_id in ends:
-            if self.chosen[turn_id].strategy != "keep":
-                update = {"strategy": "keep", "excerpts": (), "summary": ""}
-                self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=update)
-
-
-def step_of(decision: TurnDecision, asked: Strategy) -> bool:
-    """True if `decision` gives a turn less than was asked for."""
-    return STEPS.index(decision.strategy) > STEPS.index(asked)
-
-
-def _numbers(excerpts: tuple[tuple[int, int], ...], most: int) -> Iterator[int]:
-    for first, last in excerpts:
-        yield from range(max(1, first), min(last, most) + 1)
+    def _is_complete(self, turn_id: str) -> bool:
+        decision, turn = self.chosen[turn_id], self.turns[turn_id]
+        if decision.strategy == "keep" or turn.turn.live:
+            return decision.strategy == "keep"
+        lines = len(turn.lines)
+        entry = self.costs[turn_id] * self.request.counter.scale
+        return 0 < lines == len(line_numbers(decision.excerpts, lines)) and turn.tokens <= entry

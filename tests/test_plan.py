@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from planner.analysis import analyze
 from planner.api import check_plan
-from planner.decision import TurnDecision
 from planner.errors import PlanRejected
-from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance, Usage
+from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.reading.history import read_history
 from tests.strategies import histories, make_session, plans, texts
 

@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 from applier.testing import Request, Violation, judge, judge_edit
-from planner.decision import TurnDecision
-from planner.plan import CompactionPlan, HistoryStamp, Provenance
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.messages import blocks, plain_message, readable_text
 from planner.validity import check_messages
 

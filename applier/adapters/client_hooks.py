@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from planner.errors import SettingsError
-from planner.layout.placeholders import clean
+from planner.placeholders import clean
 from planner.plan import CompactionPlan
 
 __all__ = ["HookCall", "brief_after_compaction", "read_call", "with_hooks", "without_hooks"]

@@ -15,8 +15,7 @@ from rich.text import Text
 from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
 from applier.sheet import Failed, Row, Sheet
 from applier.view import Preview
-from planner.decision import Strategy
-from planner.plan import CompactionPlan, ExtractedFact, Finding
+from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
 
 __all__ = ["print_sheet"]
 

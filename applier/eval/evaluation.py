@@ -24,7 +24,7 @@ from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measur
 from applier.eval.texts import message_tokens, plain_text, text_tokens
 from applier.store import open_store
 from planner.errors import SettingsError
-from planner.layout.cache_cost import payback_calls
+from planner.prices import payback_calls
 from planner.reading.history import History, Turn, read_history
 from planner.reading.messages import Message, blocks, message_digest, to_json
 from planner.validity import check_messages

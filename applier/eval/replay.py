@@ -17,7 +17,7 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.protocol import Store
 from planner.api import PlannerChoice
 from planner.errors import StoreError
-from planner.layout.cache_cost import WRITE_5_MINUTES
+from planner.prices import WRITE_5_MINUTES
 from planner.reading.messages import blocks, plain_message
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages

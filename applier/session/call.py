@@ -23,14 +23,13 @@ from applier.session.compaction import (
 )
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
-from applier.session.persistence import commit, save_session
+from applier.session.persistence import save_session
 from applier.session.presets import Step, level_after
 from applier.session.request import TooLong
 from applier.session.state import Bounds, State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history
 from planner.errors import StoreError
-from planner.layout.placeholders import history_key
 from planner.reading.messages import blocks
 
 __all__ = ["compact", "prepare", "recover", "request", "undo"]
@@ -103,17 +102,15 @@ def _store_left_out(state: State) -> None:
     except StoreError as error:
         state.store_failed_at = state.clock()
         state.trouble("store_failed", f"what is left out is not stored any more: {error}")
-    if state.is_left_out_stored:
+    committed = state.committed
+    if committed.holds(committed.frame, len(state.tracker)):
         return
-    before = state.committed
     try:
-        stored = commit(before.frame, before.key, state.tracker, state.store, before)
+        state.commit(committed.frame, state.view)
     except StoreError as error:
         state.store_failed_at = state.clock()
         state.fall_back()
         state.log("store_failed", f"only what is stored is left out: {error}")
-    else:
-        state.take_into_force(stored, state.view)
 
 
 def _note_new(state: State, start: int) -> None:
@@ -159,13 +156,13 @@ def _warn_if_too_large(state: State) -> None:
 
 def _take_up_plan(state: State) -> None:
     """Take up what the worker has made, and store its facts if the session has gone on for long."""
-    plan, now = state.planning.take_up(), state.clock()
+    plan = state.planning.take_up()
     if plan is None:
         return
     state.tracker.know(plan.bound_analysis)
-    if now - state.facts_at < state.preset.facts_after_seconds:
+    if not state.facts_are_due:
         return
-    state.facts_at = now
+    state.facts_at = state.clock()
     history, facts = state.tracker.history, plan.extracted_facts
     try:
         key = state.store.use(lambda store: store.save_history(history))
@@ -186,12 +183,10 @@ def _plan_ahead(state: State) -> None:
     if len(history.turns) - planned < state.settings.background_new_turns:
         return
     target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-    now = state.clock()
-    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known, grows=True), target), now)
+    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), state.clock())
 
 
 def _plans_ahead(state: State) -> bool:
-    """As set; else when a model plans, or the history is so long that even the rules take a while."""
     if state.settings.background is not None:
         return state.settings.background
     return state.planning.asks_a_model or state.tracker.tokens >= LONG_HISTORY_TOKENS
@@ -199,9 +194,9 @@ def _plans_ahead(state: State) -> bool:
 
 def _is_due(state: State) -> bool:
     """True if a step that plans will fire in a few calls, or facts are to be extracted."""
-    measured, goal = state.measure(), state.preset.plan_goal
-    if measured.session_seconds >= state.preset.facts_after_seconds:
+    if state.facts_are_due:
         return True
+    measured, goal = state.measure(), state.preset.plan_goal
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
     ahead = replace(measured, tokens=tokens, level=level)
@@ -231,16 +226,13 @@ def _fits(state: State, named: Named) -> bool:
 
 def _add(state: State, named: Named) -> bool:
     """Say a turn again behind what is cached; False if the store would not have it."""
-    before = state.committed
+    tokens, before = state.tokens, state.committed
     edits = Edits("recall", additions={len(state.tracker) - 1: restored_text(state.tracker, named)})
-    frame = draft(before.frame, edits, state.tracker, before.key, state.call.thinking_policy)
     try:
-        committed = commit(frame, before.key, state.tracker, state.store, before)
+        state.commit(draft(before.frame, edits, state.tracker, before.key, state.call.thinking_policy))
     except StoreError as error:
         state.log("store_failed", f"nothing was added: {error}")
         return False
-    tokens = state.tokens
-    state.take_into_force(committed)
     reason = f"{named.turn_id} is back: the agent named {named.name}"
     state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
     return True
@@ -320,9 +312,7 @@ def _save(state: State) -> None:
     problem = ""
     try:
         if not (committed.key or committed.frame.is_empty):  # the list went another way, which nothing stored holds
-            key = history_key(state.tracker.history)
-            committed = commit(committed.frame, key, state.tracker, state.store, committed)
-            state.take_into_force(committed, state.view)
+            state.commit(committed.frame, state.view)
         standing = state.to_save()
         save_session(state.store, state.session_id, standing)
         state.saved = state.committed, standing.read_tokens

@@ -17,7 +17,7 @@ from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker, Result
 from planner.evidence.names import common_root, file_paths, specifics_of, without_root
 from planner.evidence.tasks import TaskList, task_lists
-from planner.layout.placeholders import clean
+from planner.placeholders import clean
 from planner.reading.lines import call_text, join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, plain_message, result_text
 from planner.reading.tokens import TokenCounter

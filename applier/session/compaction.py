@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from applier.session.carryover import carried_text
+from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
-from applier.session.persistence import commit, key_for
+from applier.session.persistence import key_for
 from applier.session.planning import within
 from applier.session.state import Bounds, Rest, State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.layout.cache_cost import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.plan import CompactionPlan
+from planner.prices import CACHE_LIFETIME_SECONDS, payback_calls
 from planner.validity import check_messages
 
 __all__ = ["FORCED", "REARM_SHARE", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
@@ -64,24 +65,6 @@ class Compaction:
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.committed.frame.plan)
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A change as it would be, measured."""
-
-    edits: Edits
-    frame: Frame
-    key: str
-    view: View
-    outcome: Compaction
-    payback: float
-
-    @property
-    def numbers(self) -> dict[str, int | None]:
-        """As an event says them."""
-        names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
-        return {name: getattr(self.outcome, name) for name in names}
-
-
 def attempt(
     state: State,
     tier: Tier,
@@ -93,54 +76,58 @@ def attempt(
     dry_run: bool = False,
 ) -> Compaction:
     """Ask one tier, and do what it says if that is worth it."""
-    name = _name_of(tier)
+    name, numbers = _name_of(tier), dict[str, int | None]()
     with state.log.span("tier", tier=name, trigger=trigger):
         try:
             edits = tier(situation_of(state, new_from, focus))
-            drafted = None if edits is None else _drafted(state, _with_carried(state, edits), name)
+            if edits is None:
+                return Compaction.nothing(state, "", "nothing to do")
+            frame, view, change = _drafted(state, _with_carried(state, edits), name)
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
-            state.log("tier_failed", f"{type(error).__name__}: {error}", trigger=trigger, tier=name)
-            rest(state, tier, bounds)
-            return Compaction.nothing(state, name, f"{type(error).__name__}: {error}")
-        if drafted is None:
-            return Compaction.nothing(state, "", "nothing to do")
-        rejected = _rejection(state, drafted, bounds)
-        if dry_run:
-            return replace(drafted.outcome, reason=rejected.reason if rejected else drafted.outcome.reason)
-        if rejected is not None:
-            state.log("not_worth_it", rejected.reason, trigger=trigger, tier=name, **drafted.numbers)
-            rest(state, tier, bounds, rejected.missing_tokens)
-            return Compaction.nothing(state, name, rejected.reason)
-        return _apply(state, drafted, tier, trigger, bounds)
+            rejected = Rejection("tier_failed", f"{type(error).__name__}: {error}")
+        else:
+            problem, numbers = _rejection(state, view, change, bounds), _numbers(change)
+            if dry_run:
+                return replace(change, reason=problem.reason if problem else change.reason)
+            problem = problem or _apply(state, frame, view, change, trigger, bounds)
+            if problem is None:
+                return replace(change, applied=True)
+            rejected = problem
+        state.log(rejected.kind, rejected.reason, trigger=trigger, tier=name, **numbers)
+        rest(state, tier, bounds, rejected.missing_tokens)
+        return Compaction.nothing(state, name, rejected.reason)
 
 
-def _apply(state: State, drafted: Draft, tier: Tier, trigger: str, bounds: Bounds) -> Compaction:
+def _apply(
+    state: State, frame: Frame, view: View, change: Compaction, trigger: str, bounds: Bounds
+) -> Rejection | None:
     """Store the originals, then put the change into force, unless a hook or the store is against it."""
-    done, before = replace(drafted.outcome, applied=True), state.committed
-    agreed = state.log("pre_compact", done.reason, trigger=trigger, tier=done.tier, **drafted.numbers)
+    before = state.committed
+    agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     if bounds.may_veto and not agreed:
-        state.log("vetoed", "a hook said no", trigger=trigger, tier=done.tier)
-        rest(state, tier, bounds)
-        return Compaction.nothing(state, done.tier, "vetoed by a hook")
+        return Rejection("vetoed", "vetoed by a hook")
     try:
-        committed = commit(drafted.frame, drafted.key, state.tracker, state.store, before)
+        state.commit(frame, view)
     except StoreError as error:
         state.store_failed_at = state.clock()
-        state.log("store_failed", f"nothing was changed: {error}", trigger=trigger, tier=done.tier)
-        rest(state, tier, bounds)
-        return Compaction.nothing(state, done.tier, f"the originals could not be stored: {error}")
-    state.take_into_force(committed, drafted.view)
-    state.reclaimed_tokens += done.tokens_before - done.tokens_after
+        return Rejection("store_failed", f"the originals could not be stored: {error}")
+    state.reclaimed_tokens += change.tokens_before - change.tokens_after
     if trigger != "arrival":
         state.compactions += 1
         state.may_go_back(before)
-    if drafted.edits.plan is not None:
-        state.kept_tokens = state.gauge.of_messages(drafted.view.total)
-    if done.first_changed_message is not None:
-        state.cached_messages = min(state.cached_messages, done.first_changed_message)
+    if frame.plan is not before.frame.plan:
+        state.kept_tokens = state.gauge.of_messages(view.total)
+    if change.first_changed_message is not None:
+        state.cached_messages = min(state.cached_messages, change.first_changed_message)
     _end_long_rests(state)
-    state.log("post_compact", done.reason, trigger=trigger, tier=done.tier, **drafted.numbers)
-    return done
+    state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
+    return None
+
+
+def _numbers(change: Compaction) -> dict[str, int | None]:
+    """As an event has them."""
+    names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
+    return {name: getattr(change, name) for name in names}
 
 
 def may_store(state: State) -> bool:
@@ -229,8 +216,8 @@ def _with_carried(state: State, edits: Edits) -> Edits:
     return replace(edits, additions={**edits.additions, last: text}) if text else edits
 
 
-def _drafted(state: State, edits: Edits, tier: str) -> Draft:
-    """`edits` made on paper."""
+def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
+    """`edits` made on paper, and measured."""
     gauge, tracker, key = state.gauge, state.tracker, key_for(edits, state.tracker, state.committed)
     policy, tool = state.call.thinking_policy, state.restore_tool
     frame = state.bound(draft(state.committed.frame, edits, tracker, key, policy, tool))
@@ -238,8 +225,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> Draft:
     first = first_difference(state.view.messages, view.messages)
     unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))
     tokens_after = gauge.prompt(view.total)
-    payback = _payback(state, tokens_after, gauge.prompt(unchanged), edits)
-    outcome = Compaction(
+    change = Compaction(
         messages=state.to_send(frame, view),
         applied=False,
         tier=tier,
@@ -248,14 +234,14 @@ def _drafted(state: State, edits: Edits, tier: str) -> Draft:
         tokens_after=tokens_after,
         first_changed_message=first,
         invalidated_tokens=gauge.of_messages(max(0, cached - unchanged)),
-        payback_calls=payback,
+        payback_calls=_payback(state, tokens_after, gauge.prompt(unchanged), edits.plan),
         plan=frame.plan,
     )
-    return Draft(edits, frame, key, view, outcome, payback)
+    return frame, view, change
 
 
-def _payback(state: State, after: int, unchanged: int, edits: Edits) -> float:
-    usage = edits.plan.provenance.usage if edits.plan else None
+def _payback(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> float:
+    usage = plan.provenance.usage if plan is not None else None
     planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens if usage else 0.0
     if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
         unchanged = after  # nothing is cached any more: all of it is written again anyway
@@ -267,25 +253,26 @@ def _payback(state: State, after: int, unchanged: int, edits: Edits) -> float:
 class Rejection:
     """Why a change is not made."""
 
+    kind: EventKind
     reason: str
     missing_tokens: int = 0
     """So much more must be there before the same change can be worth it: what a plan leaves does not shrink."""
 
 
-def _rejection(state: State, drafted: Draft, bounds: Bounds) -> Rejection | None:
+def _rejection(state: State, view: View, change: Compaction, bounds: Bounds) -> Rejection | None:
     """What speaks against the change; None if it may be made."""
-    before, after = drafted.outcome.tokens_before, drafted.outcome.tokens_after
-    saved = before - after
+    before, after = change.tokens_before, change.tokens_after
+    saved, calls, most = before - after, change.payback_calls or 0.0, bounds.max_payback_calls
     missing = bounds.min_savings_tokens - saved
     if saved <= 0:
-        return Rejection(f"it would not shrink: {before} to {after} tokens", missing)
-    if missing > 0:
-        return Rejection(f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}", missing)
-    if drafted.payback > bounds.max_payback_calls:
-        calls, most = drafted.payback, bounds.max_payback_calls
-        return Rejection(f"it would pay back after {calls:.0f} calls, more than {most:.0f}")
-    broken = _broken_rule(state, drafted.view)
-    return Rejection(broken) if broken else None
+        problem = f"it would not shrink: {before} to {after} tokens"
+    elif missing > 0:
+        problem = f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}"
+    elif calls > most:
+        problem = f"it would pay back after {calls:.0f} calls, more than {most:.0f}"
+    else:
+        problem = _broken_rule(state, view)
+    return Rejection("not_worth_it", problem, missing) if problem else None
 
 
 def _broken_rule(state: State, view: View) -> str:

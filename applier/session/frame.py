@@ -13,9 +13,8 @@ from typing import TypeVar
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
 from planner.api import RESTORE_TOOL
-from planner.layout.layout import inner_mark
-from planner.layout.placeholders import clean
-from planner.layout.thinking import ThinkingPolicy, without_thinking
+from planner.layout import ThinkingPolicy, inner_mark, without_thinking
+from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
@@ -213,12 +212,7 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
         return tracker.originals[index]
     plain = tracker.plain[index]
     before = blocks(plain)
-    content = [
-        _with_text(block, frame.placeholders[index, at])
-        if (index, at) in frame.placeholders and block["type"] == "tool_result"
-        else block
-        for at, block in enumerate(before)
-    ]
+    content = [_with_text(block, frame.placeholders.get((index, at))) for at, block in enumerate(before)]
     if index in frame.additions:
         content.append({"type": "text", "text": frame.additions[index]})
     elif without_thinking(plain) is plain and all(new is old for new, old in zip(content, before, strict=True)):
@@ -240,16 +234,14 @@ def _with_text(block: Block, text: str | None) -> Block:
 
 def _unmarked(message: object) -> object:
     """`message` without cache marks: those of a compacted region are stale, and a request has four."""
-    if not isinstance(message, dict) or not isinstance(message.get("content"), list):
-        return message
-    content: Sequence[object] = message["content"]
-    if not any(isinstance(block, dict) and "cache_control" in block for block in content):
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, list):
         return message
     bare = [
         {name: value for name, value in block.items() if name != "cache_control"} if isinstance(block, dict) else block
         for block in content
     ]
-    return {**message, "content": bare}
+    return message if bare == content else {**message, "content": bare}
 
 
 def first_disagreement(one: Frame, other: Frame) -> int | None:

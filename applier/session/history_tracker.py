@@ -104,8 +104,9 @@ class HistoryTracker:
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
     _anchors: list[_Anchor] = field(default_factory=list)
+    known_analysis: Analysis | None = None
+    """What was read last, of this history or of a prefix; None before."""
     _history: History | None = None
-    _analysis: Analysis | None = None
     _read: dict[str, TurnEvidence] = field(default_factory=dict)
     """Turns that were read since the last plan, by digest."""
 
@@ -124,26 +125,21 @@ class HistoryTracker:
     def analysis(self) -> Analysis:
         """What the history holds; of what is known already nothing is read again."""
         history = self.history
-        if self._analysis is None or self._analysis.history is not history:
-            self._analysis = analyze_history(history, self.counter, self._analysis, grows=True)
+        if self.known_analysis is None or self.known_analysis.history is not history:
+            self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
             self._read.clear()
-        return self._analysis
-
-    @property
-    def known_analysis(self) -> Analysis | None:
-        """What was read last, of this history or of a prefix; None before."""
-        return self._analysis
+        return self.known_analysis
 
     def know(self, analysis: Analysis | None) -> None:
         """Take over what was read elsewhere of a prefix of this history."""
-        known = self._analysis
+        known = self.known_analysis
         if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
-            self._analysis = analysis
+            self.known_analysis = analysis
 
     def evidence_of(self, message: int) -> TurnEvidence:
         """What the turn of that message holds; read once, unless a plan comes between."""
         history = self.history
-        turn, known = history.by_id[self.turn_id(message)], self._analysis
+        turn, known = history.by_id[self.turn_id(message)], self.known_analysis
         read = known.evidence.by_digest.get(turn.digest) if known is not None else None
         if read is None:
             read = self._read.get(turn.digest) or read_turn(history, turn, self.counter)
@@ -212,7 +208,7 @@ class HistoryTracker:
 
     def recount(self, counter: TokenCounter) -> None:
         """Count anew, for another model."""
-        self.counter, self._analysis, self._read = counter, None, {}
+        self.counter, self.known_analysis, self._read = counter, None, {}
         self._reindex()
 
     def _remember(self, anchor: _Anchor) -> None:

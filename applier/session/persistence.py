@@ -18,7 +18,7 @@ from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
-from planner.layout.placeholders import history_key
+from planner.placeholders import history_key
 from planner.reading.history import read_history
 from planner.reading.messages import plain_message
 
@@ -47,22 +47,22 @@ class SessionStore:
             SettingsError: it is none of these.
         """
         self._path: str | Path | None = None
-        self._callers: Store | None = None
+        self._opened: dict[int, Store] = {}
+        """By opening. Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
-            self._callers = store
+            self._opened[0] = store
         else:
             raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
+        self._is_callers = bool(self._opened)
         self.opening = 0
         """How often it was begun anew because its file was gone: what was stored before is not in it."""
-        self._opened: dict[int, Store] = {}
-        """By opening. Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
 
     @property
     def is_open(self) -> bool:
         """True once it was needed."""
-        return self._callers is not None or bool(self._opened)
+        return bool(self._opened)
 
     def use(self, act: Callable[[Store], T]) -> T:
         """What `act` does with the store, opened if need be; begun anew where its file was taken away.
@@ -74,27 +74,24 @@ class SessionStore:
         try:
             return _done(act, self._open(opening))
         except StoreReplaced:
-            if self._callers is not None:
+            if self._is_callers:
                 raise
         self.opening = opening + 1
         self.close(opening)
         return _done(act, self._open(opening + 1))
 
     def _open(self, opening: int) -> Store:
-        store = self._callers if self._callers is not None else self._opened.get(opening)
-        if store is not None:
-            return store
-        own = _done(open_store, self._path)
-        store = self._opened.setdefault(opening, own)
-        if store is not own:
-            own.close()
-        return store
+        if opening not in self._opened:
+            own = _done(open_store, self._path)
+            if self._opened.setdefault(opening, own) is not own:
+                own.close()
+        return self._opened[opening]
 
     def close(self, opening: int | None = None) -> None:
         """Close it if the session opened it."""
-        store = self._opened.pop(self.opening if opening is None else opening, None)
-        if store is not None:
-            store.close()
+        opening = self.opening if opening is None else opening
+        if not self._is_callers and opening in self._opened:
+            self._opened.pop(opening).close()
 
 
 def _done(act: Callable[[A], T], what: A) -> T:
@@ -133,19 +130,20 @@ def key_for(edits: Edits, tracker: HistoryTracker, before: Committed) -> str:
     return before.key if before.key and covered and edits.plan is None else history_key(tracker.history)
 
 
-def commit(frame: Frame, key: str, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
-    """Store the history (unless `key` holds all that `frame` changes), the plan and its facts; then it may be sent.
+def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
+    """Store the history (unless the store has all that `frame` changes), a new plan and its facts; then it may be sent.
 
     A placeholder reaches further than its own message: thinking behind it goes, too.
 
     Raises:
         StoreError: nothing may be sent that was not before.
     """
-    if key != before.key or not before.holds(frame, len(tracker)):
+    plan, plan_id, is_new = frame.plan, before.plan_id, frame.plan is not before.frame.plan
+    has_all = before.messages == len(tracker) or (not is_new and before.holds(frame, len(tracker)))
+    if not (before.key and has_all):
         key = store.use(lambda opened: opened.save_history(tracker.history))
         before = replace(before, key=key, messages=len(tracker))
-    plan, plan_id = frame.plan, before.plan_id
-    if plan is not None and plan is not before.frame.plan:
+    if is_new and plan is not None:
         plan_id = store.use(lambda opened: opened.save_plan(plan))
         store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
     return replace(before, frame=frame, plan_id=plan_id)
@@ -210,10 +208,14 @@ class SavedFrame(BaseModel):
         Raises:
             StoreError: the plan cannot be read.
         """
-        plan = store.load_plan(self.plan_id) if self.plan_id else None
-        placeholders = {(message, block): text for message, block, text in self.placeholders}
-        unthinking = frozenset(self.unthinking)
-        frame = Frame(plan, tuple(self.head), self.start, placeholders, dict(self.additions), unthinking)
+        frame = Frame(
+            plan=store.load_plan(self.plan_id) if self.plan_id else None,
+            head=tuple(self.head),
+            start=self.start,
+            placeholders={(message, block): text for message, block, text in self.placeholders},
+            additions=dict(self.additions),
+            unthinking=frozenset(self.unthinking),
+        )
         return Committed(frame, self.key, self.messages, self.plan_id)
 
 
@@ -245,7 +247,7 @@ def save_session(store: SessionStore, session_id: str, session: SavedSession) ->
     Raises:
         StoreError: it could not; what was stored before stands.
     """
-    store.use(lambda opened: opened.set_state(_name(session_id), session.model_dump(mode="json")))
+    store.use(lambda opened: opened.set_state(f"session:{session_id}", session.model_dump(mode="json")))
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
@@ -254,12 +256,8 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
     Raises:
         StoreDamaged: it is not what `save_session` writes.
     """
-    data = store.get_state(_name(session_id))
+    data = store.get_state(f"session:{session_id}")
     try:
         return None if data is None else SavedSession.model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"session {session_id}: its state cannot be read: {error.errors()[0]['msg']}") from None
-
-
-def _name(session_id: str) -> str:
-    return f"session:{session_id}"

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from applier.session.events import EventKind
 from applier.settings import SessionSettings
@@ -23,7 +23,6 @@ from planner.settings import PlanSettings
 
 __all__ = ["Breaker", "BreakerState", "Planned", "Planning", "Worker", "within"]
 
-T = TypeVar("T")
 BreakerState = Literal["closed", "open", "half_open"]
 
 READY_SLACK = 1.2
@@ -71,7 +70,7 @@ class Breaker:
         return replace(self, failures=0, opened_at=None)
 
 
-class Worker(Generic[T]):
+class Worker:
     """One job at a time in a thread of its own, debounced; never waited for, and no process waits for it to end.
 
     A job works on a snapshot and changes nothing: what it made is taken up, or thrown away, on the caller's side.
@@ -81,7 +80,7 @@ class Worker(Generic[T]):
         """A job starts at the earliest `debounce_seconds` after the one before it started."""
         self._debounce_seconds = debounce_seconds
         self._started_at: float | None = None
-        self._job: Future[T] | None = None
+        self._job: Future[CompactionPlan] | None = None
         self._closed = False
 
     @property
@@ -94,7 +93,7 @@ class Worker(Generic[T]):
         """True while a job runs or its result was not taken."""
         return self._job is not None
 
-    def start(self, job: Callable[[], T], now: float) -> bool:
+    def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
         """Start `job` unless one is running, or it is too soon; True if it was started."""
         if self._closed or self.is_busy or within(self._debounce_seconds, self._started_at, now):
             return False
@@ -102,7 +101,7 @@ class Worker(Generic[T]):
         threading.Thread(target=_run, args=(job, self._job), name="compactor-plan", daemon=True).start()
         return True
 
-    def take(self) -> Future[T] | None:
+    def take(self) -> Future[CompactionPlan] | None:
         """The last job, once it has come to an end, and once only; None while there is none."""
         if self._job is None or self._closed or not self._job.done():
             return None
@@ -119,7 +118,7 @@ class Worker(Generic[T]):
         self._closed = True
 
 
-def _run(job: Callable[[], T], done: Future[T]) -> None:
+def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> None:
     try:
         done.set_result(job())
     except Exception as error:  # noqa: BLE001 - handed to the caller's side as a value
@@ -164,7 +163,7 @@ class Planning:
     settings: PlanSettings = field(init=False)
     """Of the next plan: the agent's model and tools among them."""
     breaker: Breaker = field(init=False)
-    worker: Worker[CompactionPlan] = field(init=False)
+    worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
         """Take from the settings of the session what is of plans."""
@@ -190,7 +189,12 @@ class Planning:
             CompactorError: not even the rules could.
         """
         ready, self.ready = self.ready, None
-        if ready is not None and not focus and _fits(ready, analysis.history, target_tokens):
+        if (
+            ready is not None
+            and not focus
+            and ready.target_tokens <= target_tokens * READY_SLACK
+            and ready.history.begins(analysis.history)
+        ):
             return ready
         plan = None if rules_only else self._asked(analysis, target_tokens, focus)
         plan = plan or self._planned("rules", analysis, target_tokens, focus)
@@ -226,7 +230,7 @@ class Planning:
             self.previous = plan
 
     def _planned(self, planner: PlannerChoice, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan:
-        model = self.session_settings.planner_model
+        model, since = self.session_settings.planner_model, max(0.0, self.clock() - self.asked_at)
         try:
             plan = plan_analysis(
                 analysis,
@@ -237,7 +241,7 @@ class Planning:
                 settings=self.settings,
                 now=self.clock(),
                 previous=self.previous,
-                agent_request=self._agent_request(),
+                agent_request=self.agent_request and replace(self.agent_request, seconds_since=since),
                 read_tokens=self.read_tokens,
             )
         except Exception as error:
@@ -248,11 +252,6 @@ class Planning:
         made = plan.provenance
         self.planned.append(Planned(made.model or made.planner, made.usage))
         return plan
-
-    def _agent_request(self) -> AgentRequest | None:
-        if self.agent_request is None:
-            return None
-        return replace(self.agent_request, seconds_since=max(0.0, self.clock() - self.asked_at))
 
     def take_up(self) -> CompactionPlan | None:
         """What the worker has made meanwhile, if it has come to an end."""
@@ -281,13 +280,6 @@ class Planning:
         if self.breaker.state(self.clock()) != "closed":
             self.report("breaker_closed", "the planner works again")
         self.breaker = self.breaker.succeeded()
-
-
-def _fits(plan: CompactionPlan, history: History, target_tokens: int) -> bool:
-    known = plan.history.messages
-    if known > len(history.messages) or plan.history.digest != history.digest_at(known):
-        return False
-    return plan.target_tokens <= target_tokens * READY_SLACK
 
 
 def _first_words(history: History) -> str:

@@ -26,7 +26,7 @@ from applier.session.tiers import (
 )
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
-from planner.layout.cache_cost import CachePrices, best_growth_tokens
+from planner.prices import CachePrices, best_growth_tokens
 
 __all__ = [
     "LEVELS",
@@ -82,8 +82,6 @@ class Measurement:
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Since the last call."""
-    session_seconds: float = 0.0
-    """Since the session began, or since its facts were last extracted."""
     requested: str = ""
     """``manual``, ``tool``, ``prompt_too_long``: somebody asked for it."""
     prices: CachePrices = GENERAL_PRICES
@@ -101,7 +99,6 @@ class When:
     room_under: int = 0
     """Tokens left to the limit; in a small window an eighth of it at most."""
     idle_seconds: float = 0.0
-    session_seconds: float = 0.0
     growth_pays: bool = False
     """The prompt has grown so far that compacting again costs less than carrying it on."""
     requested: bool = False
@@ -114,7 +111,6 @@ class When:
             and measured.tokens >= measured.limit_tokens * self.share_over
             and (not self.room_under or self._is_short(measured))
             and measured.idle_seconds >= self.idle_seconds
-            and measured.session_seconds >= self.session_seconds
             and (not self.growth_pays or _growth_pays(measured))
             and (not self.requested or bool(measured.requested))
         )

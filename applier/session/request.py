@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.api import RESTORE_TOOL, restore_tool_of
-from planner.layout.thinking import ThinkingPolicy, thinking_policy
+from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
 from planner.reading.tokens import TokenCounter
@@ -24,6 +24,7 @@ __all__ = [
     "AgentCall",
     "Gauge",
     "TooLong",
+    "fields_of_body",
     "output_reserve_tokens",
     "prompt_limit_tokens",
     "read_too_long",
@@ -43,9 +44,7 @@ class AgentCall:
     model: str = ""
     system: str | Sequence[Block] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
-    tool_choice: Mapping[str, Any] | None = None
     thinking: Mapping[str, Any] | None = None
-    betas: tuple[str, ...] = ()
     max_output_tokens: int | None = None
 
     def fixed_tokens(self, counter: TokenCounter) -> int:
@@ -83,6 +82,18 @@ class AgentCall:
         """How many of the cache marks stand on system and tools."""
         system = self.system if isinstance(self.system, Sequence) and not isinstance(self.system, str) else ()
         return sum("cache_control" in part for part in (*system, *(self.tools or ())))
+
+
+def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What `body`, of the Messages API, says besides its messages, as `Session.set_request` takes it."""
+    output = body.get("max_tokens")
+    return {
+        "model": str(body.get("model") or ""),
+        "system": body.get("system"),
+        "tools": body.get("tools") or (),
+        "thinking": body.get("thinking"),
+        "max_output_tokens": output if isinstance(output, int) and output > 0 else None,
+    }
 
 
 def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> list[object]:

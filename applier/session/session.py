@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from typing import Any, Self
 from applier.session import call
 from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
-from applier.session.persistence import SessionStore, load_session
+from applier.session.persistence import SessionStore
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Preset, preset_of
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
@@ -31,8 +31,8 @@ from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
-from planner.api import PlannerChoice, check_argument, check_planner, check_system, check_tools
-from planner.errors import ReferenceNotFound, SettingsError, StoreDamaged, StoreError
+from planner.api import PlannerChoice, check_argument, check_planner, check_request
+from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block
@@ -168,7 +168,7 @@ class Session:
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:
-            _resume(self._state)
+            self._state.resume()
         self._snapshot = SessionState.of(self._state)
         _SESSIONS.add(self)
 
@@ -241,9 +241,7 @@ class Session:
         model: str = "",
         system: str | Sequence[Block] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: Mapping[str, Any] | None = None,
         thinking: Mapping[str, Any] | None = None,
-        betas: Sequence[str] | Set[str] | None = None,
         max_output_tokens: int | None = None,
         client_follows: bool = False,
     ) -> None:
@@ -258,13 +256,10 @@ class Session:
             SettingsError: an argument of the wrong type; what was known before stands.
         """
         _check_request(model, system, tools, max_output_tokens)
-        check_argument("tool_choice", tool_choice, Mapping, "a dict")
         check_argument("thinking", thinking, Mapping, "a dict")
-        check_argument("betas", betas, list | tuple | Set, "a list of names")
-        asked = AgentCall(model, system, tools, tool_choice, thinking, tuple(betas or ()), max_output_tokens)
         with self._alone() as state:
             state.planning.client_follows = client_follows
-            state.take_call(asked)
+            state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens))
             state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
 
     def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:
@@ -463,26 +458,5 @@ def _check_task(task: object) -> None:
 
 def _check_request(model: object, system: object, tools: object, max_output_tokens: object) -> None:
     """Raise a SettingsError unless these can be of a request."""
-    check_argument("model", model, str, "text")
-    check_system(system)
-    check_tools(tools)
+    check_request(model, system, tools)
     check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
-
-
-def _resume(state: State) -> None:
-    """Go on where an earlier process stopped, if there was one.
-
-    Raises:
-        StoreError: what is stored cannot be read.
-    """
-    saved = state.store.use(lambda store: load_session(store, state.session_id))
-    state.log.load(state.store.use(lambda store: store.events(state.session_id)))
-    if saved is None:
-        return
-    if saved.frame.key:
-        state.tracker.load(state.store.use(lambda store: store.load_history(saved.frame.key)))
-    if max(one.start for one in (saved.frame, saved.before or saved.frame)) > len(state.tracker):
-        raise StoreDamaged(f"session {state.session_id}: its state goes beyond the history that is stored with it")
-    before = state.store.use(saved.before.committed) if saved.before is not None else None
-    state.resume(saved, state.store.use(saved.frame.committed), before)
-    state.log("resumed", f"{len(state.tracker)} messages, {state.compactions} compactions")

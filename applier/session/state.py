@@ -16,12 +16,21 @@ from applier.session.carryover import FileMarks, Recall
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, Thoughts, View, late_thinking
 from applier.session.history_tracker import Arrival, HistoryTracker
-from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, stored_again
+from applier.session.persistence import (
+    Committed,
+    SavedFrame,
+    SavedSession,
+    SessionStore,
+    commit,
+    load_session,
+    stored_again,
+)
 from applier.session.planning import Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from planner.layout.cache_cost import CachePrices, cache_prices
+from planner.errors import StoreDamaged
+from planner.prices import CachePrices, cache_prices
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["Bounds", "Rest", "State"]
@@ -173,6 +182,11 @@ class State:
         return self.gauge.of_messages(sum(self.tracker.counted[self.committed.frame.start : self.tracker.live_start]))
 
     @property
+    def facts_are_due(self) -> bool:
+        """True once the session has gone on for long since facts were stored."""
+        return self.clock() - self.facts_at >= self.preset.facts_after_seconds
+
+    @property
     def restore_tool(self) -> str:
         """The agent's tool that brings back what was removed; empty if it has none."""
         return self.call.restore_tool(self.settings.plan.restore_tool)
@@ -195,7 +209,7 @@ class State:
 
     def measure(self) -> Measurement:
         """What the triggers see."""
-        now, tokens = self.clock(), self.tokens
+        tokens = self.tokens
         return Measurement(
             tokens=tokens,
             limit_tokens=self.limit_tokens,
@@ -203,8 +217,7 @@ class State:
             beside_tokens=self.gauge.prompt(0),
             kept_tokens=self.kept_tokens or self.goal_tokens,
             growth_tokens_per_call=self.growth_tokens,
-            idle_seconds=0.0 if self.last.at is None else max(0.0, now - self.last.at),
-            session_seconds=max(0.0, now - self.facts_at),
+            idle_seconds=0.0 if self.last.at is None else max(0.0, self.clock() - self.last.at),
             requested=self.requested,
             prices=self.prices,
         )
@@ -291,11 +304,6 @@ class State:
         """`frame` without the thinking that would be refused behind the list it gives."""
         return self.thoughts.bound(frame, self.tracker) if self.call.thinking_policy == "strip" else frame
 
-    @property
-    def is_left_out_stored(self) -> bool:
-        """True if the store has every message that `view` does not hold as it came."""
-        return self.committed.holds(self.committed.frame, len(self.tracker))
-
     def store_anew(self) -> None:
         """Where the store was begun anew, nothing counts as stored until it is stored again.
 
@@ -333,6 +341,14 @@ class State:
         if replanned:
             self.recall = Recall.of(committed.frame, self.tracker)
 
+    def commit(self, frame: Frame, view: View | None = None) -> None:
+        """Store what `frame` leaves out; then that is what is sent.
+
+        Raises:
+            StoreError: what was sent before is.
+        """
+        self.take_into_force(commit(frame, self.tracker, self.store, self.committed), view)
+
     def may_go_back(self, before: Committed) -> None:
         """A compaction has taken the place of `before`, which `undo` goes back to."""
         plan = before.frame.plan
@@ -367,18 +383,33 @@ class State:
         self.last = LastList(length, self.view.total, self.clock(), self.committed, self.undoable, self.held_below)
         return sent
 
-    def resume(self, saved: SavedSession, committed: Committed, before: Committed | None) -> None:
-        """Go on where an earlier process stopped; the tracker has loaded its history.
+    def resume(self) -> None:
+        """Go on where an earlier process stopped, if there was one.
 
         Until a request says otherwise it is for the model, and has the thinking, of the last one before.
+
+        Raises:
+            StoreError: what is stored cannot be read.
         """
+        use = self.store.use
+        saved = use(lambda store: load_session(store, self.session_id))
+        self.log.load(use(lambda store: store.events(self.session_id)))
+        if saved is None:
+            return
+        if saved.frame.key:
+            self.tracker.load(use(lambda store: store.load_history(saved.frame.key)))
+        if max(one.start for one in (saved.frame, saved.before or saved.frame)) > len(self.tracker):
+            raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
+        committed, self.undoable = (
+            use(saved.frame.committed),
+            () if saved.before is None else (use(saved.before.committed),),
+        )
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
         self.take_into_force(committed)
         self.tracker.returned(self.view.messages, len(committed.frame.head))
-        self.undoable = (before,) if before is not None else ()
         self.compactions, self.reclaimed_tokens = saved.compactions, saved.reclaimed_tokens
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         length = len(self.tracker)
@@ -386,6 +417,7 @@ class State:
         self.thoughts = Thoughts([(0, replace(committed.frame, plan=None))], length)
         self.planning.previous, self.planning.read_tokens = committed.frame.plan, saved.read_tokens
         self.saved = None, saved.read_tokens
+        self.log("resumed", f"{len(self.tracker)} messages, {self.compactions} compactions")
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""

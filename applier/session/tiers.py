@@ -18,9 +18,8 @@ from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.api import RESTORE_TOOL, bare_tool_name, check_plan
-from planner.decision import TurnDecision
 from planner.evidence.calls import CallKind
-from planner.plan import CompactionPlan, HistoryStamp, Provenance
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.history import History, Turn
 from planner.reading.lines import Line
 from planner.reading.messages import blocks

@@ -16,7 +16,7 @@ import regex
 from applier.store.search import SEARCH_SECONDS, Hits, matching_turns
 from planner.errors import ReferenceNotFound
 from planner.evidence.names import defines
-from planner.layout.placeholders import ranges_of
+from planner.placeholders import ranges_of
 from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
 from planner.reading.messages import Block, Message

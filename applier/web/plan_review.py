@@ -15,10 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from applier.sheet import Edit, Sheet, reviewed
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
-from planner.decision import Strategy, TurnDecision
 from planner.errors import SettingsError
-from planner.layout.placeholders import excerpt_numbers, ranges_of
-from planner.plan import CompactionPlan
+from planner.placeholders import line_numbers, ranges_of
+from planner.plan import CompactionPlan, Strategy, TurnDecision
 
 __all__ = ["Review", "Revision"]
 
@@ -190,7 +189,7 @@ class Review:
             return None
         decision = sheet.plan.decisions[turn_id]
         every = {line.number for line in turn.lines}
-        standing = every if decision.strategy == "keep" else excerpt_numbers(decision, len(every))
+        standing = every if decision.strategy == "keep" else line_numbers(decision.excerpts, len(every))
         left = sheet.left.get(turn_id, "")
         return {"turn": turn_id, "left": left, "standing": ranges_of(standing), "summary": decision.summary}
 

@@ -6,11 +6,9 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
-from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.calls import Call, calls_of, superseded_turns
@@ -21,7 +19,7 @@ from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
-from planner.reading.lines import Line, Lines, Statement, join_lines, number_set, statements, turn_lines
+from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -40,11 +38,6 @@ _VALUE = lazy_pattern(
 """Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
 ``issue 12``."""
 
-_PLACES: defaultdict[object, int] = defaultdict(count().__next__)
-"""Where each thing that is made once stands among those of its turn: a dict in each turn would take four times the
-room of a list."""
-_NOT_YET = object()
-
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -61,7 +54,7 @@ class TurnEvidence:
     """How each call ended, in the order of `calls`."""
     tokens: int
     """Of the whole turn, as it stands in the history."""
-    line_tokens: array[int]
+    line_tokens: list[int]
     """Raw tokens of each line with its line break, in their order; 0 for those that are not read."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
@@ -79,19 +72,16 @@ class TurnEvidence:
     """The last turn that changed a part of what this one read or wrote, or empty."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
-    _made: list[Any] = field(default_factory=list, repr=False, compare=False)
-    """What was made once, each in its place."""
+    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What was made once, by what made it."""
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
         """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
         histories: never of its place, nor of what other turns do to it. `beside` helps to make it and changes nothing.
         """
-        place, made = _PLACES[make], self._made
-        if place >= len(made):
-            made.extend([_NOT_YET] * (place + 1 - len(made)))
-        if made[place] is _NOT_YET:
-            made[place] = make(self, *beside, **named)
-        own: T = made[place]
+        if make not in self._made:
+            self._made[make] = make(self, *beside, **named)
+        own: T = self._made[make]
         return own
 
     @property
@@ -112,7 +102,7 @@ class TurnEvidence:
     @property
     def text(self) -> str:
         """All its lines."""
-        return "\n".join(self.lines.texts)
+        return "\n".join(text.text for text in self.lines.texts)
 
     @property
     def names(self) -> NameIndex:
@@ -149,11 +139,11 @@ class TurnEvidence:
     @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
-        return number_set((*self.decisive_lines, *self.pinned_lines))
+        return frozenset((*self.decisive_lines, *self.pinned_lines))
 
 
 def _name_index(turn: TurnEvidence) -> NameIndex:
-    return NameIndex(turn.lines.texts)
+    return NameIndex([text.text for text in turn.lines.texts])
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
@@ -164,8 +154,8 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The absolute paths that the agent wrote in `turn`, and those that others did."""
     written: list[str] = []
     others: list[str] = []
-    for part, text, _, starts, end in turn.lines.spans_to_read():
-        (written if part in ("assistant", "call") else others).extend(file_paths(text[starts[0] : end]))
+    for text in turn.lines.texts:
+        (written if text.part in ("assistant", "call") else others).extend(file_paths(text.text))
     return tuple(written), tuple(others)
 
 
@@ -197,7 +187,7 @@ class Evidence:
     @lazy_property
     def names(self) -> NameIndex:
         """What the whole history names, parts of its identifiers included."""
-        return NameIndex([text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
+        return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
     def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
         """Every call with its turn and how it ended, in the order of the history."""
@@ -273,13 +263,10 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
     )
 
 
-def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
-    counted = counter.each(line.text + "\n" for line in read)
-    if len(read) == count:
-        return array("H", counted)
-    tokens = array("H", bytes(2 * count))
-    for line, own in zip(read, counted, strict=True):
-        tokens[line.number - 1] = own
+def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> list[int]:
+    tokens = [0] * count
+    for line in read:
+        tokens[line.number - 1] = counter.raw(line.text + "\n")
     return tokens
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from operator import attrgetter
 
 from planner.evidence.calls import Call
-from planner.reading.lines import Line, Lines, Source, join_lines, number_set
+from planner.reading.lines import Line, Lines, Source, join_lines
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["ANSWER_CHARACTERS", "attributed", "boilerplate_of", "is_host_text", "is_wrapping", "without_boilerplate"]
@@ -217,26 +217,26 @@ def is_host_text(text: str) -> bool:
 
 def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
     """The `lines` of one turn, each with its source."""
-    return lines.with_sources(_attributed(lines, calls))
+    return replace(lines, sources=dict(_attributed(lines, calls)))
 
 
 def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:
     """Number and source of the lines whose place does not tell whose they are."""
     by_result = {call.result_block: call for call in calls if call.result_block is not None}
     before = ""
-    for head, text in lines.heads():
-        call = by_result.get(head.block)
-        if head.source == "user":
-            previous = by_result.get(head.block - 1)
+    for one in lines.texts:
+        call = by_result.get(one.block)
+        if one.source == "user":
+            previous = by_result.get(one.block - 1)
             expanded = previous is not None and previous.name in _TEMPLATE_TOOLS
-            if _SUMMARY.match(text):
-                yield from ((line.number, "planner") for line in lines.of_block(head.block))
+            if _SUMMARY.match(one.text):
+                yield from ((line.number, "planner") for line in lines.of_block(one.block))
             else:
-                spans = _host_spans(text, expanded, before)
-                yield from ((number, "host") for number in _within(spans, lines, head.block))
-            before = text
+                spans = _host_spans(one.text, expanded, before)
+                yield from ((number, "host") for number in _within(spans, lines, one.block))
+            before = one.text
         elif call is not None and (call.is_error or call.name in _ANSWERS):
-            yield from ((number, "user") for number in _within(_answer_spans(call, text), lines, head.block))
+            yield from ((number, "user") for number in _within(_answer_spans(call, one.text), lines, one.block))
 
 
 def _within(spans: Sequence[Span], lines: Lines, block: int) -> Iterator[int]:
@@ -358,7 +358,7 @@ def is_wrapping(text: str) -> bool:
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
     blocks = [list(group) for _, group in groupby(lines, key=attrgetter("block"))]
-    return number_set(chain.from_iterable(map(_boilerplate_of_block, blocks)))
+    return frozenset(chain.from_iterable(map(_boilerplate_of_block, blocks)))
 
 
 def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:

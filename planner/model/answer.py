@@ -17,10 +17,9 @@ from typing import Final, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
-from planner.decision import Strategy
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
-from planner.plan import ExtractedFact, FactType
+from planner.plan import ExtractedFact, FactType, Strategy
 from planner.proposal import TurnProposal
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines

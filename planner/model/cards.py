@@ -17,18 +17,16 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby, islice
 from typing import TypeVar
 
-from planner.decision import TurnDecision
-from planner.earlier import read_and_new
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
-from planner.layout.placeholders import ranges_of
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.prompts import one_line, safe_text
-from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.placeholders import ranges_of
+from planner.plan import CompactionPlan, TurnDecision
+from planner.proposal import PlanRequest, read_and_new
 from planner.reading.lines import Line, call_parts
 
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
@@ -625,11 +623,11 @@ class _Candidate:
 
     turn: TurnEvidence
     line: Line
-    names: frozenset[int]
+    names: frozenset[str]
     base: float
     cost: float
 
-    def density(self, weights: Sequence[float], shown: Mapping[int, int]) -> float:
+    def density(self, weights: Mapping[str, float], shown: Mapping[str, int]) -> float:
         """Worth a token; a name that stands on cards already counts less each time."""
         return (self.base + sum(weights[name] * AGAIN ** shown.get(name, 0) for name in self.names)) / self.cost
 
@@ -637,7 +635,7 @@ class _Candidate:
 def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) -> None:
     """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token."""
     weights = choice.request.relevance.weights
-    shown: dict[int, int] = defaultdict(int)
+    shown: dict[str, int] = defaultdict(int)
     heap = [(-one.density(weights, shown), -one.turn.turn.number, one.line.number, one) for one in candidates]
     heapify(heap)
     while heap and choice.spent < limit:
@@ -653,7 +651,7 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) 
 def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """Lines of results with what the agent wrote in a later turn, or, read lately, may yet; signatures, headings."""
     names_of = choice.request.relevance.names
-    written: dict[int, int] = {}
+    written: dict[str, int] = {}
     for turn in turns:
         for line, names in zip(turn.lines, names_of[turn.turn.id], strict=True):
             if line.part in ("assistant", "call"):

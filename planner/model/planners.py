@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.brief import brief_text, fit_brief, read_brief
-from planner.earlier import earlier_plan, read_and_new
 from planner.errors import PlannerUnavailable
 from planner.model.answer import answer_in, read_answer
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
@@ -22,7 +21,7 @@ from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, w
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, Situation, notes_tokens, plan_questions
 from planner.plan import ExtractedFact, Provenance, Usage
-from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal
+from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.brief import brief_text
-from planner.earlier import earlier_plan, read_and_new, written_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.state import (
@@ -31,7 +30,7 @@ from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import statements
 from planner.reading.tokens import TokenCounter

@@ -8,28 +8,22 @@ and never under-counts. Each line, and each text as a whole, is counted once and
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from planner.reading.estimate import estimate_tokens
 from planner.reading.families import model_family
 from planner.reading.media import image_size, source_data, visible_pages
 from planner.reading.messages import Block, Message, blocks, to_json
-from planner.reading.vocabulary import load_vocabulary
+from planner.reading.vocabulary import estimate_tokens, load_vocabulary
 
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["TokenCounter", "estimate_tokens", "family_scale", "load_vocabulary"]
+__all__ = ["TokenCounter"]
 
 MESSAGE_OVERHEAD = 3
 """Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
-IMAGE_TOKENS, OLDER_IMAGE_TOKENS = 4_784, 1_600
-"""The most one image costs, larger ones are scaled down: from Claude 4.7 on, and before that."""
 PIXELS_PER_TOKEN = 750
 PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
 """A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
@@ -40,106 +34,55 @@ MIN_SCALE, MAX_SCALE = 1.0, 2.5
 
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
-SAMPLED_CHARACTERS, _SAMPLED_SHARE = 2_000_000, 4
-"""A longer text does not fit into a window, whatever its count is: one of so many of its slices is encoded."""
-
-_COUNTED_CHARACTERS = 8_192
-"""So much of a text is cut into lines at a time, and up to the end of a line."""
-
-_REMEMBERED, _MOST_REMEMBERED = 2**10, 2**18
-"""Counts of so many lines are remembered, in 8 bytes each; a later line takes the place of one with a like hash. After
-twice as many lines as there are places the room doubles: on agent transcripts less is counted again than with four
-times the room that was empty after each doubling."""
-_COUNT_BITS = 20
-"""The lowest bits of what is remembered hold the count, the others those of the line's hash: with the place 54 of its
-64 bits and more tell lines apart, and the lines themselves need not be kept."""
-_MOST_COUNTED = 2**_COUNT_BITS - 1
-
-
-def family_scale(model: str) -> float:
-    """What an o200k count is multiplied with so that `model` never counts more: the worst ratio measured.
-
-    1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
-    OpenAI's, whose tokenizer it is.
-    """
-    family = model_family(model)
-    if not family.is_claude:
-        return 1.0
-    return 1.27 if family.version < (4, 7) else 1.6
-
-
-_LINES = partial(str.splitlines, keepends=True)
-
-
-def _slices(text: str) -> Iterator[str]:
-    """`text` in slices that end behind a line break: the lines of all of it together take more than the text."""
-    start = 0
-    while start < len(text):
-        stop = text.find("\n", start + _COUNTED_CHARACTERS) + 1 or len(text)
-        yield text[start:stop]
-        start = stop
+MOST_REMEMBERED = 2**18
+"""Counts of so many texts are remembered: more lines than a window takes, in 100 bytes each."""
 
 
 @dataclass
 class TokenCounter:
     """Counts for one model family; `scale` multiplies raw o200k counts."""
 
-    scale: float = 1.6
+    scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
-    image_tokens: int = IMAGE_TOKENS
+    image_tokens: int = model_family("").image_tokens
     """The most one image costs."""
-    _seen: array[int] = field(default_factory=lambda: array("q", bytes(8 * _REMEMBERED)), repr=False, compare=False)
-    _remembered: int = field(default=0, repr=False, compare=False)
-    """How many lines have been remembered, those included whose place was taken."""
+    _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    """Counts by the hash of the text: the texts themselves need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
         """A counter that does not under-count for `model`."""
-        older = model_family(model).version < (4, 7)
-        return cls(family_scale(model), image_tokens=OLDER_IMAGE_TOKENS if older else IMAGE_TOKENS)
+        family = model_family(model)
+        return cls(family.token_scale, image_tokens=family.image_tokens)
 
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
-        line that stands in several places is tokenized once. Of more than two million characters, which no window
-        takes, a quarter is counted."""
-        return next(self._each((text,), self._sum))
+        line that stands in several places is tokenized once."""
+        return self._once(text, self._sum)
 
-    def joined(self, parts: Iterable[str]) -> str:
+    def joined(self, parts: Sequence[str]) -> str:
         """`parts` as one text, each on lines of its own. How many tokens it has is known from them: asked for next, it
         is not counted once more."""
-        *before, last = parts
-        text = "\n".join([*before, last])
-        next(self._each((text,), lambda _: sum([self.raw(part + "\n") for part in before]) + self.raw(last)))
+        text = "\n".join(parts)
+        self._once(text, lambda _: sum([self.raw(part + "\n") for part in parts[:-1]]) + self.raw(parts[-1]))
         return text
 
-    def each(self, lines: Iterable[str]) -> Iterator[int]:
-        """o200k tokens of each of `lines`, unscaled."""
-        return self._each(lines, self._encode)
-
-    def _each(self, texts: Iterable[str], count: Callable[[str], int]) -> Iterator[int]:
-        """Tokens of each of `texts`: as they are remembered, else by `count`, and remembered from now on."""
-        for text in texts:
-            digest, seen = hash(text), self._seen
-            known = seen[digest % len(seen)]
-            yield known & _MOST_COUNTED if not (known ^ digest) >> _COUNT_BITS else self._remember(digest, count(text))
-
-    def _remember(self, digest: int, tokens: int) -> int:
-        """The `tokens` of a text with this hash, as `_each` finds them."""
-        seen = self._seen
-        if tokens <= _MOST_COUNTED:
-            seen[digest % len(seen)] = digest & ~_MOST_COUNTED | tokens
-            self._remembered += 1
-        if self._remembered > 2 * len(seen) and len(seen) < _MOST_REMEMBERED:
-            self._seen = seen + seen  # each text stands in both of the places that it may now have
+    def _once(self, text: str, count: Callable[[str], int]) -> int:
+        """What `count` says of `text`, the first time."""
+        key, remembered = hash(text), self._remembered
+        tokens = remembered.get(key)
+        if tokens is None:
+            tokens = count(text)
+            if len(remembered) >= MOST_REMEMBERED:
+                remembered.clear()
+            remembered[key] = tokens
         return tokens
 
     def _sum(self, text: str) -> int:
         """Tokens of all lines of `text`."""
-        if len(text) > SAMPLED_CHARACTERS:
-            starts = range(0, len(text), _SAMPLED_SHARE * _SLICE_CHARACTERS)
-            sample = [text[start : start + _SLICE_CHARACTERS] for start in starts]
-            return math.ceil(sum(map(self._encode, sample)) * len(text) / sum(map(len, sample)))
-        return sum(self.each(chain.from_iterable(map(_LINES, _slices(text))))) if "\n" in text else self._encode(text)
+        if "\n" not in text:
+            return self._encode(text)
+        return sum([self._once(line, self._encode) for line in text.splitlines(keepends=True)])
 
     def _encode(self, text: str) -> int:
         if len(text) > _SLICE_CHARACTERS:

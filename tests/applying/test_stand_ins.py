@@ -5,7 +5,7 @@ import pytest
 from applier.view import preview
 from planner import PlanSettings, check_plan, plan_compaction, read_history
 from planner.analysis import analyze
-from planner.relevance.pinned import PREVIEW_LINES
+from planner.selection import PREVIEW_LINES
 from tests.strategies import image, text
 from tests.viewed import plan_of, refused, said
 

@@ -20,8 +20,8 @@ from applier.adapters.transcripts import read_transcript
 from applier.eval.exam import read_exams
 from applier.eval.methods import RECORDED, FolderPlanner
 from applier.session.presets import PRESETS
-from planner.layout.cache_cost import CACHE_READ_PRICES
 from planner.model.planners import ModelPlanner
+from planner.prices import CACHE_READ_PRICES
 from planner.proposal import Planner
 from planner.rules import RulesPlanner
 from tests.bench.growth import INPUTS, measure_growth

@@ -18,7 +18,7 @@ from applier.eval.replay import Replay, ReplayedCall, replay
 from applier.eval.survival import placings
 from applier.eval.texts import agent_values, plain_text, specifics, stands
 from applier.store import open_store
-from planner.layout.cache_cost import CACHE_READ_PRICES
+from planner.prices import CACHE_READ_PRICES
 from planner.reading.messages import plain_message
 
 __all__ = ["PresetJob", "PresetRun", "PresetTotal", "count_needs", "measure_presets", "preset_totals", "run_preset"]

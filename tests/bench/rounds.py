@@ -17,7 +17,7 @@ from applier.eval.texts import message_tokens, one_space, plain_text
 from applier.session.session import Session
 from planner.analysis import analyze
 from planner.evidence import Evidence
-from planner.layout.placeholders import clean
+from planner.placeholders import clean
 from planner.plan import Usage
 from planner.proposal import Planner, PlanRequest, Proposal
 from planner.reading.messages import Message

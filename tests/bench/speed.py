@@ -83,14 +83,14 @@ def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
 
 
 def _planning(messages: list[Message], text: str) -> Iterator[Timing]:
-    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 12)
+    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 20)
     plan = _plan(messages)
-    yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 1)
+    yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 2)
     what = f"a session plans again with {NEW_TURNS} new turns"
-    yield Timing(f"{what}, to half", _passes(text, partial(_replan_seconds, messages, ROOMY_TOKENS)), "passes", 4)
+    yield Timing(f"{what}, to half", _passes(text, partial(_replan_seconds, messages, ROOMY_TOKENS)), "passes", 8)
     filled = 2 * message_tokens(messages)
     again = _passes(text, partial(_replan_seconds, messages, filled))
-    yield Timing(f"{what}, in a window that they fill", again, "passes", 4)
+    yield Timing(f"{what}, in a window that they fill", again, "passes", 8)
 
 
 def _passes(text: str, measure: Callable[[], float], repeats: int = REPEATS) -> float:
@@ -138,7 +138,7 @@ def _large() -> Iterator[Timing]:
         name = f"{size:,} tokens in short results: plan"
         passes = _passes(plain_text(messages), partial(_seconds, _plan, messages), repeats=1)
         yield Timing(f"{name} ({len(messages):,} messages)", passes, "passes")
-    yield Timing("plan with a result of 10 MB", _seconds(_plan, _with_long_result(10_000_000)), "seconds", 2)
+    yield Timing("plan with a result of 10 MB", _seconds(_plan, _with_long_result(10_000_000)), "seconds", 4)
 
 
 def _with_long_result(characters: int) -> list[Message]:
@@ -161,7 +161,7 @@ def _memory(messages: Sequence[Message]) -> Timing:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     size = len(json.dumps(messages).encode())
-    return Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 3)
+    return Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 10)
 
 
 def _imports() -> Iterator[Timing]:

@@ -5,10 +5,10 @@ import pytest
 from applier.adapters.frameworks.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
+    LOOK_UPS,
     answer_call,
     handle_tool_use,
 )
-from applier.adapters.look_ups import SearchContext, search_answer
 from applier.store.protocol import Match, SearchResult
 from planner.errors import CompactorError
 from planner.reading.history import read_history
@@ -99,7 +99,8 @@ class Stored:
 
 
 def answer(hits, turns, limit=5):
-    return search_answer(Stored(hits, turns), SearchContext(text="drain", limit=limit))
+    asked, answered = LOOK_UPS["search_context"]
+    return answered(Stored(hits, turns), asked(text="drain", limit=limit))
 
 
 def test_a_turn_that_would_take_all_room_is_shown_by_its_matching_lines_alone():

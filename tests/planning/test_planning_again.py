@@ -11,7 +11,6 @@ from planner.analysis import Analysis, analyze
 from planner.api import check_plan, plan_analysis
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
-from planner.relevance.relevance import line_relevance
 from planner.rules import RulesPlanner
 from tests.strategies import histories, make_session
 
@@ -22,12 +21,6 @@ AGAIN = [
     {"role": "user", "content": "Never touch src/a.py, and go on."},
 ]
 """Turns that say the same stand at two places."""
-PARTS = {"token_store.ts", "token_store", "test_late.py", "v2/refresh", "unheard_of.py"}
-PATHS = [
-    {"role": "assistant", "content": "See src/token_store.ts and https://example.org/api/v2/refresh first."},
-    {"role": "user", "content": "Then tests/test_late.py, and src/token_store.ts again."},
-]
-"""Names of which the others but the last are parts: a turn that names one makes it a name of earlier turns."""
 
 
 def planned(analysis: Analysis, share: float, focus: str) -> CompactionPlan:
@@ -41,21 +34,10 @@ def test_planning_again_is_planning_from_scratch(messages, repeats, data):
     known = None
     for end in [*sorted(data.draw(st.lists(st.integers(0, len(messages)), max_size=2))), len(messages)]:
         share, focus = data.draw(SHARES), data.draw(FOCUSES)
-        known = analyze(messages[:end], known=known, grows=True)
+        known = analyze(messages[:end], known=known)
         grown, fresh = planned(known, share, focus), planned(analyze(messages[:end]), share, focus)
         assert grown == fresh
         assert grown.bound.layout.messages == fresh.bound.layout.messages
-
-
-@given(histories(), st.lists(st.sampled_from(sorted(PARTS)), max_size=4), st.data())
-def test_relevance_of_a_history_that_grew_is_that_of_the_whole(messages, parts, data):
-    messages = [*PATHS, *messages, *[{"role": "user", "content": f"Look at {part}."} for part in parts]]
-    known = None
-    for end in [*sorted(data.draw(st.lists(st.integers(0, len(messages)), max_size=4))), len(messages)]:
-        known = analyze(messages[:end], known=known, grows=True)
-        grown, fresh = known.relevance, line_relevance(analyze(messages[:end]).evidence)
-        assert (grown.weights, grown.names) == (fresh.weights, fresh.names)
-        assert all(grown.of_lines(turn_id) == fresh.of_lines(turn_id) for turn_id in fresh.names)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])

@@ -12,7 +12,7 @@ from applier.session import Session
 from applier.store import open_store
 from applier.store.chain import digest_of, encode, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
-from planner.earlier import earlier_plan
+from planner.proposal import earlier_plan
 from planner.validity import check_messages
 from tests.model.sample import plan_request
 from tests.session.agent import Agent, Clock

@@ -70,8 +70,6 @@ def measured(**changes):
         (When("auto", room_under=13_000), {"tokens": 187_000, "limit_tokens": 200_000}, True),
         (When("idle", idle_seconds=3_600, tokens_over=10), {"idle_seconds": 3_600.0}, True),
         (When("idle", idle_seconds=3_600), {"idle_seconds": 3_599.0}, False),
-        (When("duration", session_seconds=1_800), {"session_seconds": 1_800.0}, True),
-        (When("duration", session_seconds=1_800), {"session_seconds": 1_799.0}, False),
         (When("asked", requested=True), {"requested": "tool"}, True),
         (When("asked", requested=True), {}, False),
         # sqrt(2 * 1000 * 1.15 * 20,000 / 0.1) = 21,447 tokens behind the 20,000 that were kept

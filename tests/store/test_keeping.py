@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from applier.store import REDACT_VARIABLE, open_store
-from planner.decision import TurnDecision
 from planner.errors import ReferenceNotFound, StoreError
-from planner.plan import Provenance
+from planner.plan import Provenance, TurnDecision
 from planner.reading.history import read_history
 from tests.store.damage import fact, plan_for
 from tests.store.test_history_laws import values

@@ -1,32 +1,117 @@
-"""Tools by which the model itself looks behind references and asks for a compaction.
+"""Tools by which the model itself looks behind references and asks for a compaction, as plain definitions and a
+function that answers a call: they work with any client.
 
-As plain definitions and a function that answers a call; works with any client.
+Short by default: a look-up should cost less than what it saves. Docstrings and descriptions of inputs are what the
+model reads; what is restored goes to it as an ordinary tool result, and no history is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from applier.adapters.look_ups import (
-    Answer,
-    RestoreContext,
-    SearchContext,
-    ToolInput,
-    restored_answer,
-    search_answer,
-)
-from planner.errors import CompactorError
+from applier.store.protocol import Match, Restored, SearchResult
+from planner.errors import CompactorError, ReferenceNotFound
+from planner.reading.lines import Part
+from planner.reading.messages import Block
 
 if TYPE_CHECKING:
     from applier.session import Session
 
-__all__ = ["AGENT_TOOLS", "AGENT_TOOL_NAMES", "Answer", "answer_call", "handle_tool_use"]
+__all__ = [
+    "AGENT_TOOLS",
+    "AGENT_TOOL_NAMES",
+    "LOOK_UPS",
+    "Answer",
+    "answer_call",
+    "handle_tool_use",
+]
+
+Answer = str | list[Block]
+"""Content of a tool result: text, or blocks where images or documents belong to it."""
+SEARCH_TURNS, TURN_CHARACTERS = 5, 400
+"""So many turns are shown if the agent names no number, with so much of each on average: seven look-ups of a reader
+took 2,000 tokens and less."""
+MATCHES_CHARACTERS = 3_000
+"""Of the lines of one turn that match so much is shown at once."""
+ELSEWHERE_TURNS = 2
+"""So many are shown where nothing matches as it was filtered, but something would."""
+MOST_NAMED = 12
+"""Of the turns that are not shown so many are named."""
+LAST_LINE = 10**9
+"""No turn has so many lines."""
+
+_HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
+"""A line that matches, without its number: ``12: return None``; not ``11- near``."""
+_NEAR = re.compile(r"^\d+- .*\n?", re.MULTILINE)
+"""A line beside one that matches: ``11- near``; not ``12: return None``."""
 
 
-class Compact(ToolInput):
+class _Record(Protocol):
+    """What can be looked up: a session, or what a server may show of a store."""
+
+    @property
+    def page_characters(self) -> int:
+        """How much one answer may have."""
+        ...
+
+    def restore(
+        self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
+    ) -> Restored:
+        """As of `Store.restore`."""
+        ...
+
+    def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
+        """As of `Store.search`."""
+        ...
+
+
+class _ToolInput(BaseModel):
+    """An input; unknown arguments are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class RestoreContext(_ToolInput):
+    """Bring back the exact original of a turn that was compacted, images included.
+
+    Give the id that stands in the conversation (for example h1a2b3c4d:t12, or t12). A long turn comes in pages; each
+    says where the next one begins. Ask for lines, or search within it, when you know what you need.
+    """
+
+    reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
+    first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
+    last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
+    search: str | None = Field(
+        default=None, min_length=1, description="show only lines with this text, or the best lines for these words"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RestoreContext:
+        if self.first_line is not None and self.last_line is not None and self.last_line < self.first_line:
+            raise ValueError("last_line stands before first_line")
+        return self
+
+
+class SearchContext(_ToolInput):
+    """Find where something stands in the whole conversation so far, compacted turns included.
+
+    What stands there as you write it comes first; a question or several words find the turns that fit best. Shows
+    the best lines, with the turn's id and line numbers for restore_context.
+    """
+
+    text: str = Field(min_length=1, description="a text, or several words; quotes keep words together")
+    part: Part | None = Field(
+        default=None, description="only words of the user or the assistant, only calls, or only results of tools"
+    )
+    tool: str | None = Field(default=None, description="only calls of this tool and their results")
+    limit: int = Field(default=SEARCH_TURNS, ge=1, le=100, description="how many turns at most")
+
+
+class Compact(_ToolInput):
     """Make room: have older parts of the conversation compacted before your next turn.
 
     Worth it when a piece of work is finished and its details are no longer needed. Nothing is lost: compacted
@@ -36,14 +121,93 @@ class Compact(ToolInput):
     focus: str = Field(default="", description="what the work needs from here on, kept above all else")
 
 
+def _restored(record: _Record, asked: RestoreContext) -> Answer:
+    """The turn of `record` that was asked for, or a page of it.
+
+    Raises:
+        CompactorError: there is none; the text says what to do instead.
+    """
+    lines = None
+    if asked.first_line is not None or asked.last_line is not None:
+        lines = (asked.first_line or 1, asked.last_line or LAST_LINE)
+    page = record.page_characters if asked.search is None else min(record.page_characters, MATCHES_CHARACTERS)
+    restored = record.restore(asked.reference.strip(), lines=lines, search=asked.search, max_characters=page)
+    first, last = restored.lines
+    whole = (first, last) == (1, restored.total_lines) or not restored.total_lines
+    head = restored.reference if whole else f"{restored.reference} lines {first} to {last} of {restored.total_lines}"
+    more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
+    if all(block["type"] == "text" for block in restored.blocks):
+        return f"{head}\n{restored.text}{more}"
+    text = [{"type": "text", "text": more.strip()}] if more else []
+    return [{"type": "text", "text": head}, *(block for block in restored.blocks if block.get("text") != ""), *text]
+
+
+def _matching(record: _Record, asked: SearchContext) -> str:
+    """The best hits in `record` in a few lines each, the ids of others, and how to narrow it.
+
+    Where nothing matches as it was filtered, what matches without the filter.
+
+    Raises:
+        ReferenceNotFound: nothing matches.
+    """
+    room = record.page_characters
+    result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
+    if result.matches:
+        return _shown(result, min(room, asked.limit * TURN_CHARACTERS))
+    filters = " ".join(f"{name}={value}" for name, value in (("part", asked.part), ("tool", asked.tool)) if value)
+    elsewhere = record.search(asked.text, part=None, tool=None, limit=asked.limit) if filters else result
+    if not elsewhere.matches:
+        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words")
+    shown = _shown(elsewhere, min(room, ELSEWHERE_TURNS * TURN_CHARACTERS))
+    return f"nothing with {filters}; without it:\n{shown}"
+
+
+def _shown(result: SearchResult, room: int) -> str:
+    """The matches within about `room` characters; what does not fit beside the next is shown by its hits alone.
+
+    One that says the same as one above, a file that was read again, is only named.
+    """
+    shown: list[str] = []
+    named: list[str] = []
+    known: set[str] = set()
+    for at, match in enumerate(result.matches, 1):
+        lines = set(_HIT.findall(match.excerpt))
+        entry = _entry(match, room, is_last=at == len(result.matches))
+        if shown and (lines <= known or len(entry) > room):
+            named.append(match.turn_id)
+            continue
+        known |= lines
+        shown.append(entry if len(entry) <= room else f"{entry[:room]}…")
+        room -= len(entry) + 1
+    if result.turns > len(shown):
+        shown.append(_others(result.turns - len(shown), named))
+    return "\n".join(shown)
+
+
+def _entry(match: Match, room: int, *, is_last: bool) -> str:
+    entry = f"{match.turn_id}\n{match.excerpt}"
+    fits = len(entry) <= room - (0 if is_last else TURN_CHARACTERS // 2)
+    return entry if fits else _NEAR.sub("", entry).rstrip("\n")
+
+
+def _others(count: int, named: Sequence[str]) -> str:
+    names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
+    more = "1 more turn matches" if count == 1 else f"{count} more turns match"
+    return f"… {more}{names}: narrow it by words, part or tool"
+
+
 def _compact(session: Session, asked: Compact) -> Answer:
     session.request_compaction(asked.focus)
     return "Older parts of the conversation will be compacted before your next turn."
 
 
-_TOOLS: dict[str, tuple[type[ToolInput], Callable[[Session, Any], Answer]]] = {
-    "restore_context": (RestoreContext, restored_answer),
-    "search_context": (SearchContext, search_answer),
+LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = {
+    "restore_context": (RestoreContext, _restored),
+    "search_context": (SearchContext, _matching),
+}
+"""By the name of a tool: what it takes, and how it is answered; for any record, an agent's session or another."""
+_TOOLS: dict[str, tuple[type[BaseModel], Callable[[Session, Any], Answer]]] = {
+    **LOOK_UPS,
     "compact": (Compact, _compact),
 }
 
@@ -51,7 +215,7 @@ AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""
 
 
-def _definition(name: str, model: type[ToolInput]) -> dict[str, Any]:
+def _definition(name: str, model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema()
     description = schema.pop("description")
     return {"name": name, "description": description, "input_schema": schema}

@@ -18,7 +18,7 @@ import anyio.to_thread
 import httpx2
 
 from applier.adapters.frameworks.bridge import session_or_none
-from applier.session.request import WINDOW_EXCEEDED, stop_reason_of
+from applier.session.request import WINDOW_EXCEEDED, fields_of_body, stop_reason_of
 from planner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from anthropic._request import APIRequest
 
     from applier.session import Session
+
+    _AnyResponse = APIResponse[Any] | AsyncAPIResponse[Any]
 
 __all__ = ["CompactionMiddleware", "SessionOf"]
 
@@ -67,19 +69,30 @@ class CompactionMiddleware(anthropic.Middleware):
         exchange = self._exchange(request)
         if exchange is None:
             return call_next(request)
-        response = _read(exchange, call_next(exchange.first()))
-        shorter = exchange.second(response)
-        return response if shorter is None else _read(exchange, call_next(shorter))
+        outgoing: APIRequest | None = exchange.first()
+        while outgoing is not None:
+            response = call_next(outgoing)
+            if not response.http_response.is_success:
+                response.http_response.read()
+            elif exchange.answered(response):
+                exchange.observe(response.parse())
+            outgoing = exchange.second(response)
+        return response
 
     async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
         """One attempt of an asynchronous client; the session works in a thread meanwhile."""
         exchange = self._exchange(request)
         if exchange is None:
             return await call_next(request)
-        first = await anyio.to_thread.run_sync(exchange.first)
-        response = await _read_async(exchange, await call_next(first))
-        shorter = await anyio.to_thread.run_sync(exchange.second, response)
-        return response if shorter is None else await _read_async(exchange, await call_next(shorter))
+        outgoing: APIRequest | None = await anyio.to_thread.run_sync(exchange.first)
+        while outgoing is not None:
+            response = await call_next(outgoing)
+            if not response.http_response.is_success:
+                await response.http_response.aread()
+            elif exchange.answered(response):
+                exchange.observe(await response.parse())
+            outgoing = await anyio.to_thread.run_sync(exchange.second, response)
+        return response
 
     def _exchange(self, request: APIRequest) -> _Exchange | None:
         body = request.json
@@ -121,48 +134,41 @@ class _Exchange:
     session: Session
     request: APIRequest
     body: Mapping[str, Any]
-    answer: Any = None
+    answer: object = None
     sent: Mapping[str, Any] = field(default_factory=dict)
+    is_again: bool = False
 
     def first(self) -> APIRequest:
         """The request with the messages the session prepared; as it came if no API would take it."""
-        body, listed = self.body, str(self.request.headers.get("anthropic-beta") or "").split(",")
+        fields = fields_of_body(self.body)
         try:
-            self.session.set_request(
-                model=str(body.get("model") or ""),
-                system=body.get("system"),
-                tools=body.get("tools") or (),
-                tool_choice=body.get("tool_choice"),
-                thinking=body.get("thinking"),
-                betas=[name.strip() for name in listed if name.strip()],
-                max_output_tokens=body.get("max_tokens"),
-                client_follows=True,
-            )
+            self.session.set_request(**fields, client_follows=True)
         except SettingsError as error:  # the provider's answer says it better
             logger.warning("the request goes out as it came: %s", error)
-            return self._with(body["messages"])
-        return self._with(self.session.prepare(body["messages"]))
+            return self._with(self.body["messages"])
+        return self._with(self.session.prepare(self.body["messages"]))
 
-    def second(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> APIRequest | None:
-        """A shorter request, if `response` says that the first was too long and there is a shorter one."""
-        too_long: object = None
-        if not response.http_response.is_success:
-            http = response.http_response
-            too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
-        elif stop_reason_of(self.answer) == WINDOW_EXCEEDED:
-            too_long = self.answer
-        shorter = None if too_long is None else self.session.recover(self.body["messages"], too_long)
-        return None if shorter is None else self._with(shorter)
-
-    def answered(self, response: APIResponse[Any] | AsyncAPIResponse[Any]) -> None:
-        """Tell the session what was sent, once the provider has taken it."""
+    def answered(self, response: _AnyResponse) -> bool:
+        """Tell the session what was sent, once the provider has taken it; True if the answer is here already."""
         headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
         self.session.note_sent(self.sent, response._client, path=self.request.url, headers=headers)
+        return response.is_closed and not self.request.stream
 
     def observe(self, answer: object) -> None:
         """Tell the session of the usage in `answer`."""
         self.answer = answer
         self.session.observe(answer)
+
+    def second(self, response: _AnyResponse) -> APIRequest | None:
+        """A shorter request, once, if `response` says that the first was too long and there is a shorter one."""
+        http, too_long = response.http_response, self.answer
+        if not http.is_success:
+            too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
+        if self.is_again or (http.is_success and stop_reason_of(too_long) != WINDOW_EXCEEDED):
+            return None
+        self.is_again = True
+        shorter = self.session.recover(self.body["messages"], too_long)
+        return None if shorter is None else self._with(shorter)
 
     def _with(self, messages: list[Any]) -> APIRequest:
         changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
@@ -171,27 +177,6 @@ class _Exchange:
         if changed.stream_cls is not None:
             changed.stream_cls = _listening(changed.stream_cls, self.session.observe)
         return changed
-
-
-def _read(exchange: _Exchange, response: APIResponse[Any]) -> APIResponse[Any]:
-    """`response`, with the session told of its usage; an error is read, a stream is told of as it runs."""
-    if not response.http_response.is_success:
-        response.http_response.read()
-        return response
-    exchange.answered(response)
-    if response.is_closed and not exchange.request.stream:
-        exchange.observe(response.parse())
-    return response
-
-
-async def _read_async(exchange: _Exchange, response: AsyncAPIResponse[Any]) -> AsyncAPIResponse[Any]:
-    if not response.http_response.is_success:
-        await response.http_response.aread()
-        return response
-    exchange.answered(response)
-    if response.is_closed and not exchange.request.stream:
-        exchange.observe(await response.parse())
-    return response
 
 
 def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:

@@ -13,11 +13,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from applier.session import Session
 from applier.session.planning import Planned
 from planner.proposal import Account
+from planner.reading.messages import blocks, message_digest
 
 __all__ = ["NAME_HEADER", "Conversations", "client_account", "client_name", "client_scope"]
 
@@ -60,16 +62,6 @@ def client_account(base_url: str, headers: Mapping[str, str]) -> Account:
     return Account(base_url, {**shown, "anthropic-beta": login} if login else shown)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """A place in a list behind an answer of the assistant's."""
-
-    whole: str
-    """Digest of everything up to it."""
-    alone: str
-    """Digest of the answers alone, empty if nothing in them is unique: survives edits of older results."""
-
-
 @dataclass
 class _Conversation:
     session: Session
@@ -87,7 +79,6 @@ class Conversations:
         """
         self._open, self._limit = open_session, limit
         self._known: OrderedDict[str, _Conversation] = OrderedDict()
-        self._by_newest: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
         self._planned: list[Planned] = []
         """In sessions that are closed."""
@@ -108,10 +99,8 @@ class Conversations:
             return None
         with self._lock:
             key = self._find(scope, answers) or self._add(scope, answers, model, name, account)
-            conversation, newest = self._known[key], answers[-1]
-            self._unlink(conversation)
-            conversation.places = tuple((scope, digest) for digest in (newest.whole, newest.alone) if digest)
-            self._by_newest.update(dict.fromkeys(conversation.places, key))
+            conversation = self._known[key]
+            conversation.places = tuple((scope, digest) for digest in answers[-1] if digest)
             self._known.move_to_end(key)
             while len(self._known) > self._limit:
                 self._close(next(iter(self._known)))
@@ -122,71 +111,56 @@ class Conversations:
         with self._lock:
             return [conversation.session for conversation in self._known.values()]
 
+    def planned(self) -> list[Planned]:
+        """Who was asked for plans in all of them, closed ones included."""
+        with self._lock:
+            opened = [conversation.session.state.planned for conversation in self._known.values()]
+            return [*self._planned, *chain.from_iterable(opened)]
+
     def close(self) -> None:
         """Close all; their histories are in the store then."""
         with self._lock:
             for key in list(self._known):
                 self._close(key)
 
-    def _find(self, scope: str, answers: list[_Answer]) -> str | None:
-        """The conversation whose newest answer stands in the list."""
-        exact = (self._by_newest.get((scope, answer.whole)) for answer in reversed(answers))
-        edited = (self._by_newest.get((scope, answer.alone)) for answer in reversed(answers) if answer.alone)
-        return next((key for key in (*exact, *edited) if key), None)
+    def _find(self, scope: str, answers: list[tuple[str, str]]) -> str | None:
+        """The conversation whose newest answer stands in the list: with all before it as it was, else by itself."""
+        places = {place: key for key, conversation in self._known.items() for place in conversation.places}
+        wholes, alones = zip(*reversed(answers), strict=True)
+        keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
+        return next(filter(None, keys), None)
 
-    def planned(self) -> list[Planned]:
-        """Who was asked for plans in all of them, closed ones included."""
-        with self._lock:
-            opened = [conversation.session.state.planned for conversation in self._known.values()]
-            return [*self._planned, *(one for planned in opened for one in planned)]
-
-    def _add(self, scope: str, answers: list[_Answer], model: str, name: str, account: Account | None) -> str:
+    def _add(self, scope: str, answers: list[tuple[str, str]], model: str, name: str, account: Account | None) -> str:
         """A new one, called by its first answer, so that a later process gives it the same id.
 
         One that goes another way from there (rewound, or another client's) is called by its newest answer.
         """
-        first, newest = (f"{name}.{_short(scope + answer.whole)}" for answer in (answers[0], answers[-1]))
+        first, newest = (f"{name}.{_short(scope + whole)}" for whole, _ in (answers[0], answers[-1]))
         key = newest if first in self._known else first
         if key not in self._known:
             self._known[key] = _Conversation(self._open(key, model, account))
         return key
 
-    def _unlink(self, conversation: _Conversation) -> None:
-        for place in conversation.places:
-            self._by_newest.pop(place, None)
-
     def _close(self, key: str) -> None:
-        conversation = self._known.pop(key)
-        self._unlink(conversation)
-        self._planned += conversation.session.state.planned
-        conversation.session.close()
+        session = self._known.pop(key).session
+        self._planned += session.state.planned
+        session.close()
 
 
-def _answers(messages: Sequence[Any]) -> Iterator[_Answer]:
-    """The places behind each answer in `messages`."""
+def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """The places behind each answer in `messages`: a digest of everything up to it, and one of the answers alone.
+
+    The latter survives edits of older results; it is empty while nothing in the answers is unique.
+    """
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
-        blocks, content = _visible(message)
-        whole.update(content)
-        if message.get("role") == "assistant":
-            alone.update(content)
-            is_unique = is_unique or any(block.get("type") == "tool_use" for block in blocks)
-            yield _Answer(whole.hexdigest(), alone.hexdigest() if is_unique else "")
-
-
-def _visible(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bytes]:
-    """The blocks of `message` that make it what it is, and the bytes of their digest: no thinking, no cache marks."""
-    content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-    shown = [block for block in blocks if block.get("type") not in _INVISIBLE]
-    text = json.dumps([message.get("role"), _unmarked(shown)])
-    return shown, text.encode()
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
-    return [_unmarked(item) for item in value] if isinstance(value, list) else value
+        shown = [block for block in blocks(message) if block.get("type") not in _INVISIBLE]
+        digest = message_digest({"role": message["role"], "content": shown}).encode()
+        whole.update(digest)
+        if message["role"] == "assistant":
+            alone.update(digest)
+            is_unique = is_unique or any(block.get("type") == "tool_use" for block in shown)
+            yield whole.hexdigest(), alone.hexdigest() if is_unique else ""
 
 
 def _short(text: str) -> str:

@@ -1,17 +1,36 @@
-"""`ProxyServer`: the proxy on a port, with its sessions on one store; stopping it closes them."""
+"""`ProxyServer`: two endpoints with sessions behind them on a port, everything else passed on; stopping it closes them.
+
+Decides who may use the proxy, and which upstream a request is for. One that is for none is refused, for its key was
+given for another.
+"""
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import socket
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
-from applier.adapters.proxy.asgi import Upstreams, proxy_app
-from applier.adapters.proxy.conversations import Conversations
-from applier.adapters.proxy.gateway import Gateway
-from applier.adapters.proxy.guard import LOOPBACK_HOSTS
-from applier.adapters.proxy.metrics import Metrics
+import anyio
+import anyio.to_thread
+import httpx
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from applier.adapters.proxy.conversations import NAME_HEADER, Conversations
+from applier.adapters.proxy.gateway import Gateway, Metrics, Passage
+from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, Wire
 from applier.serving import AppServer
 from applier.session import Session
 from applier.session.presets import preset_named
@@ -20,12 +39,69 @@ from planner.errors import SettingsError
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
-__all__ = ["ProxyServer", "ProxySettings"]
+__all__ = ["ProxyServer", "ProxySettings", "Upstreams"]
 
+MAX_BODY_BYTES = 64 * 2**20
+"""Twice what the Messages API takes: a history that outgrew it may still come in to be compacted."""
 _STOP_SECONDS = 10
 """How long answers under way may still run after the proxy was told to stop."""
-
 _BACKLOG = 512
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_CONNECT_SECONDS = 10.0
+_TOKEN_HEADER = "x-compactor-token"
+_LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
+_OF_A_CONNECTION = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    b"upgrade".split()
+)
+"""Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
+_OF_THE_PROXY = frozenset((b"host", b"content-length", _TOKEN_HEADER.encode(), NAME_HEADER.encode()))
+_TOO_LONG = (400, 413)
+
+
+@dataclass(frozen=True)
+class Upstreams:
+    """Where requests of either API go; empty: nowhere, they are refused.
+
+    Raises:
+        SettingsError: one is no address.
+    """
+
+    anthropic: str = "https://api.anthropic.com"
+    openai: str = "https://api.openai.com"
+    """Without the ``/v1`` that its clients' base URLs end in."""
+    read_seconds: float = 600.0
+    """How long a provider may say nothing: a model may think for minutes."""
+
+    def __post_init__(self) -> None:
+        """See that they can be reached."""
+        for address in filter(None, (self.anthropic, self.openai)):
+            if not address.lower().startswith(("http://", "https://")) or not _host(address):
+                raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
+
+    def of(self, path: str, headers: Mapping[str, str]) -> str:
+        """The one that a request is for; empty if there is none."""
+        if _is_anthropics(path, headers):
+            return self.anthropic
+        return self.openai if path.startswith("/v1/") else ""
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
+    """By what only its clients send: its API demands a version, its keys have a form; ``/api/…`` is Claude Code's."""
+    return (
+        path == "/"
+        or f"{path}/".startswith(("/v1/messages/", "/api/"))
+        or "x-api-key" in headers
+        or any(name.startswith("anthropic-") for name in headers)
+        or headers.get("authorization", "").rpartition(" ")[2].startswith("sk-ant-")
+    )
 
 
 @dataclass(frozen=True)
@@ -45,7 +121,7 @@ class ProxySettings:
     @property
     def is_loopback(self) -> bool:
         """Only this machine can reach it."""
-        return self.host in LOOPBACK_HOSTS
+        return self.host in _LOOPBACK_HOSTS
 
 
 class ProxyServer(AppServer):
@@ -61,23 +137,21 @@ class ProxyServer(AppServer):
         """Open the port; nothing is answered yet.
 
         Raises:
-            SettingsError: it would listen beyond loopback without a token, the port is taken, an upstream is no
-                address, or a setting of a session is wrong.
+            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
+                session is wrong.
         """
         if not settings.is_loopback and not settings.token:
             example = secrets.token_urlsafe(24)
             raise SettingsError(
                 f"{settings.host} can be reached by others: set a token ($COMPACTOR_PROXY_TOKEN), such as {example}"
             )
-        settings.upstreams.check()
         self.settings, self.metrics = settings, Metrics()
         self.rules_for_want_of_upstream = False
         """Conversations were planned by rules because no model can be asked where they go."""
         self._session_settings = load_settings(**settings.session)
         preset_named(self._session_settings.preset)
         self.gateway = Gateway(Conversations(self._open_session), self.metrics)
-        app = proxy_app(self.gateway, settings.upstreams, token=settings.token, is_loopback=settings.is_loopback)
-        super().__init__(app, _listening(settings.host, settings.port), _STOP_SECONDS)
+        super().__init__(_app(self.gateway, settings), _listening(settings.host, settings.port), _STOP_SECONDS)
 
     @property
     def url(self) -> str:
@@ -114,3 +188,175 @@ def _listening(host: str, port: int) -> socket.socket:
         opened.close()
         raise SettingsError(f"{host}:{port}: {error.strerror}; choose another host or port") from None
     return opened
+
+
+def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
+    """The application; its shutdown closes the sessions of `gateway`."""
+    proxy = _Proxy(gateway, settings.upstreams)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        await proxy.client.aclose()
+        await anyio.to_thread.run_sync(gateway.conversations.close)
+
+    return Starlette(
+        routes=[
+            Route("/health", lambda _: PlainTextResponse("ok\n")),
+            Route("/metrics", lambda _: PlainTextResponse(gateway.metrics.text(len(gateway.conversations)))),
+            Route("/v1/messages", partial(proxy.answer, wire=MESSAGES), methods=["POST"]),
+            Route("/v1/chat/completions", partial(proxy.answer, wire=CHAT), methods=["POST"]),
+            Route("/{path:path}", proxy.answer, methods=_METHODS),
+        ],
+        middleware=[Middleware(_Guard, settings=settings)],
+        lifespan=lifespan,
+    )
+
+
+class _Guard:
+    """Refuses what may not come in; the rest goes on to `app`.
+
+    A loopback proxy answers to loopback names only, none answers another site's page, and where a token is set every
+    request needs it.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ProxySettings) -> None:
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def _refused(self, headers: Mapping[str, str]) -> Response | None:
+        host, origin, token = headers.get("host", ""), headers.get("origin"), self._settings.token
+        if self._settings.is_loopback and _host(f"//{host}") not in _LOOPBACK_HOSTS:
+            return _refusal(403, "permission_error", f"host {host!r} is not this machine")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            return _refusal(403, "permission_error", "requests of other sites' pages are refused")
+        if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
+            return _refusal(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
+        return None
+
+
+def _refusal(status: int, kind: str, message: str) -> Response:
+    """An error of the proxy's own, in the form of the Messages API, which OpenAI's clients read, too."""
+    error = {"type": kind, "message": f"compactor proxy: {message}"}
+    return JSONResponse({"type": "error", "error": error}, status_code=status)
+
+
+class _Proxy:
+    """The endpoints; one client for all requests."""
+
+    def __init__(self, gateway: Gateway, upstreams: Upstreams) -> None:
+        self.gateway, self.upstreams = gateway, upstreams
+        timeout = httpx.Timeout(upstreams.read_seconds, connect=_CONNECT_SECONDS)
+        self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
+
+    async def answer(self, request: Request, wire: Wire | None = None) -> Response:
+        """To a request of the API `wire`, or to one that the proxy does not understand."""
+        base, raw = self.upstreams.of(request.url.path, request.headers), await _read(request)
+        if isinstance(raw, Response):
+            return raw
+        if not base:
+            return _homeless(request)
+        if wire is None:
+            self.gateway.metrics.add("requests", 'kind="passed"')
+            return await self._pass(request, base, raw)
+        started = time.perf_counter()
+        passage = await anyio.to_thread.run_sync(self.gateway.prepare, wire, base, raw, dict(request.headers))
+        self.gateway.metrics.add("added_seconds", amount=time.perf_counter() - started)
+        return await self._pass(request, base, passage.raw, passage)
+
+    async def _pass(self, request: Request, base: str, body: bytes, passage: Passage | None = None) -> Response:
+        try:
+            upstream = await self._send(request, base, body, is_read=passage is not None)
+            if passage is not None and upstream.status_code in _TOO_LONG:
+                upstream = await self._again(request, base, passage, upstream)
+        except httpx.TimeoutException:
+            return _refusal(504, "timeout_error", "the provider did not answer in time")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return _refusal(502, "api_error", f"the provider cannot be reached ({type(error).__name__})")
+        self.gateway.metrics.add("upstream_responses", f'status="{upstream.status_code // 100}xx"')
+        return _Passing(upstream, self._chunks(upstream, passage))
+
+    async def _send(self, request: Request, base: str, body: bytes, *, is_read: bool) -> httpx.Response:
+        headers = list(_forwarded(request.headers.raw, is_read=is_read))
+        url = httpx.URL(base)
+        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())
+        query = request.scope["query_string"]
+        url = url.copy_with(raw_path=path + (b"?" + query if query else b""))
+        outgoing = httpx.Request(request.method, url, headers=headers, content=body or None)
+        return await self.client.send(outgoing, stream=True)
+
+    async def _again(self, request: Request, base: str, passage: Passage, refused: httpx.Response) -> httpx.Response:
+        """The answer to a shorter request, if the first one was `refused` for its length and there is a shorter one."""
+        text = (await refused.aread()).decode("utf-8", "replace")
+        shorter = await anyio.to_thread.run_sync(self.gateway.shorter, passage, refused.status_code, text)
+        return refused if shorter is None else await self._send(request, base, shorter, is_read=True)
+
+    async def _chunks(self, upstream: httpx.Response, passage: Passage | None) -> AsyncIterator[bytes]:
+        """The answer's bytes as they arrive; the session hears of it even if the client hangs up."""
+        answer, is_read = bytearray(), passage is not None and upstream.is_success
+        try:
+            if upstream.is_stream_consumed:
+                yield upstream.content
+                return
+            async for chunk in upstream.aiter_raw():
+                if is_read and len(answer) <= MAX_READ_BYTES:
+                    answer += chunk
+                yield chunk
+        finally:
+            with anyio.CancelScope(shield=True):
+                await upstream.aclose()
+                if passage is not None and is_read:
+                    is_stream = "event-stream" in upstream.headers.get("content-type", "")
+                    observe = partial(self.gateway.observe, is_stream=is_stream)
+                    await anyio.to_thread.run_sync(observe, passage, bytes(answer))
+
+
+class _Passing(StreamingResponse):
+    """An answer that passes on as it arrives; if the provider breaks it off, so does this."""
+
+    def __init__(self, upstream: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
+        super().__init__(chunks, upstream.status_code)
+        # an error's body was read, and decoded, to see whether it is about the length
+        decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
+        left_out = _OF_A_CONNECTION | decoded
+        self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
+
+    async def stream_response(self, send: Send) -> None:
+        with suppress(httpx.HTTPError):  # without an end: the server closes the connection, as the provider did
+            await super().stream_response(send)
+
+
+def _homeless(request: Request) -> Response:
+    """The answer to a request that is for no upstream."""
+    path = request.url.path
+    if _is_anthropics(path, request.headers):
+        problem = "no upstream for Anthropic's API: start with --upstream URL"
+    elif path.startswith("/v1/"):
+        problem = "no upstream for OpenAI's API: start with --openai-upstream URL"
+    else:
+        problem = "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
+    return _refusal(404, "not_found_error", f"{path}: {problem}")
+
+
+async def _read(request: Request) -> bytes | Response:
+    """The whole body; an answer instead if it is too large or the client went away."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                return _refusal(413, "request_too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
+    except ClientDisconnect:
+        return Response(status_code=499)
+    return bytes(body)
+
+
+def _forwarded(headers: Iterable[tuple[bytes, bytes]], *, is_read: bool) -> Iterable[tuple[bytes, bytes]]:
+    """The client's headers that go upstream; an answer that is to be read must not come compressed."""
+    left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
+    yield from (pair for pair in headers if pair[0].lower() not in left_out)
+    if is_read:
+        yield b"accept-encoding", b"identity"

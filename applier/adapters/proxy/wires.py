@@ -1,87 +1,70 @@
-"""The two APIs that the proxy speaks: where their messages are, and how an answer says what it cost."""
+"""The two APIs that the proxy speaks: where their messages are, and how an answer says what it cost.
+
+An answer is read from its bytes once they have passed by; nothing here changes one or waits for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from applier.adapters.transcripts.openai_chat import from_openai, to_openai
+from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
+from applier.session.request import fields_of_body
 
-__all__ = ["CHAT", "MESSAGES", "Wire"]
+__all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "Wire", "observed"]
 
+MAX_READ_BYTES = 8 * 2**20
+"""Of an answer; a larger one passes unread."""
 Body = dict[str, Any]
-
-
-class Wire(Protocol):
-    """One API."""
-
-    can_plan: bool
-    """A planner can be asked where its requests go."""
-
-    def messages(self, body: Body) -> list[Any] | None:
-        """The conversation in `body` as Anthropic messages; None if there is none that can be compacted."""
-        ...
-
-    def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        """`body` with another conversation."""
-        ...
-
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
-        """What else the request says, as `Session.set_request` takes it."""
-        ...
-
-    def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What of an answer, or of one event of a stream, a session should see: ``usage``, ``stop_reason``."""
-        ...
 
 
 class _Messages:
     """Anthropic's Messages API."""
 
     can_plan = True
+    """A planner can be asked where its requests go."""
 
     def messages(self, body: Body) -> list[Any] | None:
-        """Not those on a thread that the server holds: the rest of it is not here."""
+        """The conversation in `body` as Anthropic messages; None if there is none that can be compacted.
+
+        Nor can one on a thread that the server holds: the rest of it is not here.
+        """
         messages = body.get("messages")
         return messages if isinstance(messages, list) and not body.get("thread") else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
+        """`body` with another conversation."""
         return {**body, "messages": list(messages)}
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
-        asked = {name: body.get(name) for name in ("system", "tools", "tool_choice", "thinking")}
-        betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",") if name.strip()]
-        return {"model": _model(body), **asked, "betas": betas, "max_output_tokens": _count(body, "max_tokens")}
+    def request(self, body: Body) -> dict[str, Any]:
+        """What else the request says, as `Session.set_request` takes it."""
+        return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What of an answer, or of one event of a stream, a session should see: ``usage``, ``stop_reason``."""
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
         return part if isinstance(part, Mapping) else event if kind == "message" else None
 
 
 class _Chat:
-    """OpenAI's chat completions."""
+    """OpenAI's chat completions; the host's instructions in front stay as they are."""
 
     can_plan = False
 
     def messages(self, body: Body) -> list[Any] | None:
         messages = body.get("messages")
-        return from_openai(messages[_instructions(messages) :]) if isinstance(messages, list) else None
+        return from_openai(messages[leading_system(messages) :]) if isinstance(messages, list) else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         whole = body["messages"]
-        return {**body, "messages": [*whole[: _instructions(whole)], *to_openai(messages)]}
+        return {**body, "messages": [*whole[: leading_system(whole)], *to_openai(messages)]}
 
-    def request(self, body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
-        del headers
-        instructions = [str(message.get("content")) for message in body["messages"][: _instructions(body["messages"])]]
-        output = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
-        return {
-            "model": _model(body),
-            "system": "\n".join(instructions) or None,
-            "tools": body.get("tools"),
-            "max_output_tokens": output,
-        }
+    def request(self, body: Body) -> dict[str, Any]:
+        instructions = [str(message.get("content")) for message in body["messages"][: leading_system(body["messages"])]]
+        fields = fields_of_body({**body, "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens")})
+        return {**fields, "system": "\n".join(instructions) or None, "thinking": None}
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         usage = event.get("usage")
@@ -89,20 +72,18 @@ class _Chat:
         return {"usage": {"input_tokens": tokens}} if tokens else None
 
 
-def _model(body: Body) -> str:
-    return str(body.get("model") or "")
+Wire = _Messages | _Chat
+MESSAGES, CHAT = _Messages(), _Chat()
 
 
-def _count(body: Body, name: str) -> int | None:
-    value = body.get(name)
-    return value if isinstance(value, int) and value > 0 else None
-
-
-def _instructions(messages: Sequence[Any]) -> int:
-    """How many messages at the start are the host's instructions; they stay as they are."""
-    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
-    return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
-
-
-MESSAGES: Wire = _Messages()
-CHAT: Wire = _Chat()
+def observed(wire: Wire, answer: bytes, *, is_stream: bool) -> Iterator[Mapping[str, Any]]:
+    """What of `answer`, whole or as a stream of events, a session should see; what is torn in it is left out."""
+    lines = [line[5:] for line in answer.split(b"\n") if line.startswith(b"data:")] if is_stream else [answer]
+    for line in lines if len(answer) <= MAX_READ_BYTES else ():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        part = wire.observed(event) if isinstance(event, dict) else None
+        if part is not None:
+            yield part

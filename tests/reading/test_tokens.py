@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reading.estimate import estimate_tokens
 from planner.reading.media import image_size, visible_pages
-from planner.reading.tokens import TokenCounter, family_scale, load_vocabulary
-from planner.reading.vocabulary import O200K_URL
+from planner.reading.tokens import TokenCounter
+from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
 from tests.strategies import LONG, POOL, histories, image, text, texts
 
@@ -159,7 +158,7 @@ def test_characters_by_four_would_undercount_what_the_estimate_does_not():
     ],
 )
 def test_scale_of_a_family(model, scale):
-    assert family_scale(model) == TokenCounter.for_model(model).scale == scale
+    assert TokenCounter.for_model(model).scale == scale
 
 
 @given(histories(max_turns=6))
@@ -183,7 +182,7 @@ def test_a_text_of_any_length_is_counted_by_its_lines(parts):
     counter, words = letters(), "".join(parts)
     assert counter.raw(words) == len(words)
     lines = words.splitlines(keepends=True) if "\n" in words else [words]
-    assert set(counter.vocabulary.asked) == {line for line in lines if line}
+    assert set(counter.vocabulary.asked) == set(lines)
 
 
 @given(st.lists(texts() | st.sampled_from(["", "a\r", "\n", "\v", "\u2028"]), min_size=1, max_size=6))
@@ -193,17 +192,17 @@ def test_joined_parts_count_as_the_text_they_make_and_that_is_not_counted_again(
     assert joined == "\n".join(parts)
     counter.vocabulary.asked.clear()
     assert counter.raw(joined) == letters().raw(joined)
-    assert not counter.vocabulary.asked or not joined
+    assert not counter.vocabulary.asked
 
 
-def test_counts_are_remembered_while_the_room_for_them_grows():
-    vocabulary, lines = Letters(), [f"{number}{'x' * (number % 50)}" for number in range(10_000)]
-    counter = TokenCounter(1.0, vocabulary=vocabulary)
-    for seen in (100, 1_000, 5_000, 10_000):
-        assert list(counter.each(lines[:seen])) == [len(line) for line in lines[:seen]]
-    newest, asked = lines[-2_500:], len(vocabulary.asked)
-    assert list(counter.each(newest)) == [len(line) for line in newest]
-    assert len(vocabulary.asked) - asked < 0.4 * len(newest)
+def test_counts_are_remembered_as_far_as_there_is_room(monkeypatch):
+    monkeypatch.setattr("planner.reading.tokens.MOST_REMEMBERED", 100)
+    counter, lines = letters(), [f"{number}{'x' * (number % 50)}" for number in range(250)]
+    for _ in range(2):
+        assert [counter.raw(line) for line in lines] == [len(line) for line in lines]
+    asked = len(counter.vocabulary.asked)
+    assert [counter.raw(line) for line in lines[-40:]] == [len(line) for line in lines[-40:]]
+    assert len(counter.vocabulary.asked) == asked
 
 
 def test_system_and_tools_count():
@@ -283,16 +282,3 @@ def test_megabytes_of_anything_count(unit):
     counted = TokenCounter(1.0).raw(words)
     assert 0 < counted <= len(words)
     assert TokenCounter(1.0, vocabulary=None).raw(words) >= 0.8 * counted
-
-
-def test_what_no_window_takes_is_counted_by_a_quarter_of_it():
-    counter = TokenCounter(1.0)
-    lines = [
-        f"{at} {hashlib.sha1(bytes([at % 251])).hexdigest() if at % 3 else 'a row of words'}\n" for at in range(90_000)
-    ]
-    whole = sum(counter.each(lines))
-    assert counter.raw("".join(lines)) == pytest.approx(whole, rel=0.02)
-    assert counter.raw("".join(lines).replace("\n", " ")) == pytest.approx(whole, rel=0.1)
-    tokenized = Letters()
-    assert TokenCounter(1.0, vocabulary=tokenized).raw("".join(lines)) == len("".join(lines))
-    assert sum(map(len, tokenized.asked)) < 0.3 * len("".join(lines))

@@ -1,1 +1,0 @@
-"""How it is laid out: placeholders, the order of what stands, thinking, and what the change costs."""
