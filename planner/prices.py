@@ -27,7 +27,7 @@ __all__ = [
 WRITE_5_MINUTES, WRITE_1_HOUR = 1.25, 2.0
 """Writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Reading it: the general price, Opus and Sonnet 5.5, Fable 5.1."""
+"""Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 _MILLION = 1_000_000

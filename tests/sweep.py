@@ -55,9 +55,9 @@ def sweep(messages, task, ratio, store, swept):
     explained = any(finding.code == "target_unreachable" for finding in plan.findings)
     swept.sizes.append(f"{shown.tokens_after / shown.tokens_before:.3f}{'!' * explained}")
     loaded = CompactionPlan.from_json(plan.to_json())
-    known = {violation.code for violation in refused(messages)}
+    known = {violation.rule for violation in refused(messages)}
     found = {
-        "invalid list": any(v.code not in known for v in refused(shown.messages, before=messages)),
+        "invalid list": any(v.rule not in known for v in refused(shown.messages, before=messages)),
         "target missed": shown.tokens_after > plan.target_tokens and not explained,
         "grew": shown.tokens_after > shown.tokens_before,
         "not deterministic": plan_compaction(messages, task, target_ratio=ratio, planner="rules", now=0.0).to_json()

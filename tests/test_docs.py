@@ -62,9 +62,11 @@ from importlib.resources import files
 whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
 messages, task = whole["messages"][:41], whole["task"]
 """
+GO_ON = 'messages.append({"role": "user", "content": "Go on."})\n'
+"""What is asked again ends with the user's words, or the API refuses it."""
 CHECKED = """
 assert plan.estimated_tokens < plan.history.tokens
-assert messages[-1]["content"][0].text == "Done."
+assert messages[-2]["content"][0].text == "Done."
 assert not done.applied and done.tokens_before
 """
 
@@ -73,16 +75,17 @@ assert not done.applied and done.tokens_before
 def test_python_runs(tmp_path):
     """In an interpreter of its own: frameworks leave their clients open to its end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
-    ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": KEY}
+    ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": "sk-none"}
     python = [block for page in WITH_PYTHON for block in blocks("python", page.read_text("utf-8"))]
     with Loopback(["Done."]) as server:
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
         parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
+        parts = [GO_ON + part if "session.recover(" in part else part for part in parts]
         script = "\n".join([LOADED, *parts, CHECKED]).replace("https://api.openai.com", server.url)
         command = [sys.executable, "-c", script]
         ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    paths = [request.path.split("?")[0] for request in server.requests]
+    paths = [path.split("?")[0] for _, path in server.paths]
     assert paths == [*["/v1/messages"] * 5, "/v1/chat/completions"]
 
 

@@ -1,9 +1,11 @@
 """What a view says, for tests: its text, what is not in it, and what the API would answer to it."""
 
+from itertools import pairwise
+
+from applier.testing import Request, Violation, judge, judge_edit
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.messages import blocks, plain_message, readable_text
 from planner.validity import check_messages
-from tests.edit_rules import check_edit
 
 MODELS = ("", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
 
@@ -14,9 +16,34 @@ def said(messages):
 
 
 def refused(messages, model="", before=None):
-    """What the API would refuse of `messages`, edited from `before`."""
-    found = check_messages(messages, model=model)
-    return [v for v in [*found, *(check_edit(before, messages, model) if before else ())] if v.refused]
+    """What the product says that the API refuses of `messages`, and the judge of their edit from `before`."""
+    found = [violation for violation in check_messages(messages, model=model) if violation.refused]
+    return [*found, *(judge_edit(asked(before, model), asked(messages, model)) if before else ())]
+
+
+def asked(messages, model=""):
+    """A request of `messages`; only Claude's models bind thinking."""
+    name = model if model.startswith("claude") or not model else "claude-opus-4-8"
+    body = {"model": name, "max_tokens": 2_000, "thinking": {"type": "adaptive"}}
+    return Request({**body, "messages": [plain_message(message) for message in messages]}, {})
+
+
+def refusals(messages):
+    """What the judge, which shares no code with the product, says of a list wherever it goes.
+
+    Thinking is sealed by nobody here, a list may end with the assistant (without a trailing space, for models that go
+    on from it), and neighbours of one role, which the API joins, are one message too many.
+    """
+    older = judge(Request({"model": "claude-sonnet-4-5", "max_tokens": 1, "messages": messages}, {}))
+    return [
+        *(violation for violation in judge(asked(messages)) if violation.rule not in (11, 14, 15)),
+        *(violation for violation in older if violation.rule == 16),
+        *(
+            Violation(4, f"messages.{at}: two messages of one role in a row")
+            for at, (one, other) in enumerate(pairwise(messages))
+            if one["role"] == other["role"]
+        ),
+    ]
 
 
 def removed(plan):

@@ -1,6 +1,7 @@
 """A Messages API to test agents against: `MessagesServer` on a loopback port, and its rules on their own.
 
-The rules, by number, as the API enforces them (`judge` checks a single request without a server):
+The rules, by number, as the API enforces them (without a server `judge` checks a single request, and `judge_edit` what
+an edit of an earlier one did to blocks that are bound to it):
 
 1. every call is answered in the next message · 2. every result was called · 3. results lead their message ·
 4. results of parallel calls share a message · 5. one result per call · 6. call ids are unique · 7. ids are plain ·
@@ -15,10 +16,11 @@ Shares no code with the planner, so that it can judge what the planner makes.
 """
 
 from applier.testing.api_request import Request, Violation
+from applier.testing.edit_rules import judge_edit
 from applier.testing.judge import judge
 from applier.testing.messages_server import Exchange, MessagesServer
 from applier.testing.prompt_cache import CACHE_READ_PRICES, Bill, PromptCache, Usage
-from applier.testing.script import Answer, Failure, overloaded, rate_limited, say, use
+from applier.testing.script import Answer, Failure, overloaded, rate_limited, refuse, say, use
 
 __all__ = [
     "CACHE_READ_PRICES",
@@ -32,8 +34,10 @@ __all__ = [
     "Usage",
     "Violation",
     "judge",
+    "judge_edit",
     "overloaded",
     "rate_limited",
+    "refuse",
     "say",
     "use",
 ]

@@ -123,6 +123,11 @@ class Request:
         messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
+    @property
+    def prompt(self) -> str:
+        """The text of all its user messages."""
+        return "\n".join(str(block.get("text", "")) for _, _, block in self.blocks("user"))
+
     @cached_property
     def betas(self) -> frozenset[str]:
         """Names in ``anthropic-beta``."""

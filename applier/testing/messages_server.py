@@ -1,6 +1,7 @@
 """`MessagesServer`: the Messages API on a loopback port, for tests of agents and of what changes their requests.
 
-Answers by a script, refuses what the API refuses, bills by prefix, and records all of it.
+Answers by a script, refuses what the API refuses, bills by prefix, and records all of it. Answers OpenAI's chat
+completions by the same script.
 """
 
 from __future__ import annotations
@@ -8,26 +9,28 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
 from applier.testing.api_request import THINKING_TYPES, Block, Request, Violation, blocks_of
+from applier.testing.chat import completion, completion_chunks, unanswered_calls
 from applier.testing.judge import judge
-from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens
+from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens, text_tokens
 from applier.testing.script import Answer, Failure, Reply, Script, events, say
 from applier.testing.thinking_rules import IssuedThinking, sealed, without_unbound_thinking
 
 __all__ = ["Exchange", "MessagesServer"]
 
+_CHAT = "/chat/completions"
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One message request and what became of it."""
+    """One request for an answer and what became of it."""
 
     request: Request
     violations: tuple[Violation, ...]
@@ -47,9 +50,10 @@ class MessagesServer:
             ...
         assert server.violations == []
 
-    The script is a text, replies in order (the last one for ever), or a function from the `Request` to a reply:
-    a text, blocks (see `say` and `use`), an `Answer` or a `Failure`. Requests that break a rule are answered 400
-    and do not use up the script. Where a request switches thinking on, answers begin with thinking.
+    The script is a text, a function from the `Request` to a reply, or replies and such functions in order (the last
+    one for ever). A reply is a text, blocks (see `say` and `use`), an `Answer` or a `Failure`. Requests that break a
+    rule are answered 400 and do not use up the script. Where a request switches thinking on, answers begin with
+    thinking.
     """
 
     def __init__(
@@ -64,9 +68,11 @@ class MessagesServer:
         """Nothing is opened before it is entered. `clock` decides when what is cached expires."""
         self.window_tokens = window_tokens
         self.exchanges: list[Exchange] = []
-        """Every message request, in order of arrival."""
-        self.requests: list[tuple[str, str]] = []
+        """Every request for an answer, in order of arrival."""
+        self.paths: list[tuple[str, str]] = []
         """Method and path of everything that arrived."""
+        self.closing = threading.Event()
+        """Set when answers that stall are given up."""
         self._script, self._thinks, self._clock, self._port = script, thinks, clock, port
         self._cache, self._issued = PromptCache(), IssuedThinking()
         self._replies = 0
@@ -83,6 +89,7 @@ class MessagesServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop."""
+        self.closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -91,6 +98,11 @@ class MessagesServer:
     def url(self) -> str:
         """The base URL for a client."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that an answer was asked for, in order of arrival."""
+        return [exchange.request for exchange in self.exchanges]
 
     @property
     def violations(self) -> list[Violation]:
@@ -128,7 +140,21 @@ class MessagesServer:
             usage = replace(usage, output_tokens=output)
             self._issued.remember(content)
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
-            return self._message(request, content, stop_reason, usage), reply
+            return self._message(request, content, stop_reason, usage, reply), reply
+
+    def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
+        """Likewise of a request for a chat completion: answered in its form, by OpenAI's rule that calls have answers,
+        billed without a cache."""
+        with self._lock:
+            if problem := unanswered_calls(request.body["messages"]):
+                return self._fail(request, Failure(400, "invalid_request_error", problem), (Violation(1, problem),))
+            reply = self._next(request)
+            if isinstance(reply, Failure):
+                return self._fail(request, reply, ())
+            content = self._with_ids(reply.content)
+            usage = Usage(text_tokens(request.raw.decode()), output_tokens=text_tokens(json.dumps(content)))
+            self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
+            return completion(self._message(request, content, "", usage, reply), request.body), reply
 
     def _fail(
         self, request: Request, failure: Failure, violations: tuple[Violation, ...]
@@ -141,26 +167,33 @@ class MessagesServer:
         if callable(script):
             reply: Reply = script(request)
         else:
-            reply = script if isinstance(script, str) else script[min(self._replies, len(script) - 1)]
+            entry = script if isinstance(script, str) else script[min(self._replies, len(script) - 1)]
+            reply = entry(request) if callable(entry) else entry
         self._replies += 1
         if isinstance(reply, str):
-            return Answer([say(reply)])
+            return Answer([say(reply)] if reply else [])
         return reply if isinstance(reply, Answer | Failure) else Answer(list(reply))
 
     def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:
         """The blocks of an answer with ids, thinking and its signatures; and why the answer ends."""
-        number = len(self.exchanges) + 1
-        content = [
-            {**block, "id": block.get("id") or f"toolu_{number:05}_{index}"} if block["type"] == "tool_use" else block
-            for index, block in enumerate(answer.content)
-        ]
+        content = self._with_ids(answer.content)
         if self._thinks and _is_time_to_think(request) and not any(b["type"] in THINKING_TYPES for b in content):
             shown = (request.body["thinking"].get("display") or "") != "omitted"
-            content.insert(0, {"type": "thinking", "thinking": _THOUGHT.format(number=number) if shown else ""})
+            content.insert(
+                0, {"type": "thinking", "thinking": _THOUGHT.format(number=len(self.exchanges) + 1) if shown else ""}
+            )
         calls = any(block["type"] == "tool_use" for block in content)
         return sealed(request, content), answer.stop_reason or ("tool_use" if calls else "end_turn")
 
-    def _message(self, request: Request, content: list[Block], stop_reason: str, usage: Usage) -> Block:
+    def _with_ids(self, content: Sequence[Block]) -> list[Block]:
+        number = len(self.exchanges) + 1
+        return [
+            {**block, "id": block.get("id") or f"toolu_{number:05}_{index}"} if block["type"] == "tool_use" else block
+            for index, block in enumerate(content)
+        ]
+
+    def _message(self, request: Request, content: list[Block], stop_reason: str, usage: Usage, answer: Answer) -> Block:
+        billed = replace(Usage(), output_tokens=usage.output_tokens) if answer.usage else usage
         return {
             "id": f"msg_{len(self.exchanges):06}",
             "type": "message",
@@ -169,7 +202,8 @@ class MessagesServer:
             "content": content,
             "stop_reason": stop_reason,
             "stop_sequence": None,
-            "usage": usage.as_json(),
+            "stop_details": {"type": "refusal", "category": None} if stop_reason == "refusal" else None,
+            "usage": {**billed.as_json(), **answer.usage},
         }
 
 
@@ -213,13 +247,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
-        self.api.requests.append(("GET", self.path))
+        self.api.paths.append(("GET", self.path))
         self._send(200, {"type": "list", "data": []})
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
     def do_POST(self) -> None:
-        self.api.requests.append(("POST", self.path))
+        self.api.paths.append(("POST", self.path))
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path = self.path.split("?")[0]
@@ -230,27 +264,40 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(problem.status, problem.as_json())
         elif path.endswith("/count_tokens"):
             self._send(*self.api.count(Request(body, headers, raw)))
+        elif path.endswith(_CHAT):
+            self._answer(*self.api.complete(Request(body, headers, raw)), _completion_lines, bool(body.get("stream")))
         else:
-            message, reply = self.api.reply(Request(body, headers, raw))
-            self._answer(message, reply, bool(body.get("stream")))
+            self._answer(*self.api.reply(Request(body, headers, raw)), _message_lines, bool(body.get("stream")))
 
-    def _answer(self, message: Block, reply: Answer | Failure, streamed: bool) -> None:
+    def _answer(
+        self, message: Block, reply: Answer | Failure, lines: Callable[[Block], Iterator[str]], streamed: bool
+    ) -> None:
         if isinstance(reply, Failure):
             self._send(reply.status, message, reply.headers)
+        elif reply.fault in ("stalls", "hangs_up_at_once"):
+            self.close_connection = True
+            if reply.fault == "stalls":
+                self.api.closing.wait()
         elif streamed:
-            self._stream(message, reply)
+            self._stream(list(lines(message)), reply)
+        elif reply.fault == "hangs_up":
+            self.close_connection = True
+            data = json.dumps(message).encode()
+            self._head(200, "application/json", len(data), reply.headers)
+            self.wfile.write(data[: len(data) // 2])
         elif reply.fault:
             self._send_bytes(200, b'{"id": "msg_', "application/json")
         else:
-            self._send(200, message)
+            self._send(200, message, reply.headers)
 
-    def _stream(self, message: Block, answer: Answer) -> None:
+    def _stream(self, lines: list[str], answer: Answer) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("connection", "close")
+        for name, value in answer.headers:
+            self.send_header(name, value)
         self.end_headers()
         self.close_connection = True
-        lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message)]
         middle = len(lines) // 2
         self._write(lines[:middle])
         if answer.hold is not None:
@@ -271,23 +318,35 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_bytes(status, json.dumps(data).encode(), "application/json", headers)
 
     def _send_bytes(self, status: int, data: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        self._head(status, content_type, len(data), headers)
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _head(self, status: int, content_type: str, length: int, headers: Sequence[tuple[str, str]]) -> None:
         self.send_response(status)
-        number = f"req_{len(self.api.requests):06}"
+        number = f"req_{len(self.api.paths):06}"
         for name, value in (
             ("content-type", content_type),
-            ("content-length", str(len(data))),
+            ("content-length", str(length)),
             ("request-id", number),
             *headers,
         ):
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+
+
+def _message_lines(message: Block) -> Iterator[str]:
+    return (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message))
+
+
+def _completion_lines(answer: Block) -> Iterator[str]:
+    yield from (f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer))
+    yield "data: [DONE]\n\n"
 
 
 def _misdirected(path: str, headers: Mapping[str, str]) -> Failure | None:
-    """The answer to a request that is none of the two endpoints', or has no key."""
-    if path not in ("/v1/messages", "/v1/messages/count_tokens"):
+    """The answer to a request that is none of the endpoints', or has no key."""
+    if path not in ("/v1/messages", "/v1/messages/count_tokens") and not path.endswith(_CHAT):
         return Failure(404, "not_found_error", f"{path}: not found")
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")

@@ -16,7 +16,7 @@ from typing import Any
 from applier.testing.api_request import Block, Digest, Request, add_block, canonical
 from applier.testing.pictures import image_pixels
 
-__all__ = ["CACHE_READ_PRICES", "Bill", "PromptCache", "Usage", "request_tokens"]
+__all__ = ["CACHE_READ_PRICES", "Bill", "PromptCache", "Usage", "request_tokens", "text_tokens"]
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Of one uncached input token: most models, Opus 5.5, Fable 5.1."""
@@ -181,15 +181,16 @@ def _content_tokens(block: Block) -> int:
     if block.get("type") == "image":
         return _image_tokens(block)
     if block.get("type") == "text":
-        return _text_tokens(str(block.get("text", "")))
+        return text_tokens(str(block.get("text", "")))
     if block.get("type") == "tool_result" and isinstance(inner, list):
         return sum(map(_content_tokens, inner))
     if block.get("type") == "tool_result":
-        return _text_tokens(str(inner or ""))
-    return _text_tokens(canonical(block))
+        return text_tokens(str(inner or ""))
+    return text_tokens(canonical(block))
 
 
-def _text_tokens(text: str) -> int:
+def text_tokens(text: str) -> int:
+    """What `text` counts."""
     return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from applier.testing.api_request import Block, Request
 
-__all__ = ["Answer", "Failure", "Reply", "Script", "events", "overloaded", "rate_limited", "say", "use"]
+__all__ = ["Answer", "Failure", "Reply", "Script", "events", "overloaded", "rate_limited", "refuse", "say", "use"]
 
-Fault = Literal["", "hangs_up", "half_an_event", "garbage"]
+Fault = Literal["", "hangs_up_at_once", "hangs_up", "half_an_event", "garbage", "stalls"]
 _DELTA_CHARACTERS = 40
 """A stream's deltas are words; short enough that every text of a test comes in several."""
 
@@ -20,13 +20,17 @@ _DELTA_CHARACTERS = 40
 class Answer:
     """Blocks of an assistant message. Ids of calls and signatures of thinking are the server's to add."""
 
-    content: Sequence[Block]
+    content: Sequence[Block] = ()
     stop_reason: str = ""
     """Empty: ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """How a streamed answer ends, half way, instead of whole."""
+    """What comes instead of a whole answer: the connection is closed before it or half way, its stream ends amid an
+    event or in garbage, or nothing comes at all, and the client must give up by itself."""
     hold: Callable[[], object] | None = None
     """Called once in the middle of a stream: the rest follows when it returns."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """Fields of ``usage`` as they are to be said, beside ``output_tokens`` instead of all that was counted."""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,17 +39,19 @@ class Failure:
 
     status: int
     kind: str
-    message: str
-    headers: tuple[tuple[str, str], ...] = ()
+    message: str = ""
+    """Empty: `kind` in words."""
+    headers: tuple[tuple[str, str], ...] = (("retry-after-ms", "1"),)
+    """So that a client that tries again does it at once."""
 
     def as_json(self) -> dict[str, Any]:
         """As the API sends it."""
-        return {"type": "error", "error": {"type": self.kind, "message": self.message}}
+        return {"type": "error", "error": {"type": self.kind, "message": self.message or self.kind.replace("_", " ")}}
 
 
 Reply = Answer | Failure | str | Sequence[Block]
-Script = Callable[[Request], Reply] | Sequence[Reply] | str
-"""A function of the request; or replies in order, the last one again and again."""
+Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | str
+"""A function of the request; or replies and such functions in order, the last one again and again."""
 
 
 def say(text: str) -> Block:
@@ -58,9 +64,14 @@ def use(name: str, call_id: str = "", **arguments: object) -> Block:
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
+def refuse() -> Answer:
+    """The model declines; the API sends no text with it."""
+    return Answer((), "refusal")
+
+
 def overloaded() -> Failure:
     """529."""
-    return Failure(529, "overloaded_error", "Overloaded", (("retry-after-ms", "1"),))
+    return Failure(529, "overloaded_error", "Overloaded")
 
 
 def rate_limited() -> Failure:

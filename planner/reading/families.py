@@ -52,12 +52,12 @@ class ModelPrices(NamedTuple):
 LONG_PROMPT_TOKENS = 100_000
 _PRICES = {
     "fable-5-1": ModelPrices(10.0, 50.0, 0.025),
-    "mythos-5-1": ModelPrices(10.0, 50.0),
+    "mythos-5-1": ModelPrices(10.0, 50.0, 0.025),
     "opus-5-5": ModelPrices(4.0, 20.0, 0.05),
     "sonnet-5-5": ModelPrices(2.0, 10.0, 0.05),
     "haiku-5-5": ModelPrices(0.1, 0.5, long_prompt_factor=5.0),
 }
-"""By what stands in a name (Anthropic, "Pricing" and the models' own pages, read in October 2026)."""
+"""By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import pytest
 
 from applier.adapters.transcripts import read_transcript
 from applier.program import program
+from applier.testing import use
 from planner.reading.messages import blocks
-from tests.loopback import Loopback, say, use
+from tests.loopback import Loopback
 
 SECONDS = 120
 pytestmark = pytest.mark.skipif(
@@ -50,10 +51,8 @@ def client(folder):
 
 def record(client):
     """A session that the client wrote itself: three files read, one command failed."""
-    steps = [
-        use("Read", {"file_path": str(client.work / f"{n}.txt")}, f"toolu_{n}") for n in ("alpha", "beta", "gamma")
-    ]
-    steps += [use("Bash", {"command": "ls missing.txt"}, "toolu_ls"), say("Read them; missing.txt is not there.")]
+    steps = [[use("Read", f"toolu_{n}", file_path=str(client.work / f"{n}.txt"))] for n in ("alpha", "beta", "gamma")]
+    steps += [[use("Bash", "toolu_ls", command="ls missing.txt")], "Read them; missing.txt is not there."]
     with Loopback(steps) as server:
         ran = client(server, "-p", "Read the three files, never change them", "--allowedTools", "Read", "Bash")
     assert ran.returncode == 0, ran.stderr
@@ -71,7 +70,7 @@ def test_resumed_session_sends_our_view(client, compactor, monkeypatch):
     ran = compactor("resume", log, "--planner", "rules", "--target-ratio", 0.3, "--json")
     assert ran.code == 0, ran.err
     view = read_transcript(Path(ran.json["file"])).messages
-    with Loopback([say("Going on.")]) as server:
+    with Loopback(["Going on."]) as server:
         resumed = client(server, "--resume", ran.json["session_id"], "-p", "And now?")
         sent = [block for message in server.requests[-1].body["messages"] for block in sent_blocks(message)]
     assert resumed.returncode == 0, resumed.stderr
@@ -85,7 +84,7 @@ def test_hooks_keep_what_the_clients_own_compaction_loses(client, compactor, mon
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(client.home / ".claude"))
     log = record(client)
     assert compactor("hooks", "install", "--yes").code == 0
-    with Loopback([say("<summary>Three files were read.</summary>"), say("Going on.")]) as server:
+    with Loopback(["<summary>Three files were read.</summary>", "Going on."]) as server:
         assert client(server, "--resume", log.stem, "-p", "/compact").returncode == 0
         assert client(server, "--resume", log.stem, "-p", "And now?").returncode == 0
         sent = json.dumps(server.requests[-1].body["messages"])

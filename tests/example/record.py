@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import applier.eval
+from applier.testing import Answer
 from planner.reading.messages import plain_message
 from tests.example.agent import SYSTEM, run_agent
 from tests.example.screenplay import Call, Screenplay, load_screenplay
 from tests.example.scripted import ScriptedModel, ScriptedPerson
 from tests.example.workspace import TOOLS, Workspace
-from tests.loopback import Answer, Loopback
+from tests.loopback import Loopback
 
 __all__ = ["HERE", "RECORDINGS", "played", "record", "seeded"]
 
@@ -42,7 +43,7 @@ def seeded(seed: list[Call], folder: Path) -> Workspace:
 def played(play: Screenplay) -> Loopback:
     """A server whose model speaks from `play` and which refuses what the API refuses."""
     model = ScriptedModel(play)
-    return Loopback([lambda body: Answer(**model.answer(body))], enforce=True)
+    return Loopback([lambda request: Answer(**model.answer(request.body))])
 
 
 def record(folder: Path, rounds: int = 0, most_messages: int = 10**6) -> list[dict[str, Any]]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from applier.testing import Answer
 from planner.reading.history import read_history
 from planner.reading.messages import to_json
 from tests.example.record import seeded
 from tests.example.screenplay import load_screenplay
 from tests.example.scripted import ScriptedModel
 from tests.example.worker import STORY, WINDOW_TOKENS, open_session, saved_messages
-from tests.loopback import Answer, Loopback, stall
+from tests.loopback import STALL, Loopback
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 26
@@ -25,11 +26,11 @@ class KilledOnce:
     def __init__(self, play, line: int) -> None:
         self.model, self.line, self.waiting = ScriptedModel(play), line, threading.Event()
 
-    def __call__(self, body) -> Answer:
-        if self.model.place(body["messages"][-1]) == self.line and not self.waiting.is_set():
+    def __call__(self, request) -> Answer:
+        if self.model.place(request.messages[-1]) == self.line and not self.waiting.is_set():
             self.waiting.set()
-            return stall()
-        return Answer(**self.model.answer(body))
+            return STALL
+        return Answer(**self.model.answer(request.body))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def run(tmp_path_factory):
     (folder / "workspace").mkdir()
     seeded(seed, folder / "workspace")
     model = KilledOnce(play, len(play) // 2)
-    with Loopback([model], enforce=True, window_tokens=WINDOW_TOKENS - 4_096) as server:
+    with Loopback([model], window_tokens=WINDOW_TOKENS - 4_096) as server:
         command = [sys.executable, "-m", "tests.example.worker", str(folder), server.url, str(ROUNDS)]
         with subprocess.Popen(command, cwd=ROOT) as first:
             while not model.waiting.wait(1):
@@ -48,7 +49,7 @@ def run(tmp_path_factory):
             first.kill()
         before = len(server.requests)
         subprocess.run(command, cwd=ROOT, check=True, timeout=300)
-        assert server.refused == []
+        assert server.violations == []
         return folder, play, [request.body["messages"] for request in server.requests], before
 
 

@@ -9,11 +9,11 @@ from random import Random
 
 from applier.session import PRESETS, Session
 from applier.store import open_store
-from tests.api_rules import refusals
 from tests.hunt.planning_checks import check_note, content_of
 from tests.hunt.planning_hunt import memory
 from tests.hunt.tiny_histories import long_history
 from tests.session.agent import Clock, FailingStore, LyingPlanner
+from tests.viewed import refusals
 
 JUMPS = (0, 1, 6, 400, 5_000, 10**6, -10, -(10**5))
 """Seconds between two calls."""

@@ -1,6 +1,7 @@
 """The middleware on the real SDK, over a socket, against a server that enforces the API's rules and a window."""
 
 import asyncio
+import hashlib
 from copy import deepcopy
 
 import anthropic
@@ -10,12 +11,12 @@ from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
 from applier.session import Session
 from applier.settings import SessionSettings
-from applier.testing import MessagesServer
+from applier.testing import Answer, Failure, MessagesServer, overloaded, say
 from planner.errors import PlannerUnavailable
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
 from tests.integrations.conftest import MODEL
-from tests.loopback import KEY, Loopback, error, overloaded, say
+from tests.loopback import KEY, Loopback, billed
 
 ASKED = {"model": MODEL, "max_tokens": 2_000}
 
@@ -75,11 +76,11 @@ def bodies(server):
 @pytest.mark.parametrize("ask", WAYS)
 def test_a_growing_conversation_never_passes_the_window_nor_breaks_a_rule(new_session, conversation, ask):
     session = new_session(window_tokens=10_000)
-    with Loopback(enforce=True, window_tokens=8_000) as server:
+    with Loopback(window_tokens=8_000) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         for length in (1, 15, 29, 37, 45):
             assert ask(client, conversation[:length]) == "ok"
-        assert server.refused == []
+        assert server.violations == []
     assert session.state.compactions >= 1
     assert session.state.history_messages == 45
     assert len(bodies(server)[-1]) < 45
@@ -88,11 +89,11 @@ def test_a_growing_conversation_never_passes_the_window_nor_breaks_a_rule(new_se
 @pytest.mark.parametrize("ask", WAYS)
 def test_a_prompt_that_is_too_long_is_sent_once_more_and_shorter(new_session, conversation, ask):
     session = new_session(window_tokens=200_000)
-    with Loopback(enforce=True, window_tokens=9_000) as server:
+    with Loopback(window_tokens=9_000) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         assert ask(client, conversation[:45]) == "ok"
     first, second = bodies(server)
-    assert len(server.refused) == 1
+    assert len(server.violations) == 1
     assert first == conversation[:45]
     assert len(second) < 45
     assert second[-1]["content"][0] == conversation[44]["content"][0]
@@ -102,7 +103,7 @@ def test_a_prompt_that_is_too_long_is_sent_once_more_and_shorter(new_session, co
 @pytest.mark.parametrize("ask", WAYS)
 def test_the_real_prompt_size_calibrates_the_session(new_session, ask):
     session = new_session(window_tokens=200_000)
-    with Loopback([say("ok", input_tokens=1_000)]) as server:
+    with Loopback([billed("ok", input_tokens=1_000)]) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         ask(client, [{"role": "user", "content": "count " * 500}])
     assert session.state.tokens == pytest.approx(1_000, rel=0.2)
@@ -124,7 +125,7 @@ def test_the_caller_sees_the_error_when_nothing_shorter_can_be_sent(new_session)
 
 
 def test_a_second_refusal_is_not_retried_again(new_session, conversation):
-    with Loopback(enforce=True, window_tokens=300) as server:
+    with Loopback(window_tokens=300) as server:
         client = server.client(middleware=[CompactionMiddleware(new_session(window_tokens=200_000))])
         with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
             create(client, conversation[:45])
@@ -133,7 +134,8 @@ def test_a_second_refusal_is_not_retried_again(new_session, conversation):
 
 def test_other_errors_and_retries_are_the_sdks(new_session, conversation):
     session = new_session()
-    with Loopback([overloaded(), error(500, "api_error"), "ok", error(400, "invalid_request_error", "bad")]) as server:
+    failures = overloaded(), Failure(500, "api_error"), "ok", Failure(400, "invalid_request_error", "bad")
+    with Loopback(failures) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         assert create(client, conversation[:5]) == "ok"
         assert bodies(server) == [conversation[:5]] * 3
@@ -144,7 +146,7 @@ def test_other_errors_and_retries_are_the_sdks(new_session, conversation):
 
 def test_an_answer_that_the_window_cut_off_is_asked_for_again(new_session, conversation):
     session = new_session(window_tokens=60_000)
-    with Loopback([say("half an ans", "model_context_window_exceeded"), "whole", "ok"]) as server:
+    with Loopback([Answer([say("half an ans")], "model_context_window_exceeded"), "whole", "ok"]) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         assert create(client, conversation[:45]) == "whole"
         assert create(client, conversation[:45]) == "ok"
@@ -156,7 +158,7 @@ def test_an_answer_that_the_window_cut_off_is_asked_for_again(new_session, conve
 @pytest.mark.parametrize("ask", [stream, raw_events, asynchronous_stream])
 def test_after_a_stream_that_the_window_cut_off_the_next_request_is_shorter(new_session, conversation, ask):
     session = new_session(window_tokens=60_000)
-    with Loopback([say("half an ans", "model_context_window_exceeded"), "whole"]) as server:
+    with Loopback([Answer([say("half an ans")], "model_context_window_exceeded"), "whole"]) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         assert ask(client, conversation[:45]) == "half an ans"
         assert ask(client, conversation[:45]) == "whole"
@@ -170,11 +172,11 @@ def test_a_planner_that_always_fails_never_reaches_the_caller(new_session, conve
             raise PlannerUnavailable("down")
 
     session = new_session(window_tokens=10_000, planner=Failing())
-    with Loopback(enforce=True, window_tokens=8_000) as server:
+    with Loopback(window_tokens=8_000) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         for length in (1, 15, 29, 37, 45):
             assert create(client, conversation[:length]) == "ok"
-        assert server.refused == []
+        assert server.violations == []
     assert "tier_failed" in [event.kind for event in session.log()]
 
 
@@ -189,11 +191,11 @@ def test_a_planner_that_lies_changes_nothing_that_matters(new_session, conversat
             return Proposal(turns, Provenance(planner="model"))
 
     session = new_session(window_tokens=10_000, planner=Lying())
-    with Loopback(enforce=True, window_tokens=8_000) as server:
+    with Loopback(window_tokens=8_000) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         for length in (1, 15, 29, 37, 45):
             assert create(client, conversation[:length]) == "ok"
-        assert server.refused == []
+        assert server.violations == []
         said = str(bodies(server)[-1])
     assert session.state.compactions >= 1
     assert "invented.conf" not in said
@@ -203,7 +205,7 @@ def test_a_planner_that_lies_changes_nothing_that_matters(new_session, conversat
 
 def test_the_planner_may_use_the_very_client_that_it_serves(new_session, conversation):
     sessions = []
-    with Loopback(enforce=True) as server:
+    with Loopback() as server:
         client = server.client(middleware=[CompactionMiddleware(lambda body: sessions[0])])
         sessions.append(new_session(window_tokens=10_000, planner="model", client=client))
         assert create(client, conversation[:45]) == "ok"
@@ -229,7 +231,7 @@ def test_one_client_serves_several_sessions(new_session, conversation):
     main, sub = new_session(window_tokens=10_000), new_session(window_tokens=10_000)
     sessions = {"main": main, "sub": sub}
     middleware = CompactionMiddleware(lambda body: sessions.get(body.get("metadata", {}).get("user_id")))
-    with Loopback(enforce=True) as server:
+    with Loopback() as server:
         client = server.client(middleware=[middleware])
         for length in (5, 25, 45):
             client.messages.create(messages=conversation[:length], metadata={"user_id": "main"}, **ASKED)
@@ -243,7 +245,7 @@ def test_one_client_serves_several_sessions(new_session, conversation):
 
 def test_sdk_objects_in_the_list_are_understood(new_session):
     session = new_session()
-    with Loopback(enforce=True) as server:
+    with Loopback() as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         messages = [{"role": "user", "content": "hello"}]
         for _ in range(3):
@@ -258,14 +260,15 @@ MANUAL = {"model": "claude-haiku-4-5", "max_tokens": 2_000, "thinking": {"type":
 
 def test_manual_thinking_survives_the_first_compaction_without_a_model_on_the_session(new_session, conversation):
     thought = deepcopy(conversation[:45])
+    signature = hashlib.sha256(b"Let me see.").hexdigest()  # as the test server signs, wherever it stands
     for message in thought[1::2]:
-        message["content"].insert(0, {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"})
+        message["content"].insert(0, {"type": "thinking", "thinking": "Let me see.", "signature": signature})
     session = new_session(window_tokens=10_000, model="")
-    with Loopback(enforce=True, window_tokens=10_000) as server:
+    with Loopback(window_tokens=10_000) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         for length in (1, 15, 29, 37, 45):
             client.messages.create(messages=thought[:length], **MANUAL)
-        assert server.refused == []
+        assert server.violations == []
     assert session.state.compactions >= 1
 
 
@@ -273,7 +276,7 @@ def test_the_request_says_which_tools_the_view_may_name(new_session, conversatio
     views = []
     for tools in ([], AGENT_TOOLS):
         session = new_session(window_tokens=10_000)
-        with Loopback(enforce=True) as server:
+        with Loopback() as server:
             client = server.client(middleware=[CompactionMiddleware(session)])
             client.messages.create(messages=conversation[:45], tools=tools, **ASKED)
             views.append(str(bodies(server)[-1]))
@@ -289,7 +292,7 @@ def test_the_planner_is_shown_what_the_agent_last_sent(new_session, conversation
             return Proposal({}, Provenance(planner="looking"))
 
     session = new_session(window_tokens=200_000, planner=Looking(), settings=SessionSettings(background=False))
-    with Loopback(enforce=True) as server:
+    with Loopback() as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         create(client, conversation[:43])
         session.request_compaction()

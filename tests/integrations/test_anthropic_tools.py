@@ -7,15 +7,16 @@ import pytest
 
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
 from applier.adapters.frameworks.anthropic_tools import agent_tools, async_agent_tools
+from applier.testing import use
 from tests.integrations.conftest import MODEL
-from tests.loopback import KEY, Loopback, use
+from tests.loopback import KEY, Loopback
 
 SCRIPT = [
-    use("count", {"to": 900}, "toolu_1"),
-    use("count", {"to": 1500}, "toolu_2"),
-    use("compact", {"focus": "the sums"}, "toolu_3"),
-    use("restore_context", {"reference": "t2", "search": "899"}, "toolu_4"),
-    use("search_context", {"text": "nowhere at all"}, "toolu_5"),
+    [use("count", "toolu_1", to=900)],
+    [use("count", "toolu_2", to=1500)],
+    [use("compact", "toolu_3", focus="the sums")],
+    [use("restore_context", "toolu_4", reference="t2", search="899")],
+    [use("search_context", "toolu_5", text="nowhere at all")],
     "done",
 ]
 ASKED = {"model": MODEL, "max_tokens": 1_000, "messages": [{"role": "user", "content": "Count for me."}]}
@@ -39,7 +40,7 @@ def results(server: Loopback) -> list[dict]:
 
 
 def check(server: Loopback, session) -> None:
-    assert server.refused == []
+    assert server.violations == []
     counted, _, compacted, restored, searched = results(server)
     assert counted["content"].endswith("899")
     assert "before your next turn" in compacted["content"]
@@ -51,7 +52,7 @@ def check(server: Loopback, session) -> None:
 
 def test_the_runner_calls_them(new_session):
     session = new_session(window_tokens=30_000)
-    with Loopback(SCRIPT, enforce=True) as server:
+    with Loopback(SCRIPT) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         tools = [count, *agent_tools(session)]
         runner = client.beta.messages.tool_runner(tools=tools, thread=False, **ASKED)
@@ -70,7 +71,7 @@ def test_the_asynchronous_runner_calls_them(new_session):
             runner = client.beta.messages.tool_runner(tools=tools, thread=False, **ASKED)
             return (await runner.until_done()).content[0].text
 
-    with Loopback(SCRIPT, enforce=True) as server:
+    with Loopback(SCRIPT) as server:
         assert asyncio.run(run(server.url)) == "done"
         check(server, session)
 
@@ -78,7 +79,7 @@ def test_the_asynchronous_runner_calls_them(new_session):
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_runners_threads_do_not_switch_the_middleware_off(new_session, stream):
     session = new_session(window_tokens=30_000)
-    with Loopback(SCRIPT, enforce=True) as server:
+    with Loopback(SCRIPT) as server:
         client = server.client(middleware=[CompactionMiddleware(session)])
         runner = client.beta.messages.tool_runner(tools=[count, *agent_tools(session)], stream=stream, **ASKED)
         if stream:

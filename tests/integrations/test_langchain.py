@@ -46,19 +46,19 @@ def check(server: Loopback, session, state) -> None:
 
 def test_an_agent_stays_in_the_window_and_its_state_keeps_everything(new_session):
     session = new_session(window_tokens=9_000)
-    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+    with Loopback([counting_model], window_tokens=8_000) as server:
         agent = create_agent(
             model_on(server), [numbers], system_prompt="You count.", middleware=[LangChainCompaction(session)]
         )
         state = agent.invoke(QUESTION, DEEP)
-        assert server.refused == []
+        assert server.violations == []
         assert all("You count." in str(request.body["system"]) for request in server.requests)
         check(server, session, state)
 
 
 def test_an_asynchronous_agent_with_a_checkpointer(new_session):
     session = new_session(window_tokens=9_000)
-    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+    with Loopback([counting_model], window_tokens=8_000) as server:
         model, saver = model_on(server), InMemorySaver()
         agent = create_agent(model, [numbers], middleware=[LangChainCompaction(session)], checkpointer=saver)
         config = {**DEEP, "configurable": {"thread_id": "1"}}
@@ -70,17 +70,17 @@ def test_an_asynchronous_agent_with_a_checkpointer(new_session):
         check(server, session, asyncio.run(run()))
         state = agent.invoke({"messages": [HumanMessage("Thank you. That is all.")]}, config)
         assert state["messages"][-1].text == "counted 0 times"
-        assert server.refused == []
+        assert server.violations == []
     assert session.state.history_messages == 2 * CALLS + 3
 
 
 def test_a_prompt_that_is_too_long_is_tried_once_more(new_session):
     session = new_session(window_tokens=200_000)
-    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+    with Loopback([counting_model], window_tokens=8_000) as server:
         agent = create_agent(model_on(server), [numbers], middleware=[LangChainCompaction(session)])
         check_text = agent.invoke(QUESTION, DEEP)["messages"][-1].text
         assert check_text == f"counted {CALLS} times"
-        assert len(server.refused) >= 1
+        assert len(server.violations) >= 1
     assert "recovered" in [event.kind for event in session.log()]
 
 
@@ -90,7 +90,7 @@ def test_a_langgraph_agent_takes_the_hook(new_session):
         warnings.simplefilter("ignore")  # LangGraph moved this function; graphs that use it are still about
         from langgraph.prebuilt import create_react_agent
 
-        with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+        with Loopback([counting_model], window_tokens=8_000) as server:
             agent = create_react_agent(model_on(server), [numbers], pre_model_hook=pre_model_hook(session))
             check(server, session, agent.invoke(QUESTION, DEEP))
 
@@ -113,12 +113,12 @@ def test_what_is_not_compacted_stays_the_same_object(new_session):
 
 def test_each_thread_of_a_graph_has_its_own_session(new_session):
     sessions = {name: new_session(window_tokens=9_000) for name in ("1", "2")}
-    with Loopback([counting_model], enforce=True, window_tokens=8_000) as server:
+    with Loopback([counting_model], window_tokens=8_000) as server:
         middleware = LangChainCompaction(lambda _request: sessions[get_config()["configurable"]["thread_id"]])
         agent = create_agent(model_on(server), [numbers], middleware=[middleware], checkpointer=InMemorySaver())
         for thread in sessions:
             agent.invoke(QUESTION, {**DEEP, "configurable": {"thread_id": thread}})
-        assert server.refused == []
+        assert server.violations == []
     for session in sessions.values():
         assert session.state.history_messages == 2 * CALLS + 1
         assert session._state.call.model == MODEL, "the request says it"

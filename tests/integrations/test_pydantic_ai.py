@@ -54,11 +54,11 @@ def converse(server: Loopback, session, *questions: str, tool=numbers, **given) 
 
 def test_a_long_run_stays_in_the_window_and_valid(new_session):
     session = new_session(window_tokens=9_000)
-    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+    with Loopback([counting_model], window_tokens=8_500) as server:
         question = "Count for me, and keep report-7.txt untouched."
         answers = converse(server, session, question, system_prompt="You count.", instructions="Never guess.")
         assert answers == [f"counted {CALLS} times"]
-        assert server.refused == []
+        assert server.violations == []
         assert all("You count." in said_by(request.body["system"]) for request in server.requests)
         assert all("Never guess." in said_by(request.body["system"]) for request in server.requests)
         assert all("report-7.txt untouched" in str(request.body["messages"]) for request in server.requests)
@@ -73,10 +73,10 @@ def said_by(system) -> str:
 
 def test_a_conversation_goes_on_from_the_compacted_messages(new_session):
     session = new_session(window_tokens=9_000)
-    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+    with Loopback([counting_model], window_tokens=8_500) as server:
         answers = converse(server, session, "Count for me.", "Thank you. That is all.")
         assert answers == [f"counted {CALLS} times", "counted 0 times"]
-        assert server.refused == []
+        assert server.violations == []
     assert session.state.history_messages == 2 * CALLS + 3
     assert "history_changed" not in [event.kind for event in session.log()]
 
@@ -102,15 +102,15 @@ def test_retries_and_failures_of_tools_are_carried_as_errors(new_session):
         return said
 
     moody.__name__ = "numbers"
-    with Loopback([counting_model], enforce=True) as server:
+    with Loopback([counting_model]) as server:
         assert converse(server, session, "Count for me.", tool=moody) == [f"counted {CALLS} times"]
-        assert server.refused == []
+        assert server.violations == []
     assert "not like this" in session.search("not like this").matches[0].excerpt
 
 
 def test_each_run_may_have_its_own_session(new_session):
     sessions = {name: new_session(window_tokens=9_000) for name in ("one", "two")}
-    with Loopback([counting_model], enforce=True, window_tokens=8_500) as server:
+    with Loopback([counting_model], window_tokens=8_500) as server:
         for name, session in sessions.items():
 
             def session_of(ctx, name=name):
@@ -119,7 +119,7 @@ def test_each_run_may_have_its_own_session(new_session):
 
             assert converse(server, session_of, "Count for me.") == [f"counted {CALLS} times"]
             assert session.state.history_messages == 2 * CALLS + 1
-        assert server.refused == []
+        assert server.violations == []
 
 
 @pytest.mark.parametrize(

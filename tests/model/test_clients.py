@@ -9,9 +9,10 @@ import instructor
 import openai
 import pytest
 
+from applier.testing import Failure
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner, has_credentials
-from tests.loopback import KEY, Loopback, error
+from tests.loopback import KEY, Loopback
 from tests.model.sample import answer, plan_request
 
 GOOD = answer("t1 keep 9")
@@ -26,7 +27,7 @@ def test_importing_the_planner_loads_no_sdk():
 
 
 def test_the_environment_is_enough(monkeypatch):
-    with Loopback([GOOD], enforce=True) as server:
+    with Loopback([GOOD]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         assert has_credentials()
@@ -57,7 +58,7 @@ def test_a_key_that_cannot_be_one_is_refused_without_being_repeated(key, capfd):
 
 
 def test_a_key_in_an_error_text_is_taken_out():
-    said = error(400, "invalid_request_error", f"bad key {KEY} and sk-proj-aaaabbbbcccc")
+    said = Failure(400, "invalid_request_error", f"bad key {KEY} and sk-proj-aaaabbbbcccc")
     with Loopback([said]) as server, pytest.raises(PlannerUnavailable, match=r"bad key \(key\) and \(key\)"):
         ModelPlanner(client=server.client()).propose(plan_request())
 
@@ -70,7 +71,7 @@ def test_the_callers_client_stays_as_it_was():
 
 
 def test_an_instructor_client_in_json_mode_is_used_as_it_is():
-    with Loopback([GOOD], enforce=True) as server:
+    with Loopback([GOOD]) as server:
         client = instructor.from_anthropic(server.client(), mode=instructor.Mode.JSON, model="claude-sonnet-5-5")
         proposal = ModelPlanner(client=client).propose(plan_request())
     assert server.requests[0].body["model"] == "claude-sonnet-5-5"
@@ -78,7 +79,7 @@ def test_an_instructor_client_in_json_mode_is_used_as_it_is():
 
 
 def test_an_instructor_client_that_forces_a_tool_is_asked_without_one():
-    with Loopback([GOOD], enforce=True) as server:
+    with Loopback([GOOD]) as server:
         client = instructor.from_anthropic(server.client())
         with pytest.raises(SettingsError, match=r"forces a tool.*pass model= too, or build it with Mode\.JSON"):
             ModelPlanner(client=client).propose(plan_request())
@@ -95,7 +96,7 @@ def test_another_provider_through_instructor():
     assert proposal.turns["t1"].score == 1.0
     assert proposal.provenance.model == "some-model"
     assert proposal.provenance.usage.requests == 2
-    assert proposal.provenance.usage.output_tokens == 14
+    assert proposal.provenance.usage.output_tokens == sum(each.usage.output_tokens for each in server.exchanges)
     assert server.requests[0].body["messages"][0]["role"] == "system"
 
 
@@ -126,7 +127,7 @@ def test_an_asynchronous_client_is_asked_on_its_own_loop():
             planner = ModelPlanner(client=client)
             return await asyncio.to_thread(planner.propose, plan_request())
 
-    with Loopback([answer("t99 keep 1"), GOOD], enforce=True) as server:
+    with Loopback([answer("t99 keep 1"), GOOD]) as server:
         proposal = asyncio.run(plan(server))
     assert proposal.turns["t1"].score == 1.0
     assert proposal.provenance.usage.requests == 2

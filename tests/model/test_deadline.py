@@ -10,9 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import anthropic
 import pytest
 
+from applier.testing import Failure
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
-from tests.loopback import KEY, Answer, Loopback, stall
+from tests.loopback import KEY, STALL, Loopback
 from tests.model.sample import answer, plan_request, sent_tokens
 from tests.model.test_planner import large_history
 
@@ -60,24 +61,24 @@ def test_a_server_that_drips_is_given_up():
 
 
 def test_a_server_that_asks_to_wait_is_not_waited_for():
-    wait = Answer(status=429, error_type="rate_limit_error", message="later", headers=(("retry-after", "50"),))
+    wait = Failure(429, "rate_limit_error", "later", (("retry-after", "50"),))
     with Loopback([wait]) as server, pytest.raises(PlannerUnavailable, match=IN_TIME):
         ModelPlanner(client=server.client()).propose(plan_request(timeout_seconds=0.3))
     assert len(server.requests) <= 1
 
 
 def test_what_was_spent_before_time_ran_out_is_said():
-    with Loopback(["no plan at all", stall()]) as server:
+    with Loopback(["no plan at all", STALL]) as server:
         with pytest.raises(PlannerUnavailable, match=IN_TIME) as failure:
             ModelPlanner(client=server.client(max_retries=0)).propose(plan_request(timeout_seconds=3))
-        sent = server.input_tokens(server.requests[0].body)
+        sent = server.exchanges[0].usage.prompt_tokens
         unanswered = sent_tokens(server.requests[1].body)
     assert (failure.value.usage.requests, failure.value.usage.input_tokens) == (2, sent + unanswered)
 
 
 def test_nothing_is_sent_again_once_time_is_up():
     before = set(threading.enumerate())
-    with Loopback([stall()]) as server, server.client(max_retries=2) as client:
+    with Loopback([STALL]) as server, server.client(max_retries=2) as client:
         with pytest.raises(PlannerUnavailable, match=IN_TIME) as failure:
             ModelPlanner(client=client).propose(plan_request(timeout_seconds=3))
         for thread in set(threading.enumerate()) - before:
@@ -87,9 +88,9 @@ def test_nothing_is_sent_again_once_time_is_up():
 
 
 def test_pieces_share_the_deadline_and_those_in_time_are_used():
-    def last_stalls(body):
-        shown = body["messages"][0]["content"]
-        return stall() if "\n## t60 · " in shown else answer("t2 keep 5", brief=("STATE", "- first half read (t2)"))
+    def last_stalls(request):
+        shown = request.body["messages"][0]["content"]
+        return STALL if "\n## t60 · " in shown else answer("t2 keep 5", brief=("STATE", "- first half read (t2)"))
 
     request = plan_request(large_history(), piece_tokens=3_000, timeout_seconds=12)
     with Loopback([last_stalls]) as server:

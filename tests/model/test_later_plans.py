@@ -20,7 +20,7 @@ from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
 from tests.bench.scripted import ScriptedPlanner
-from tests.loopback import Loopback, hang_up, say
+from tests.loopback import HANG_UP, HANG_UP_HALFWAY, Loopback, billed
 from tests.model.sample import answer, plan_request, sent_tokens
 from tests.model.test_planner import large_history
 from tests.planning.planners import Answers
@@ -95,10 +95,10 @@ def test_planners_read_no_more_wherever_a_session_is_compacted(turns, ratio, pie
 
 
 ANSWERS = {
-    "good": lambda body: say(answer(brief=BRIEF), input_tokens=sent_tokens(body)),
-    "nonsense": lambda body: say("no plan", input_tokens=sent_tokens(body)),
-    "broken off": hang_up(),
-    "broken off halfway": hang_up("halfway"),
+    "good": lambda request: billed(answer(brief=BRIEF), input_tokens=sent_tokens(request.body)),
+    "nonsense": lambda request: billed("no plan", input_tokens=sent_tokens(request.body)),
+    "broken off": HANG_UP,
+    "broken off halfway": HANG_UP_HALFWAY,
 }
 
 
@@ -233,7 +233,7 @@ def test_a_later_question_that_broke_off_is_not_sent_again_where_that_would_read
     first = first_plan(large_history(20))
     tokens = plan_request(large_history(60)).analysis.tokens
     request = later_request(60, first, read_tokens=int(0.3 * tokens) - left)
-    with Loopback([hang_up()]) as server, pytest.raises(PlannerUnavailable, match="cannot be reached") as failure:
+    with Loopback([HANG_UP]) as server, pytest.raises(PlannerUnavailable, match="cannot be reached") as failure:
         ModelPlanner(client=server.client(max_retries=1)).propose(request)
     assert len(server.requests) == failure.value.usage.requests == sent
     assert failure.value.usage.read_tokens == sum(sent_tokens(request.body) for request in server.requests) <= left
@@ -247,7 +247,7 @@ def test_tokens_from_a_cache_count_a_tenth():
 def test_what_a_provider_does_not_count_is_counted_here():
     request = plan_request(large_history(20))
     ((question,), _) = questions_of(request)
-    with Loopback([say(answer(brief=BRIEF), input_tokens=0)]) as server:
+    with Loopback([billed(answer(brief=BRIEF), input_tokens=0)]) as server:
         proposal = ModelPlanner(client=server.client()).propose(request)
     assert proposal.provenance.usage.read_tokens == question.tokens(load_prompts(), request.counter)
 
@@ -265,8 +265,8 @@ def plan_where_pieces_fail(messages, broken, **options):
     """A plan of which no piece that shows one of the turns `broken` is answered, and the turns shown in the others."""
     answered = set()
 
-    def answers(body):
-        shown = shown_turns(body["messages"][0]["content"])
+    def answers(request):
+        shown = shown_turns(request.body["messages"][0]["content"])
         if shown & broken:
             return "no"
         answered.update(shown)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from applier.testing import Failure, overloaded
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
@@ -18,23 +19,23 @@ from planner.model.prompts import load_prompts
 from planner.model.question import Situation
 from planner.plan import Usage
 from planner.proposal import AgentRequest
-from tests.loopback import KEY, Loopback, error, hang_up, overloaded, say, stall
+from tests.loopback import HANG_UP, HANG_UP_HALFWAY, KEY, STALL, Loopback, billed
 from tests.model.sample import SAMPLE, answer, plan_request, sent_tokens
 from tests.model.test_prefix import GOOD, agent_body
 
 
 def counted(text):
     """An answer whose input the provider counts as it is planned."""
-    return lambda body: say(text, input_tokens=sent_tokens(body))
+    return lambda request: billed(text, input_tokens=sent_tokens(request.body))
 
 
 ANSWERS = {
     "good": counted(GOOD),
     "nonsense": counted("no plan"),
-    "broken off": hang_up(),
-    "broken off halfway": hang_up("halfway"),
-    "gave up waiting": error(504, "timeout_error"),
-    "refused": error(400, "invalid_request_error"),
+    "broken off": HANG_UP,
+    "broken off halfway": HANG_UP_HALFWAY,
+    "gave up waiting": Failure(504, "timeout_error"),
+    "refused": Failure(400, "invalid_request_error"),
     "overloaded": overloaded(),
 }
 UNREAD = {"refused", "overloaded"}
@@ -59,7 +60,7 @@ def test_what_is_told_is_what_the_provider_may_have_read(script, max_retries):
 
 
 def test_a_request_that_times_out_counts_as_sent_and_the_plan_by_rules_says_so():
-    with Loopback([stall()]) as server, server.client(max_retries=0) as client:
+    with Loopback([STALL]) as server, server.client(max_retries=0) as client:
         within = plan_request(timeout_seconds=3).settings
         plan = plan_compaction(SAMPLE, "Drain the queue", client=client, target_ratio=0.5, settings=within)
         sent = sent_tokens(server.requests[0].body)
@@ -88,7 +89,7 @@ def test_an_asynchronous_client_is_metered_likewise():
         async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
             return await asyncio.to_thread(spent, server, ModelPlanner(client=client))
 
-    with Loopback([hang_up(), hang_up("halfway"), counted(GOOD)]) as server:
+    with Loopback([HANG_UP, HANG_UP_HALFWAY, counted(GOOD)]) as server:
         usage = asyncio.run(ask(server))
     assert (usage.requests, usage.read_tokens) == (3, sum(sent_tokens(request.body) for request in server.requests))
 
@@ -100,14 +101,14 @@ def test_what_an_asynchronous_client_did_not_get_in_time_counts_once():
                 await asyncio.to_thread(ModelPlanner(client=client).propose, plan_request(timeout_seconds=3))
             return failure.value.usage
 
-    with Loopback([stall()]) as server:
+    with Loopback([STALL]) as server:
         usage = asyncio.run(ask(server))
         assert usage == Usage(input_tokens=sent_tokens(server.requests[0].body), requests=1)
 
 
 def test_another_provider_counts_what_its_sdk_sent_again():
     with (
-        Loopback([hang_up()]) as server,
+        Loopback([HANG_UP]) as server,
         openai.OpenAI(api_key="sk-test-1234567890", base_url=f"{server.url}/v1", max_retries=1) as sdk,
     ):
         planner = ModelPlanner(client=instructor.from_openai(sdk), model="some-model")
@@ -117,7 +118,7 @@ def test_another_provider_counts_what_its_sdk_sent_again():
 
 
 def test_an_instructor_client_that_is_used_as_it_is_counts_what_timed_out():
-    with Loopback([hang_up()]) as server:
+    with Loopback([HANG_UP]) as server:
         client = instructor.from_anthropic(
             server.client(max_retries=0), mode=instructor.Mode.JSON, model="claude-sonnet-5-5"
         )
@@ -127,7 +128,7 @@ def test_an_instructor_client_that_is_used_as_it_is_counts_what_timed_out():
 
 def test_calls_that_a_tracer_has_replaced_are_called():
     traced = []
-    with Loopback([hang_up(), counted(GOOD)]) as server:
+    with Loopback([HANG_UP, counted(GOOD)]) as server:
         client = server.client(max_retries=0)
         create = client.messages.create
         client.messages.create = lambda **body: traced.append(body) or create(**body)
@@ -135,7 +136,7 @@ def test_calls_that_a_tracer_has_replaced_are_called():
     assert len(traced) == usage.requests == 1
 
 
-@pytest.mark.parametrize("behind", [hang_up(), hang_up("halfway"), stall()], ids=["at once", "halfway", "never"])
+@pytest.mark.parametrize("behind", [HANG_UP, HANG_UP_HALFWAY, STALL], ids=["at once", "halfway", "never"])
 def test_what_breaks_off_behind_the_prefix_counts_the_question_and_of_the_cache_a_tenth(behind):
     with Loopback([behind, counted(GOOD)]) as server:
         client = server.client(max_retries=0)

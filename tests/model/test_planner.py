@@ -6,13 +6,14 @@ import re
 
 import pytest
 
+from applier.testing import Answer, Failure, overloaded, refuse, say
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import TOKENS_A_WORD, TOKENS_AN_ENTRY
 from planner.rules import RulesPlanner
-from tests.loopback import KEY, Loopback, error, overloaded, refusal, say, stall
+from tests.loopback import KEY, STALL, Loopback, billed
 from tests.model.sample import SAMPLE, answer, call, plan_request
 
 GOOD = answer(
@@ -28,9 +29,9 @@ def propose(server, request=None, client=None, **client_options):
 
 
 def test_a_good_answer_becomes_a_proposal():
-    with Loopback([say(GOOD, cache_read_input_tokens=40)], enforce=True) as server:
+    with Loopback([billed(GOOD, input_tokens=2_000, cache_read_input_tokens=40)]) as server:
         proposal = propose(server)
-    assert server.refused == []
+    assert server.violations == []
     assert proposal.turns["t5"].excerpts == ((2, 4),)
     assert proposal.turns["t3"].strategy is None, "what was not named is filled by rules"
     assert (proposal.facts[-1].content, proposal.facts[-1].quote) == (
@@ -80,14 +81,14 @@ def test_the_history_reaches_the_model_as_data_and_as_it_is():
     ],
 )
 def test_an_answer_that_cannot_be_used_goes_back_to_the_model(bad, said):
-    with Loopback([bad, GOOD], enforce=True) as server:
+    with Loopback([bad, GOOD]) as server:
         proposal = propose(server)
     assert proposal.turns["t1"].score == 1.0
     assert said in server.requests[1].prompt
     assert proposal.provenance.usage.requests == 2
-    one, two = (server.input_tokens(request.body) for request in server.requests)
+    one, two = (exchange.usage.prompt_tokens for exchange in server.exchanges)
     assert proposal.provenance.usage.input_tokens == one + two
-    assert server.refused == []
+    assert server.violations == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_a_last_answer_that_is_mostly_wrong_is_not_used():
 def test_what_failed_planning_cost_and_why_stands_in_the_plan_by_rules():
     with Loopback(["nothing", "nothing", "still nothing"]) as server:
         plan = plan_compaction(SAMPLE, "Drain the queue", client=server.client(), target_ratio=0.5)
-        sent = sum(server.input_tokens(request.body) for request in server.requests)
+        sent = sum(exchange.usage.prompt_tokens for exchange in server.exchanges)
     assert (plan.provenance.planner, plan.provenance.asked) == ("rules", "rules")
     assert plan.provenance.usage.requests == 3
     assert plan.provenance.usage.input_tokens == sent
@@ -141,7 +142,7 @@ def test_no_reask_when_the_caller_wants_none():
 
 def test_what_stands_of_an_answer_cut_off_is_used():
     cut = GOOD[: GOOD.index('"facts"')].replace("t1 keep 9", "t1-t4 keep 9")
-    with Loopback([say(cut, stop_reason="max_tokens")]) as server:
+    with Loopback([Answer([say(cut)], "max_tokens")]) as server:
         proposal = propose(server)
     assert len(server.requests) == 1
     assert [proposal.turns[f"t{n}"].strategy for n in range(1, 6)] == ["keep"] * 4 + ["summarize"]
@@ -158,7 +159,7 @@ BRIEF = (
 
 
 def test_the_brief_is_the_models_own():
-    with Loopback([answer("t1 keep 9", brief=BRIEF)], enforce=True) as server:
+    with Loopback([answer("t1 keep 9", brief=BRIEF)]) as server:
         assert propose(server).brief == "\n".join(BRIEF)
         assert len(server.requests) == 1
 
@@ -166,7 +167,7 @@ def test_the_brief_is_the_models_own():
 def test_a_statement_that_does_not_hold_is_asked_about_once_and_alone():
     bad = (*BRIEF, "STATE", "- app/gone.py drains in drain_everything_now() (t8)", "- half of app/nowhere.py (t8)")
     mended = json.dumps({"statements": ["- app/worker.py puts SENTINEL_STOP (t8)", ""]})
-    with Loopback([answer("t1 keep 9", brief=bad), mended], enforce=True) as server:
+    with Loopback([answer("t1 keep 9", brief=bad), mended]) as server:
         proposal = propose(server)
     assert "- app/worker.py puts SENTINEL_STOP (t8)" in proposal.brief
     assert "gone" not in proposal.brief
@@ -175,12 +176,12 @@ def test_a_statement_that_does_not_hold_is_asked_about_once_and_alone():
     assert "stands in no turn" in again.prompt
     assert len(again.prompt) < len(server.requests[0].prompt) / 2
     assert proposal.provenance.usage.requests == len(server.requests) == 2
-    assert server.refused == []
+    assert server.violations == []
 
 
 def test_a_statement_that_is_not_mended_goes_and_the_brief_stays():
     bad = (*BRIEF, "STATE", "- app/gone.py drains (t8)")
-    with Loopback([answer("t1 keep 9", brief=bad), error(400, "invalid_request_error")]) as server:
+    with Loopback([answer("t1 keep 9", brief=bad), Failure(400, "invalid_request_error")]) as server:
         plan = plan_compaction(SAMPLE, "Drain the queue", planner="model", client=server.client(), target_ratio=0.6)
     assert "gone" not in plan.brief
     assert "TimeoutError" in plan.brief
@@ -190,17 +191,17 @@ def test_a_statement_that_is_not_mended_goes_and_the_brief_stays():
 @pytest.mark.parametrize(
     ("failing", "said", "requests"),
     [
-        (error(401, "authentication_error", "invalid x-api-key"), r"refused \(401\): set ANTHROPIC_API_KEY", 1),
-        (error(403, "permission_error"), r"may not use it \(403\)", 1),
-        (error(404, "not_found_error", "model: claude-nope"), r"no such model \(404\): pass model=", 1),
-        (error(400, "invalid_request_error", "credit balance is too low"), "400: credit balance is too low", 1),
-        (error(413, "request_too_large"), "too large .* lower settings.piece_tokens", 1),
-        (error(429, "rate_limit_error"), r"rate limit is used up \(429\): retry later", 3),
+        (Failure(401, "authentication_error", "invalid x-api-key"), r"refused \(401\): set ANTHROPIC_API_KEY", 1),
+        (Failure(403, "permission_error"), r"may not use it \(403\)", 1),
+        (Failure(404, "not_found_error", "model: claude-nope"), r"no such model \(404\): pass model=", 1),
+        (Failure(400, "invalid_request_error", "credit balance is too low"), "400: credit balance is too low", 1),
+        (Failure(413, "request_too_large"), "too large .* lower settings.piece_tokens", 1),
+        (Failure(429, "rate_limit_error"), r"rate limit is used up \(429\): retry later", 3),
         (overloaded(), r"overloaded \(529\): retry later", 3),
-        (error(500, "api_error"), r"the API failed \(500\): retry later", 3),
-        (say("", stop_reason="end_turn"), "answers could not be used", 3),
-        (say('{"turns": ["t1 ke', stop_reason="max_tokens"), "cut off: raise settings.max_output_tokens", 1),
-        (refusal(), r"declined to answer \(refusal\): try another model", 1),
+        (Failure(500, "api_error"), r"the API failed \(500\): retry later", 3),
+        (Answer([say("")], "end_turn"), "answers could not be used", 3),
+        (Answer([say('{"turns": ["t1 ke')], "max_tokens"), "cut off: raise settings.max_output_tokens", 1),
+        (refuse(), r"declined to answer \(refusal\): try another model", 1),
     ],
 )  # fmt: skip
 def test_every_failure_is_one_line_with_its_cure(failing, said, requests, caplog, capfd):
@@ -218,13 +219,13 @@ def test_every_failure_is_one_line_with_its_cure(failing, said, requests, caplog
 
 
 def test_a_passing_overload_is_waited_out():
-    with Loopback([overloaded(), error(429, "rate_limit_error"), GOOD]) as server:
+    with Loopback([overloaded(), Failure(429, "rate_limit_error"), GOOD]) as server:
         assert propose(server).turns["t1"].score == 1.0
         assert len(server.requests) == 3
 
 
 def test_no_answer_in_time_is_said():
-    with Loopback([stall()]) as server, pytest.raises(PlannerUnavailable, match=r"raise settings\.timeout_seconds"):
+    with Loopback([STALL]) as server, pytest.raises(PlannerUnavailable, match=r"raise settings\.timeout_seconds"):
         propose(server, plan_request(timeout_seconds=0.1), max_retries=0)
 
 
@@ -237,7 +238,7 @@ def test_a_server_that_is_not_there_is_said():
 
 def test_an_answer_after_a_failed_reask_is_still_used():
     nearly = answer("t1 keep 9", "t2-t4 drop 0", "t99 keep 2")
-    with Loopback([nearly, error(500, "api_error")]) as server:
+    with Loopback([nearly, Failure(500, "api_error")]) as server:
         proposal = propose(server, max_retries=0)
     assert proposal.turns["t1"].score == 1.0
     assert "1 of 3 entries could not be used" in proposal.provenance.notes[0]
@@ -267,9 +268,9 @@ def test_the_users_own_prompts_are_what_is_sent(tmp_path):
     assert server.requests[0].body["system"][0]["text"] == "Keep the numbers. Be brief."
 
 
-def whole_answer(body):
+def whole_answer(request):
     """Keep what the piece shows, each turn by its own number."""
-    ids = re.findall(r"^## (t\d+) · ", body["messages"][0]["content"], re.MULTILINE)
+    ids = re.findall(r"^## (t\d+) · ", request.body["messages"][0]["content"], re.MULTILINE)
     return answer(*(f"{turn_id} keep {int(turn_id[1:]) % 10}" for turn_id in ids))
 
 
@@ -285,7 +286,7 @@ def reading(number):
 
 def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
     request = plan_request(large_history(), piece_tokens=3_000)
-    with Loopback([whole_answer], enforce=True) as server:
+    with Loopback([whole_answer]) as server:
         proposal = propose(server, request)
     assert len(server.requests) >= 2
     planned = [turn.id for turn in request.history.turns if not turn.live]
@@ -298,8 +299,8 @@ def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
 
 
 def test_a_failing_piece_leaves_its_turns_to_the_rules():
-    def one_fails(body):
-        return "no" if "\n## t1 · " in body["messages"][0]["content"] else whole_answer(body)
+    def one_fails(request):
+        return "no" if "\n## t1 · " in request.body["messages"][0]["content"] else whole_answer(request)
 
     request = plan_request(large_history(), piece_tokens=3_000, max_reasks=0)
     with Loopback([one_fails]) as server:
@@ -311,15 +312,15 @@ def test_a_failing_piece_leaves_its_turns_to_the_rules():
     assert re.match(r"t1-t\d+: planner model .*its answers could not be used", note)
 
 
-def briefed_answer(body):
+def briefed_answer(request):
     """A brief that says which turns were shown, and all of them kept."""
-    ids = re.findall(r"^## (t\d+) · ", body["messages"][0]["content"], re.MULTILINE)
+    ids = re.findall(r"^## (t\d+) · ", request.body["messages"][0]["content"], re.MULTILINE)
     return answer(brief=("STATE", f"- {len(ids)} turns shown ({ids[0]})"))
 
 
 def test_several_pieces_give_one_brief_written_last_from_the_notes_of_the_others():
     request = plan_request(large_history(), piece_tokens=3_000)
-    with Loopback([briefed_answer], enforce=True) as server:
+    with Loopback([briefed_answer]) as server:
         proposal = propose(server, request)
     last = server.requests[-1].prompt
     notes = last.split("<brief>")[1].split("</brief>")[0]
@@ -331,8 +332,8 @@ def test_several_pieces_give_one_brief_written_last_from_the_notes_of_the_others
 
 
 def test_a_last_piece_that_fails_leaves_the_briefs_of_the_others():
-    def last_fails(body):
-        return "no" if "\n## t60 · " in body["messages"][0]["content"] else briefed_answer(body)
+    def last_fails(request):
+        return "no" if "\n## t60 · " in request.body["messages"][0]["content"] else briefed_answer(request)
 
     request = plan_request(large_history(), piece_tokens=3_000, max_reasks=0)
     with Loopback([last_fails]) as server:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from applier.testing import Failure, refuse, say, use
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
@@ -17,7 +18,7 @@ from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
-from tests.loopback import Loopback, error, refusal, use
+from tests.loopback import Loopback
 from tests.model.sample import SAMPLE, answer, plan_request
 from tests.strategies import histories
 
@@ -59,7 +60,7 @@ def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be
 def test_the_agents_own_model_is_asked_behind_its_prefix():
     body = agent_body()
     before = json.dumps(body)
-    with Loopback([GOOD], enforce=True) as server:
+    with Loopback([GOOD]) as server:
         proposal = planned(server, body, headers={"anthropic-beta": "context-1m-2025-08-07"})
     (request,) = server.requests
     assert request.headers["anthropic-beta"] == "context-1m-2025-08-07"
@@ -68,7 +69,7 @@ def test_the_agents_own_model_is_asked_behind_its_prefix():
     assert proposal.brief == "\n".join(BRIEF)
     assert proposal.turns["t1"].strategy == "keep"
     assert json.dumps(body) == before
-    assert server.refused == []
+    assert server.violations == []
 
 
 @given(histories(max_turns=8), st.sampled_from(["a question", "{{x}}"]))
@@ -157,11 +158,11 @@ def test_another_model_plans_by_cards():
 @pytest.mark.parametrize(
     ("behind", "why"),
     [
-        (use("Bash", {"command": "ls"}, "toolu_1", GOOD), "called a tool instead"),
+        ([say(GOOD), use("Bash", command="ls")], "called a tool instead"),
         ("I would rather go on with the task.", "its answer could not be used (there is no brief, and no entry)"),
-        (refusal(), "its answer could not be used (it declined)"),
-        (error(400, "invalid_request_error", "prompt is too long"), "prompt is too long"),
-        (error(401, "authentication_error"), "refused (401)"),
+        (refuse(), "its answer could not be used (it declined)"),
+        (Failure(400, "invalid_request_error", "prompt is too long"), "prompt is too long"),
+        (Failure(401, "authentication_error"), "refused (401)"),
     ],
 )
 def test_an_answer_that_is_none_is_paid_and_the_cards_are_asked(behind, why):

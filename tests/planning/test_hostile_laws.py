@@ -19,9 +19,8 @@ from planner.reading.lines import join_lines
 from planner.reading.messages import blocks
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
-from tests.api_rules import refusals
 from tests.strategies import TAGS, answered_histories, histories, plans
-from tests.viewed import MODELS, plan_of, refused, removed, said
+from tests.viewed import MODELS, plan_of, refusals, refused, removed, said
 
 
 @st.composite

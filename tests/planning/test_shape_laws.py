@@ -12,11 +12,10 @@ from applier.view import preview
 from planner import CompactionPlan, plan_compaction
 from planner.reading.history import read_history
 from planner.reading.messages import blocks
-from tests.api_rules import refusals
 from tests.hunt.odd_histories import FRAME_TEXTS, odd_history
 from tests.hunt.planning_checks import check_note, check_planning
 from tests.strategies import image, make_session, text
-from tests.viewed import plan_of, refused, said
+from tests.viewed import plan_of, refusals, refused, said
 
 STRATEGIES = ("keep", "summarize", "reference", "drop")
 

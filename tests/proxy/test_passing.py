@@ -10,10 +10,9 @@ import httpx
 import openai
 import pytest
 
-from applier.testing import Answer, MessagesServer, Request, say
+from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
-from tests.proxy.chat_server import ChatServer
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
 
 MODEL = "claude-opus-5-5"
@@ -67,7 +66,7 @@ def test_what_is_not_compacted_passes_byte_for_byte(proxied):
             assert httpx.post(proxy.url + path, content=body, headers=KEY).status_code == 200
         assert [exchange.request.raw for exchange in server.exchanges] == [body, body]
         assert httpx.get(proxy.url + "/v1/models?limit=3", headers=KEY).json() == {"type": "list", "data": []}
-        assert [path for _, path in server.requests] == [
+        assert [path for _, path in server.paths] == [
             "/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models?limit=3",
         ]  # fmt: skip
 
@@ -201,11 +200,20 @@ def test_a_prompt_that_is_too_long_is_sent_again_shorter(proxied, tmp_path):
         assert {violation.rule for violation in server.violations} == {22}
 
 
+def next_command(request):
+    """The next call of a long talk of calls, by how many there were."""
+    number = sum(message["role"] == "tool" for message in request.messages)
+    return [
+        say(f"Step {number}"),
+        use("bash", f"call_{number}_{len(request.raw)}", command=f"seq {number} {number + 300}"),
+    ]
+
+
 def test_streamed_chat_completions(proxied, tmp_path):
     """The real client streams: it reads what the provider sent, and the usage behind it reaches the session."""
     tools = Tools(tmp_path)
     messages = [{"role": "user", "content": "Check the modules."}]
-    with ChatServer() as server:
+    with MessagesServer(next_command) as server:
         proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
         with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="any", max_retries=0) as client:
             for _ in range(30):
@@ -225,8 +233,8 @@ def test_streamed_chat_completions(proxied, tmp_path):
         assert proxy.metrics.value("compactions") >= 2
         assert proxy.metrics.value("requests", 'kind="failed"') == 0
         assert proxy.metrics.value("saved_tokens") > 0
-    assert counted == sum(len(raw) // 3 for raw in server.raw)
-    assert max(map(len, server.raw)) < 8_000 * 3
+    assert counted == sum(exchange.usage.prompt_tokens for exchange in server.exchanges)
+    assert max(len(request.raw) for request in server.requests) < 8_000 * 3
 
 
 def test_chat_completions(proxied, tmp_path):
@@ -235,7 +243,7 @@ def test_chat_completions(proxied, tmp_path):
     instructions = {"role": "developer", "content": "Be brief."}
     messages = [instructions, {"role": "user", "content": "Check the modules."}]
     fields = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "bash"}}], "seed": 7}
-    with ChatServer() as server, httpx.Client(timeout=60) as client:
+    with MessagesServer(next_command) as server, httpx.Client(timeout=60) as client:
         proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
         for _ in range(30):
             answer = client.post(
@@ -248,7 +256,7 @@ def test_chat_completions(proxied, tmp_path):
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
         assert proxy.metrics.value("compactions") >= 2
     assert len(messages) == 62
-    assert max(map(len, server.raw)) < 8_000 * 3
-    assert all(body["messages"][0] == instructions for body in server.bodies)
-    assert all({key: body[key] for key in fields} == fields for body in server.bodies)
-    assert all(set(message) <= set(CHAT_FIELDS) for body in server.bodies for message in body["messages"])
+    assert max(len(request.raw) for request in server.requests) < 8_000 * 3
+    assert all(request.messages[0] == instructions for request in server.requests)
+    assert all({key: request.body[key] for key in fields} == fields for request in server.requests)
+    assert all(set(message) <= set(CHAT_FIELDS) for request in server.requests for message in request.messages)

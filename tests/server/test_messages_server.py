@@ -6,9 +6,10 @@ import threading
 
 import anthropic
 import httpx
+import openai
 import pytest
 
-from applier.testing import Answer, MessagesServer, overloaded, rate_limited, say, use
+from applier.testing import Answer, MessagesServer, overloaded, rate_limited, refuse, say, use
 
 NEWEST, OLDER = "claude-opus-5-5", "claude-haiku-4-5"
 HELLO = {"role": "user", "content": "Hello"}
@@ -25,8 +26,20 @@ def ask(client, messages, model=NEWEST, **more):
 
 
 def test_a_script_is_answered_in_order_and_its_end_for_ever():
-    with MessagesServer(["one", [say("two")], Answer([say("three")])]) as server, client_of(server) as client:
-        assert [ask(client, [HELLO]).content[0].text for _ in range(4)] == ["one", "two", "three", "three"]
+    replies = ["one", [say("two")], Answer([say("three")]), lambda request: f"to {request.prompt}"]
+    with MessagesServer(replies) as server, client_of(server) as client:
+        answers = [ask(client, [HELLO]).content[0].text for _ in range(5)]
+    assert answers == ["one", "two", "three", "to Hello", "to Hello"]
+    assert [request.messages for request in server.requests] == [[HELLO]] * 5
+
+
+def test_a_usage_that_is_said_is_the_usage_and_a_refusal_has_no_text():
+    replies = [Answer([say("so")], usage={"input_tokens": 7}), refuse()]
+    with MessagesServer(replies) as server, client_of(server) as client:
+        usage = ask(client, [HELLO]).usage
+        assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (7, 0, 0)
+        refused = ask(client, [HELLO])
+    assert (refused.stop_reason, refused.content) == ("refusal", [])
 
 
 def test_a_stream_says_what_the_whole_answer_says():
@@ -160,3 +173,55 @@ def test_a_stream_can_end_badly(fault, end):
     assert "message_start" in text
     assert "message_stop" not in text
     assert end in text[-120:]
+
+
+def test_a_whole_answer_can_end_badly_and_an_answer_that_never_comes_is_given_up():
+    faults = [Answer([say("word " * 40)], fault=fault) for fault in ("hangs_up_at_once", "hangs_up", "stalls")]
+    with MessagesServer(faults) as server, client_of(server) as client:
+        for _ in faults:
+            with pytest.raises(anthropic.APIConnectionError):
+                ask(client, [HELLO], timeout=0.3)
+    assert len(server.requests) == 3
+
+
+CHAT_TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+
+
+def completed(client, streamed, **request):
+    """The message of a chat completion, whole or put together from its stream."""
+    given = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "tools": [CHAT_TOOL], **request}
+    if not streamed:
+        return client.chat.completions.create(**given)
+    with client.chat.completions.stream(stream_options={"include_usage": True}, **given) as running:
+        return running.get_final_completion()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_chat_completions_are_answered_by_the_same_script(streamed):
+    replies = [[say("I read it."), use("read", "call_1", path="a.py")], overloaded()]
+    with (
+        MessagesServer(replies) as server,
+        openai.OpenAI(api_key="sk-any", base_url=f"{server.url}/v1", max_retries=0) as client,
+    ):
+        answer = completed(client, streamed)
+        assert answer.choices[0].finish_reason == "tool_calls"
+        message = answer.choices[0].message
+        (call,) = message.tool_calls
+        assert (message.content, call.id, call.function.arguments) == ("I read it.", "call_1", '{"path": "a.py"}')
+        assert answer.usage.total_tokens > answer.usage.completion_tokens > 0
+        said = {"role": "assistant", "tool_calls": [call.to_dict()]}
+        with pytest.raises(openai.BadRequestError, match="call_1"):
+            completed(client, streamed, messages=[said, {"role": "user", "content": "well?"}])
+        with pytest.raises(openai.InternalServerError, match="Overloaded"):
+            completed(client, streamed)
+    assert [exchange.status for exchange in server.exchanges] == [200, 400, 529]
+
+
+def test_where_a_function_is_forced_text_is_its_arguments():
+    forced = {"type": "function", "function": {"name": "read"}}
+    with (
+        MessagesServer('{"path": "b.py"}') as server,
+        openai.OpenAI(api_key="sk-any", base_url=f"{server.url}/v1") as client,
+    ):
+        message = completed(client, False, tool_choice=forced).choices[0].message
+    assert (message.content, message.tool_calls[0].function.arguments) == (None, '{"path": "b.py"}')

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from applier.testing import Request, judge
+from applier.testing import Request, judge, judge_edit
 from planner.validity import check_messages
 from tests.strategies import histories, image
 
@@ -131,6 +131,58 @@ def test_what_the_api_refuses(name):
 
 def test_every_rule_is_broken_once():
     assert {rule for rule, _, _ in BROKEN.values()} == set(range(25))
+
+
+def thought(words, signature):
+    return {"type": "thinking", "thinking": words, "signature": signature}
+
+
+def used(*ids, thinking=()):
+    return {"role": "assistant", "content": [*thinking, *call(*ids)["content"]]}
+
+
+def unbound(before, after, model=NEWEST):
+    """The rules that the second list breaks because its blocks came with the first."""
+    return [v.rule for v in judge_edit(*(Request({"model": model, "messages": one}, {}) for one in (before, after)))]
+
+
+def test_thinking_behind_the_first_change_is_no_longer_valid():
+    before = [WORDS, call("a"), result("a", text="x" * 500), used("b", thinking=[thought("1", "s1")]), result("b")]
+    shorter = [*before[:2], result("a", text="cut"), *before[3:]]
+    assert unbound(before, shorter) == [14]
+    assert unbound(before, before) == []
+    new = {"role": "assistant", "content": [thought("2", "s2"), TEXT]}
+    assert unbound(before, [*before, new, WORDS]) == []
+    assert unbound(before, [*shorter[:3], call("b"), result("b")]) == [], "stripped: nothing left to refuse"
+    assert unbound(before, shorter, PLAIN) == [], "thinking is not bound there"
+
+
+def test_moved_cache_marks_and_merged_neighbours_are_no_change():
+    before = [text("user", "hi"), used("a", thinking=[thought("1", "s1")]), result("a")]
+    assert unbound(before, [text("user", "hi", **marked()), *before[1:]]) == []
+    apart = [text("user", "hi"), text("user", "more"), *before[1:]]
+    assert unbound(apart, [text("user", "hi", "more"), *before[1:]]) == []
+
+
+def test_thinking_of_the_latest_answer_is_whole_in_order_or_gone():
+    one, two = thought("1", "s1"), thought("2", "s2")
+    before = [WORDS, used("a", thinking=[one, two]), result("a")]
+    assert unbound(before, [WORDS, used("a", thinking=[two, one]), result("a")], PLAIN) == [10]
+    assert unbound(before, [WORDS, used("a", thinking=[two]), result("a")], PLAIN) == [10]
+    assert unbound(before, [WORDS, call("a"), result("a")]) == []
+
+
+def test_a_signature_has_its_own_text():
+    before = [WORDS, {"role": "assistant", "content": [thought("long story", "s1"), TEXT]}, WORDS]
+    cut = [WORDS, {"role": "assistant", "content": [thought("long", "s1"), TEXT]}, WORDS]
+    assert 11 in unbound(before, cut, PLAIN)
+
+
+def test_a_compaction_block_comes_back_as_it_was():
+    signed = {**COMPACTION, "signature": "s"}
+    before = [{"role": "assistant", "content": [signed]}, WORDS]
+    assert unbound(before, before) == []
+    assert unbound(before, [{"role": "assistant", "content": [{**signed, "content": "shorter"}]}, WORDS]) == [23]
 
 
 @given(histories())

@@ -226,9 +226,9 @@ def test_open_calls_lost_results_and_missing_parents_are_reported_not_repaired()
     assert [m["role"] for m in transcript.messages] == ["user", "assistant", "user", "user", "assistant"]
     assert transcript.warnings == (
         "text, line 3: the line it follows is not in this log",
-        "text, line 2: the call toolu_a (Bash) has no result",
-        "text, line 4: the result toolu_lost answers no call of the message before it",
-        "text, line 5: the call toolu_b (Bash) is the last thing and still open",
+        "text, line 2: call toolu_a has no result in the message behind it",
+        "text, line 4: a result for toolu_lost, which the message before does not call",
+        "text, line 5: call toolu_b has no result in the message behind it, for it is the last",
     )
 
 

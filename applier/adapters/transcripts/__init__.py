@@ -1,11 +1,23 @@
 """Transcripts of other tools and formats: read as Anthropic messages, written back as what they were.
 
-Reads what is there. Repairs only what a log's form forces, and reports the rest as warnings.
+Tells the format by what is inside the file. Reads what is there, repairs only what a log's form forces, and reports the
+rest as warnings. A session log comes back as a log that its client can resume.
 """
 
-from applier.adapters.transcripts.formats import CLIENTS, FORMATS, read_transcript, write_transcript
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from applier.adapters.transcripts.claude_code import CLAUDE_CODE
+from applier.adapters.transcripts.codex import CODEX
+from applier.adapters.transcripts.document import Document, load_document
+from applier.adapters.transcripts.message_lists import ANTHROPIC, OPENAI
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.adapters.transcripts.transcript import Client, Format, Transcript
+from planner.errors import TranscriptError
+from planner.reading.messages import plain_message
 
 __all__ = [
     "CLIENTS",
@@ -19,3 +31,63 @@ __all__ = [
     "to_openai",
     "write_transcript",
 ]
+
+CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
+"""Whose session logs are read, written and resumed from; another client is one more here."""
+FORMATS: tuple[Format, ...] = (*CLIENTS, OPENAI, ANTHROPIC)
+"""All that can be read; the first that detects a file as its own reads it."""
+
+
+def read_transcript(
+    source: str | bytes | os.PathLike[str] | Sequence[object] | Mapping[str, Any], *, part: int | None = None
+) -> Transcript:
+    """The conversation in `source`: a path, the text itself, or a list of messages (dicts or SDK objects).
+
+    Formats: Anthropic messages (a list, or an object with ``messages`` and perhaps ``system``, ``tools``,
+    ``task``), OpenAI chat messages, either one as JSONL, Claude Code sessions, Codex rollouts.
+    `part` names one conversation of a file that holds several, or one stretch between a session log's own
+    compactions (-1: what the agent's context held last); without it a session is read whole.
+
+    Raises:
+        TranscriptError: it is none of these; the text names file, line or index, and what was expected.
+    """
+    document = _document(source)
+    for form in FORMATS:
+        if form.detects(document):
+            return form.read(document, part)
+    if document.torn:
+        raise document.torn
+    wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
+    raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
+
+
+def _document(source: str | bytes | os.PathLike[str] | Sequence[object] | Mapping[str, Any]) -> Document:
+    if isinstance(source, str | bytes | os.PathLike):
+        return load_document(source)
+    if not isinstance(source, Mapping | Sequence):
+        raise TranscriptError(f"messages: expected a path, text or list, found {type(source).__name__}")
+    return Document("input", None, dict(source) if isinstance(source, Mapping) else list(source))
+
+
+def _kind(document: Document) -> str:
+    value = document.value if document.lines is None else [value for _, value in document.lines]
+    if isinstance(value, dict) and "messages" in value:
+        return f"'messages' of type {type(value['messages']).__name__}"
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, list(value)[:6])) or 'nothing in it'}"
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
+    """`messages` (Anthropic messages, such as a view) as text in the format of `like`.
+
+    What stands around the messages in that file (system, tools, other fields and conversations) is kept. Of a
+    session log the lines of messages that are in `like` are kept, under a new session id: `session_id`, or one
+    that follows from the messages.
+
+    Raises:
+        TranscriptError: an entry is not a message; the text names its index.
+    """
+    plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
+    return form.write(plain, like, session_id)

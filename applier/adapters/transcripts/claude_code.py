@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins, derived_id
+from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
 from applier.adapters.transcripts.transcript import Client, Transcript, seconds
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
@@ -65,7 +65,7 @@ class _ClaudeCode:
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        lines = list(_chained(messages, Origins(like), session_id or derived_id(messages, like)))
+        lines = list(_chained(messages, Origins(messages, like, session_id)))
         if lines:
             title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
             lines.append({"type": "summary", "summary": f"{title} (compacted)", "leafUuid": lines[-1]["uuid"]})
@@ -271,15 +271,15 @@ _TEXT_FIELDS = ("content", "snippet", "text", "stdout")
 _NAME_FIELDS = ("filename", "path", "hookName")
 
 
-def _attached(attachment: dict[str, Any]) -> tuple[str | list[dict[str, Any]], bool] | None:
-    """The words of `attachment`, and whether the host wrote them; None if it holds none."""
+def _attached(attachment: dict[str, Any]) -> tuple[str | list[dict[str, Any]], bool]:
+    """The words of `attachment`, empty if it holds none, and whether the host wrote them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
-        return (prompt, host) if isinstance(prompt, str | list) and prompt else None
+        return (prompt if isinstance(prompt, str | list) else ""), host
     text = next((text for field in _TEXT_FIELDS if (text := _text(attachment.get(field)))), "")
     if not text:
-        return None
+        return "", True
     named = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
     head = f"{attachment.get('type')} {named}".rstrip()
     return f"<system-reminder>\n{head}:\n{text}\n</system-reminder>", True
@@ -318,13 +318,10 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
         content = line.message.content
         marked = _marked_as_host(content) if line.is_meta and not line.is_summary else content
         assembly.user(marked, line.number, when, host=host)
-    elif line.attachment:
-        words = _attached(line.attachment)
-        if words is None:
-            return False
-        assembly.user(words[0], line.number, when, host=words[1])
     else:
-        assembly.user(str(line.content), line.number, when, host=True)
+        content, host = _attached(line.attachment) if line.attachment else (str(line.content), True)
+        assembly.user(content, line.number, when, host=host)
+        return bool(content)
     return True
 
 
@@ -339,8 +336,8 @@ def _marked(text: str) -> str:
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
-def _chained(messages: Sequence[Message], origins: Origins, session: str) -> Iterator[LogLine]:
-    envelope = _envelope(origins.log)
+def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
+    envelope, session = _envelope(origins.log), origins.session_id
     # The client takes the newest usage for the size of its context: the log's own would make it compact at once.
     usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
@@ -348,7 +345,7 @@ def _chained(messages: Sequence[Message], origins: Origins, session: str) -> Ite
     parent, moment = None, origins.start
     for message in messages:
         held = [line for line in origins.lines_of(message) if not _is_blank(line)]
-        for line in held or list(_new_lines(message, session, len(renamed), origins)):
+        for line in held or list(_new_lines(message, len(renamed), origins)):
             uuid = str(uuid5(UUID(session), str(len(renamed))))
             renamed[str(line.get("uuid") or uuid)] = uuid
             moment = line.get("timestamp") or moment
@@ -381,11 +378,11 @@ def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLi
     return kept
 
 
-def _new_lines(message: Message, session: str, number: int, origins: Origins) -> Iterator[LogLine]:
+def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
     """Lines for a message that the log does not hold; a block of the assistant has one of its own."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
-        answer["id"] = f"msg_{uuid5(UUID(session), f'answer {number}').hex}"
+        answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"
         for block in blocks(message):
             yield {"type": "assistant", "message": {**answer, "content": [block]}}
         return

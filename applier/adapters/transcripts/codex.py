@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Only, Origins, derived_id
+from applier.adapters.transcripts.session_log import Assembly, LogLine, Only, Origins
 from applier.adapters.transcripts.transcript import Client, Transcript, seconds
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
@@ -45,8 +45,8 @@ class _Codex:
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
         # each line has a number, as 0.145 and later want it of rollouts that they wrote
-        session, origins = session_id or derived_id(messages, like), Origins(like)
-        lines = (*_head(like, origins, session), *_items(messages, origins))
+        origins = Origins(messages, like, session_id)
+        lines = (*_head(like, origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:
@@ -226,12 +226,12 @@ def _block(part: dict[str, Any]) -> Block:
     return {"type": "unknown", **part}
 
 
-def _head(like: Transcript, origins: Origins, session: str) -> Iterator[LogLine]:
+def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
     """What stands before the conversation: the session's own data, instructions, and the newest settings."""
     start = min((min(numbers) for numbers in like.source["lines"]), default=0)
     head = [line for number, line in origins.log.items() if number < start]
     meta = next((_payload(line) for line in head if line.get("type") == "session_meta" or "instructions" in line), {})
-    payload = {"timestamp": origins.start, **meta, "id": session}
+    payload = {"timestamp": origins.start, **meta, "id": origins.session_id}
     yield {"timestamp": origins.start, "type": "session_meta", "payload": payload}
     contexts = [line for line in origins.log.values() if line.get("type") == "turn_context"]
     if contexts:

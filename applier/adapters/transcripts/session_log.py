@@ -17,7 +17,7 @@ from applier.adapters.transcripts.transcript import Client, Transcript, guess_ta
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks, message_digest
 
-__all__ = ["Assembly", "LogLine", "Only", "Origins", "derived_id"]
+__all__ = ["Assembly", "LogLine", "Only", "Origins"]
 
 LogLine = dict[str, Any]
 Only = Literal["", "whole", "part"]
@@ -49,18 +49,16 @@ class _Piece:
 class Assembly:
     """A conversation in the making; lines arrive in the order in which they were spoken."""
 
-    def __init__(self, document: Document, warnings: Iterable[str] = ()) -> None:
-        """`warnings`: what was left out of `document` before."""
+    def __init__(self, document: Document) -> None:
+        """Of the lines of `document`."""
         self.name, self._path = document.name, document.path
         self.pieces: list[_Piece] = []
-        self.warnings = list(warnings)
+        self.warnings = [f"{document.torn}; left out"] if document.torn else []
         self._compactions: list[int] = []
         self._carried: dict[int, frozenset[int]] = {}
         self._groups: dict[str, _Piece] = {}
         self._asked: dict[str, _Piece] = {}
         self._blank: list[int] = []
-        if document.torn:
-            self.warnings.append(f"{document.torn}; left out")
 
     def note(self, numbers: Sequence[int], what: str) -> None:
         """Warn that the lines `numbers` are `what`, if there are any."""
@@ -200,17 +198,13 @@ def _line_ranges(numbers: Sequence[int]) -> str:
     return f"line{'s' if len(set(numbers)) > 1 else ''} {text}"
 
 
-def derived_id(messages: Sequence[Message], like: Transcript) -> str:
-    """An id for a session of `messages` that follows from them: the same view gives the same bytes."""
-    content = "".join(map(message_digest, messages))
-    return str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
-
-
 class Origins:
-    """Which lines of the log `like` the messages of a view came from."""
+    """Which lines of the log `like` the messages of a view came from, and under which id it is written."""
 
-    def __init__(self, like: Transcript) -> None:
-        """`like` is the transcript of a session log."""
+    def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
+        """`like` is the transcript of a session log; an empty `session_id` is one that follows from the view."""
+        content = "".join(map(message_digest, messages))
+        self.session_id = session_id or str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
         self.log: Mapping[int, LogLine] = like.source["log"]
         times = (line["timestamp"] for line in self.log.values() if isinstance(line.get("timestamp"), str))
         self.start: str = next(times, _NO_TIME)

@@ -18,6 +18,8 @@ from planner.evidence.user_words import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks
+from planner.validity.calls import CALL_RULES
+from planner.validity.check import check_messages
 
 __all__ = ["Client", "Format", "Transcript", "guess_task", "pairing_warnings", "seconds"]
 
@@ -33,6 +35,7 @@ _ANSWER = re.compile(
 )
 LONGEST_ANSWER_WORDS = 25
 """Longer words that begin like an answer ("thanks, now …") go on to a task."""
+_UNPAIRED = frozenset(("unanswered_call", "uncalled_result", "repeated_result"))
 
 
 class Format(Protocol):
@@ -129,8 +132,8 @@ def _sets_a_task(text: str) -> bool:
 
 def _words(message: Message) -> Iterator[str]:
     """The user's own words in `message`, one text per block."""
-    for block in _blocks(message, "user", "text"):
-        if isinstance(block.get("text"), str):
+    for block in blocks(message) if message["role"] == "user" else ():
+        if block["type"] == "text" and isinstance(block.get("text"), str):
             history = read_history([{"role": "user", "content": block["text"][:SEARCHED_CHARACTERS]}])
             words = join_lines(own_words(turn_lines(history, history.turns[0]))).strip()
             if words:
@@ -150,34 +153,12 @@ def seconds(value: object) -> float | None:
         return None
 
 
-def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> Iterator[str]:
+def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
     """One warning per call without a result and per result without a call; `places` names each message."""
-    calls: dict[str, Block] = {}
-    for i, (message, place) in enumerate(zip(messages, places, strict=True)):
-        results = _blocks(message, "user", "tool_result")
-        yield from _unanswered(calls, results, places[i - 1], "has no result")
-        yield from _unasked(calls, results, place)
-        calls = {str(call.get("id")): call for call in _blocks(message, "assistant", "tool_use")}
-    yield from _unanswered(calls, [], places[-1] if places else "", "is the last thing and still open")
-
-
-def _blocks(message: Message, role: str, kind: str) -> list[Block]:
-    return [block for block in blocks(message) if block["type"] == kind] if message["role"] == role else []
-
-
-def _unanswered(calls: dict[str, Block], results: list[Block], place: str, state: str) -> Iterator[str]:
-    answered = {str(result.get("tool_use_id")) for result in results}
-    for key, call in calls.items():
-        if key not in answered:
-            yield f"{place}: the call {key} ({call.get('name')}) {state}"
-
-
-def _unasked(calls: dict[str, Block], results: list[Block], place: str) -> Iterator[str]:
-    seen: set[str] = set()
-    for result in results:
-        key = str(result.get("tool_use_id"))
-        if key not in calls:
-            yield f"{place}: the result {key} answers no call of the message before it"
-        elif key in seen:
-            yield f"{place}: the call {key} has a second result"
-        seen.add(key)
+    wrong = []
+    for violation in check_messages(messages, rules=CALL_RULES):
+        if violation.code in _UNPAIRED:
+            at = int(violation.place.split("]")[0].removeprefix("messages["))
+            is_open = violation.code == "unanswered_call" and at == len(messages) - 1
+            wrong.append((at, violation.problem + (", for it is the last" if is_open else "")))
+    return [f"{places[at]}: {problem}" for at, problem in sorted(wrong)]
