@@ -23,8 +23,8 @@ def program(*arguments: str) -> list[str]:
     place = _place()
     if any(place == Path(own).resolve() for own in site.getsitepackages()):
         return [sys.executable, "-I", "-m", "applier.cli", *arguments]
-    named = json.dumps(str(place), ensure_ascii=False)
-    code = f"import site; site.addsitedir({named}); site.main(); from applier.cli import main; main()"
+    folder = json.dumps(str(place), ensure_ascii=False)
+    code = f"import site; site.addsitedir({folder}); site.main(); from applier.cli import main; main()"
     return [sys.executable, "-IS", "-c", code, *arguments]
 
 

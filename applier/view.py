@@ -63,16 +63,13 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
 
 
 def _keep_originals(history: History, store: Store | None) -> None:
-    if store is not None:
-        if not hasattr(store, "save_history"):
-            raise ApplyError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
+    if store is None:
+        with open_store() as default:
+            default.save_history(history)
+    elif hasattr(store, "save_history"):
         store.save_history(history)
-        return
-    default = open_store()
-    try:
-        default.save_history(history)
-    finally:
-        default.close()
+    else:
+        raise ApplyError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None) -> Preview:

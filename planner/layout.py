@@ -65,36 +65,32 @@ def lay_out(
     if thinking == "leave" and first is not None:
         lead = leading_turn(history, lambda turn: turn.id not in entries)
     strip_behind = first if thinking == "strip" and first is not None else math.inf
-    view: list[object] = []
-    tokens = 0
-    opening = [clean(brief)]
+    view: list[tuple[Message, object]] = []
+    key, opening = history_key(history), [clean(brief)]
     for stands, turns in _runs(history, entries, lead):
         if stands:
-            for turn in turns:
-                for message, own in _kept(history, evidence.turns[turn.id], decisions, strip_behind, restore_tool):
-                    tokens += counter.message(message)
-                    view.append(own)
+            view += (
+                pair
+                for turn in turns
+                for pair in _kept(history, evidence.turns[turn.id], decisions, strip_behind, restore_tool)
+            )
             continue
         parts = [*opening, *(entries[turn.id] for turn in turns)]
+        if opening:
+            said, standing = [*opening, *entries.values()], _spans(history, entries)
+            parts.insert(0, guide_text(said, turns[0].id, evidence.root, restore_tool, standing))
         leads = turns[-1] is lead
-        if opening or any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
-            key = ""
-            if opening:
-                key, standing = history_key(history), _spans(history, entries)
-                said = [*opening, *entries.values()]
-                parts.insert(0, guide_text(said, turns[0].id, evidence.root, restore_tool, standing))
+        if any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
             text = counter.joined(note_parts(key, [turn.id for turn in turns], parts))
-            tokens += counter.block(note := {"type": "text", "text": text})
-            view.append({"role": "user", "content": [note]})
-            opening = []
+            note: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
+            view.append((note, note))
         if leads:
-            view += (leading := lead_messages(history, turns[-1]))
-            tokens += counter.messages(leading)
-    messages = tuple(joined_messages((), view))
-    same = takewhile(
-        lambda pair: pair[0] is pair[1], zip(reversed(messages), reversed(history.originals), strict=False)
-    )
-    return Layout(messages, tokens, first, sum(1 for _ in same), entries)
+            view += ((message, message) for message in lead_messages(history, turns[-1]))
+        key, opening = "", []
+    messages = joined_messages((), (sent for _, sent in view))
+    pairs = zip(reversed(messages), reversed(history.originals), strict=False)
+    untouched = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    return Layout(tuple(messages), counter.messages(plain for plain, _ in view), first, untouched, entries)
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:

@@ -2,7 +2,7 @@
 
 Cache prices are in units of the model's input price. Dollars are known of the few models that plan; of others nothing
 is said rather than guessed. Knows nothing of sessions.
-Source: Anthropic, "Pricing" and the models' own pages (platform.claude.com), read in October 2026.
+What each model charges is in `planner.reading.families`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from planner.plan import Usage
+from planner.reading.families import LONG_PROMPT_TOKENS, known_prices
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -26,20 +27,10 @@ __all__ = [
 WRITE_5_MINUTES, WRITE_1_HOUR = 1.25, 2.0
 """Writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Reading it: the general price, Opus 5.5, Fable 5.1."""
+"""Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 _MILLION = 1_000_000
-_PRICES = {
-    "claude-fable-5-1": (10.0, 50.0),
-    "claude-mythos-5-1": (10.0, 50.0),
-    "claude-opus-5-5": (4.0, 20.0),
-    "claude-sonnet-5-5": (2.0, 10.0),
-    "claude-haiku-5-5": (0.1, 0.5),
-}
-"""Input and output, by million tokens."""
-_LONG_PROMPT_TOKENS, _LONG_PROMPT_FACTOR = 100_000, 5.0
-"""Of Haiku 5.5: a request with a longer prompt costs so many times as much, the whole of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +43,8 @@ class CachePrices:
 
 def cache_prices(model: str = "", *, one_hour: bool = False) -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
-    name = model.lower().replace(".", "-")
-    read = 0.05 if "opus-5-5" in name else 0.025 if "fable-5-1" in name else 0.1
+    known = known_prices(model)
+    read = known.cache_read if known is not None else CACHE_READ_PRICES[0]
     return CachePrices(WRITE_1_HOUR if one_hour else WRITE_5_MINUTES, read)
 
 
@@ -92,11 +83,11 @@ def best_growth_tokens(
 
 def dollars(model: str, usage: Usage) -> float | None:
     """What `usage` cost with `model`; None if its price is not known. An estimate: requests count as equally long."""
-    if model not in _PRICES:
+    prices = known_prices(model)
+    if prices is None:
         return 0.0 if usage == Usage() else None
-    price_in, price_out = _PRICES[model]
-    cached = cache_prices(model)
-    read, written = usage.cache_read_input_tokens * cached.read, usage.cache_creation_input_tokens * cached.write
-    cost = (usage.input_tokens + read + written) * price_in + usage.output_tokens * price_out
-    is_long = "haiku-5-5" in model and usage.prompt_tokens > _LONG_PROMPT_TOKENS * max(1, usage.requests)
-    return cost * (_LONG_PROMPT_FACTOR if is_long else 1.0) / _MILLION
+    read = usage.cache_read_input_tokens * prices.cache_read
+    written = usage.cache_creation_input_tokens * WRITE_5_MINUTES
+    cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
+    is_long = usage.prompt_tokens > LONG_PROMPT_TOKENS * max(1, usage.requests)
+    return cost * (prices.long_prompt_factor if is_long else 1.0) / _MILLION

@@ -73,7 +73,7 @@ assert not done.applied and done.tokens_before
 def test_python_runs(tmp_path):
     """In an interpreter of its own: frameworks leave their clients open to its end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
-    ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": "sk-any"}
+    ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": "sk-none"}
     python = [block for page in WITH_PYTHON for block in blocks("python", page.read_text("utf-8"))]
     with Loopback(["Done."]) as server:
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"

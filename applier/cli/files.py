@@ -1,7 +1,4 @@
-"""What commands read and write: transcripts, plans, results, the store they were told to use.
-
-Files are written whole or not at all, for their owner alone; a command that only reads makes no new store.
-"""
+"""Reading plans and transcripts, writing results: whole files or nothing, readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -15,22 +12,10 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.screen import echo
-from applier.store.opening import open_store, store_file
-from applier.store.protocol import Store
-from applier.store.reference import parse_key
-from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 
-__all__ = [
-    "existing_store",
-    "known_history",
-    "make_folder",
-    "read_file",
-    "read_plan",
-    "read_text",
-    "store_anywhere",
-    "write_whole",
-]
+__all__ = ["make_folder", "read_file", "read_plan", "read_text", "write_whole"]
 
 MAX_PLAN_MEGABYTES = 64
 """A larger plan file is refused: the plan of 100,000 turns has less."""
@@ -127,35 +112,3 @@ def make_folder(path: Path) -> None:
     for folder in reversed(missing):
         folder.mkdir(mode=PRIVATE_FOLDER)
         folder.chmod(PRIVATE_FOLDER)
-
-
-def existing_store(name: str | None) -> Store:
-    """The store `name` (None: the default), which must be there.
-
-    Raises:
-        StoreError: there is none, or it cannot be opened.
-    """
-    file = store_file(name)
-    if file is not None and file.is_dir():
-        raise StoreError(f"{file}: a folder, not a store: --store names its file")
-    if file is not None and not file.is_file():
-        raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
-    return open_store(name)
-
-
-def store_anywhere(name: str) -> str:
-    """The store `name` as it is called from any folder: a file by its whole path."""
-    return str(store_file(name) or name)
-
-
-def known_history(store: Store, key: str) -> str:
-    """`key`, of a history that the store holds.
-
-    Raises:
-        ReferenceNotFound: it holds none of that name.
-    """
-    digits = parse_key(key)
-    for history in store.histories():
-        if any(name.startswith(digits) for name in (history.key[1:], history.digest.removeprefix("sha256:"))):
-            return key
-    raise ReferenceNotFound(f"no history h{digits} in this store: `compactor store list` names those that are there")

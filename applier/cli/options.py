@@ -1,4 +1,7 @@
-"""Arguments and options that several commands share, the types behind them, and packages that an extra brings."""
+"""Arguments and options that several commands share, the types behind them, and what they open: a store, an extra.
+
+A command that only reads makes no new store.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,25 @@ from typing import Any
 
 import click
 
+from applier.store.opening import open_store, store_file
+from applier.store.protocol import Store
+from applier.store.reference import parse_key
+from planner.errors import ReferenceNotFound, StoreError
+
 __all__ = [
     "EXISTING_FILE",
     "SHARE",
     "OutputFile",
     "as_json",
+    "existing_store",
     "import_extra",
+    "known_history",
     "part",
     "show_all",
+    "store_anywhere",
     "store_option",
     "task",
+    "together",
     "transcript",
 ]
 
@@ -40,6 +52,17 @@ task: Decorator = click.option("--task", help="What the agent is to do now (defa
 
 SHARE = click.FloatRange(0, 1, min_open=True)
 """Of the whole: more than nothing, at most all of it."""
+
+
+def together(*options: Decorator) -> Decorator:
+    """All of `options` at once, in this order in the help."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class OutputFile(click.Path):
@@ -67,3 +90,35 @@ def import_extra(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'relevance-compactor[{extra}]'") from None
+
+
+def existing_store(name: str | None) -> Store:
+    """The store `name` (None: the default), which must be there.
+
+    Raises:
+        StoreError: there is none, or it cannot be opened.
+    """
+    file = store_file(name)
+    if file is not None and file.is_dir():
+        raise StoreError(f"{file}: a folder, not a store: --store names its file")
+    if file is not None and not file.is_file():
+        raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
+    return open_store(name)
+
+
+def store_anywhere(name: str) -> str:
+    """The store `name` as it is called from any folder: a file by its whole path."""
+    return str(store_file(name) or name)
+
+
+def known_history(store: Store, key: str) -> str:
+    """`key`, of a history that the store holds.
+
+    Raises:
+        ReferenceNotFound: it holds none of that name.
+    """
+    digits = parse_key(key)
+    for history in store.histories():
+        if any(name.startswith(digits) for name in (history.key[1:], history.digest.removeprefix("sha256:"))):
+            return key
+    raise ReferenceNotFound(f"no history h{digits} in this store: `compactor store list` names those that are there")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from applier.adapters.transcripts import Transcript, write_transcript
-from applier.cli.options import SHARE, task
+from applier.cli.options import SHARE, task, together
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
@@ -25,36 +25,29 @@ MOST_TOKENS = 10**9
 """No context has so many tokens; larger numbers are a slip."""
 
 
-def planning_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All options that say how to plan; they arrive under the names that `planned` takes."""
-    for option in (
-        click.option(
-            "--prompts",
-            "prompts_dir",
-            metavar="DIR",
-            type=click.Path(exists=True, file_okay=False),
-            help="Your own folder of prompts.",
-        ),
-        click.option(
-            "--target-model", metavar="MODEL", help="The model that will read the view: decides token counts."
-        ),
-        click.option("--model", help="The model that plans, or an instructor provider string."),
-        click.option(
-            "--planner",
-            type=click.Choice(["auto", "rules", "model"]),
-            help="Who plans (default: auto, the model if there is a key, else rules).",
-        ),
-        click.option("--focus", metavar="TEXT", help="What to keep above all."),
-        click.option(
-            "--target-ratio", type=SHARE, metavar="R", help="The share of the tokens that may stay (default: 0.25)."
-        ),
-        click.option(
-            "--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."
-        ),
-        task,
-    ):
-        command = option(command)
-    return command
+planning_options = together(
+    task,
+    click.option("--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."),
+    click.option(
+        "--target-ratio", type=SHARE, metavar="R", help="The share of the tokens that may stay (default: 0.25)."
+    ),
+    click.option("--focus", metavar="TEXT", help="What to keep above all."),
+    click.option(
+        "--planner",
+        type=click.Choice(["auto", "rules", "model"]),
+        help="Who plans (default: auto, the model if there is a key, else rules).",
+    ),
+    click.option("--model", help="The model that plans, or an instructor provider string."),
+    click.option("--target-model", metavar="MODEL", help="The model that will read the view: decides token counts."),
+    click.option(
+        "--prompts",
+        "prompts_dir",
+        metavar="DIR",
+        type=click.Path(exists=True, file_okay=False),
+        help="Your own folder of prompts.",
+    ),
+)
+"""All options that say how to plan; they arrive under the names that `planned` takes."""
 
 
 def planned(

@@ -24,8 +24,6 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from applier.cli.options import import_extra
-
 __all__ = [
     "FULL_WIDTH",
     "clean",
@@ -143,13 +141,8 @@ def print_data(text: str) -> None:
     click.echo(text.encode("utf-8", "surrogatepass"), nl=False)
 
 
-def show_page(content: Any) -> None:
-    """Answer to a browser with `content`, as `applier.web` takes it, until the page is finished or Ctrl-C.
-
-    Raises:
-        ClickException: the extra is not installed.
-    """
-    server = import_extra("applier.web", "web").PageServer(content)
+def show_page(server: Any) -> None:
+    """Answer to a browser with `server`, a `PageServer`, until its page is finished or Ctrl-C."""
     echo(f"Open once, in a browser on this machine: {server.link}", err=True)
     echo("Finish there, or here by Ctrl-C.", err=True)
     with suppress(KeyboardInterrupt):

@@ -30,14 +30,14 @@ def _leave_folder() -> None:
     What the interpreter has anyway and the place of our own packages stay, whoever names them, too. The variable
     itself stays as it is, for a client that is run from here.
     """
-    named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
-    strangers = {*map(_whole, named.split(os.pathsep) if named else ())}
+    variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
+    strangers = {*map(_whole, variable.split(os.pathsep) if variable else ())}
     if not sys.flags.safe_path:
         strangers.add(_whole(sys.path[0]))
     library = os.path.dirname(os.__file__)
     own = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    kept = (own, library, os.path.join(library, "lib-dynload"), *site.getsitepackages(), site.USER_SITE or own)
-    strangers -= {*map(_whole, kept)}
+    ours = (own, library, os.path.join(library, "lib-dynload"), *site.getsitepackages(), site.USER_SITE or own)
+    strangers -= {*map(_whole, ours)}
     sys.path[:] = [place for place in sys.path if _whole(place) not in strangers]
 
 

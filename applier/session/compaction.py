@@ -64,12 +64,6 @@ class Compaction:
         tokens = state.tokens
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.committed.frame.plan)
 
-    @property
-    def numbers(self) -> dict[str, int | None]:
-        """As an event says them."""
-        names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
-        return {name: getattr(self, name) for name in names}
-
 
 def attempt(
     state: State,
@@ -92,7 +86,7 @@ def attempt(
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
             rejected = Rejection("tier_failed", f"{type(error).__name__}: {error}")
         else:
-            problem, numbers = _rejection(state, view, change, bounds), change.numbers
+            problem, numbers = _rejection(state, view, change, bounds), _numbers(change)
             if dry_run:
                 return replace(change, reason=problem.reason if problem else change.reason)
             problem = problem or _apply(state, frame, view, change, trigger, bounds)
@@ -109,7 +103,7 @@ def _apply(
 ) -> Rejection | None:
     """Store the originals, then put the change into force, unless a hook or the store is against it."""
     before = state.committed
-    agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **change.numbers)
+    agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     if bounds.may_veto and not agreed:
         return Rejection("vetoed", "vetoed by a hook")
     try:
@@ -126,8 +120,14 @@ def _apply(
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
     _end_long_rests(state)
-    state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **change.numbers)
+    state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     return None
+
+
+def _numbers(change: Compaction) -> dict[str, int | None]:
+    """As an event has them."""
+    names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
+    return {name: getattr(change, name) for name in names}
 
 
 def may_store(state: State) -> bool:

@@ -1,4 +1,4 @@
-"""Which family of models a name belongs to, and what the API demands of that family.
+"""Which family of models a name belongs to: what the API demands of it, how it counts, its window, what it costs.
 
 The one place that reads model names. A name nobody knows counts as a current Claude: the strictest answer.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["ModelFamily", "known_window_tokens", "model_family", "names_provider"]
+__all__ = ["LONG_PROMPT_TOKENS", "ModelFamily", "ModelPrices", "known_prices", "known_window_tokens", "model_family"]
 
 _VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
@@ -34,6 +35,29 @@ _SMALL_WINDOWS = (
 )
 """Windows below 200,000 tokens by the beginning of a name, first match first (the providers' pages of models).
 0: larger, though a name below begins it; ``gpt-4.1`` is no ``gpt-4``."""
+
+
+class ModelPrices(NamedTuple):
+    """What one model charges."""
+
+    input: float
+    """Dollars by million tokens."""
+    output: float
+    cache_read: float = 0.1
+    """In units of `input`."""
+    long_prompt_factor: float = 1.0
+    """How many times as much a request costs, the whole of it, with more than `LONG_PROMPT_TOKENS` of prompt."""
+
+
+LONG_PROMPT_TOKENS = 100_000
+_PRICES = {
+    "fable-5-1": ModelPrices(10.0, 50.0, 0.025),
+    "mythos-5-1": ModelPrices(10.0, 50.0, 0.025),
+    "opus-5-5": ModelPrices(4.0, 20.0, 0.05),
+    "sonnet-5-5": ModelPrices(2.0, 10.0, 0.05),
+    "haiku-5-5": ModelPrices(0.1, 0.5, long_prompt_factor=5.0),
+}
+"""By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +97,22 @@ class ModelFamily:
         """
         return not self.is_claude or self.version >= (4, 8)
 
+    @property
+    def token_scale(self) -> float:
+        """What an o200k count is multiplied with so that the model never counts more: the worst ratio measured.
+
+        1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
+        OpenAI's, whose tokenizer it is.
+        """
+        if not self.is_claude:
+            return 1.0
+        return 1.27 if self.version < (4, 7) else 1.6
+
+    @property
+    def image_tokens(self) -> int:
+        """The most one image costs, larger ones are scaled down: more from Claude 4.7 on."""
+        return 1_600 if self.version < (4, 7) else 4_784
+
 
 def known_window_tokens(model: str) -> int | None:
     """The context window of `model`, if it is known to be smaller than the usual 200,000 tokens."""
@@ -83,6 +123,12 @@ def known_window_tokens(model: str) -> int | None:
 def names_provider(model: str | None) -> bool:
     """True if `model` says whose it is, ``anthropic/claude-haiku-5-5``: it is asked there, with the key for there."""
     return model is not None and "/" in model
+
+
+def known_prices(model: str) -> ModelPrices | None:
+    """What `model` charges, as any provider spells its name; None if that is not known."""
+    name = model.lower().replace(".", "-")
+    return next((prices for own, prices in _PRICES.items() if own in name), None)
 
 
 @lru_cache(maxsize=256)

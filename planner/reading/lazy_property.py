@@ -1,43 +1,28 @@
-"""A property that is computed when it is first read, and kept.
-
-As `functools.cached_property`, which in Python 3.11 computes under a lock of its class: two threads that plan would
-wait for each other, and a process forked meanwhile would wait for ever.
-"""
+"""A property that is computed when it is first read, and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar, overload
+from functools import cached_property
+from typing import TypeVar, cast, overload
 
 __all__ = ["lazy_property"]
 
-V = TypeVar("V")
+V = TypeVar("V", covariant=True)
 
 
-class lazy_property(Generic[V]):  # noqa: N801 - it is used as a decorator, beside `property`
-    """Decorates a method without arguments, of a class whose objects have a ``__dict__`` and do not change.
+class lazy_property(cached_property[V]):  # noqa: N801 - it is used as a decorator, beside `property`
+    """As `functools.cached_property`, which in Python 3.11 computes under a lock of its class: two threads that plan
+    would wait for each other, and a process forked meanwhile would wait for ever.
 
     Threads that read it first at the same time each compute it; all get the value that was kept.
     """
 
-    def __init__(self, compute: Callable[[Any], V]) -> None:
-        """`compute` is the method."""
-        self._compute = compute
-        self.__doc__ = compute.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Values are kept under the method's own name, which is looked up before this descriptor."""
-        self._name = name
-
     @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
-
+    def __get__(self, instance: None, owner: type | None = None) -> lazy_property[V]: ...
     @overload
     def __get__(self, instance: object, owner: type | None = None) -> V: ...
-
-    def __get__(self, instance: object, owner: type | None = None) -> Self | V:
-        """The value for `instance`."""
+    def __get__(self, instance: object, owner: type | None = None) -> lazy_property[V] | V:
+        """The value for `instance`, kept under the property's name, which is looked up before this."""
         if instance is None:
             return self
-        value: V = instance.__dict__.setdefault(self._name, self._compute(instance))
-        return value
+        return cast("V", instance.__dict__.setdefault(str(self.attrname), self.func(instance)))

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, cast
 
-__all__ = ["held_words", "holds_any", "lazy_pattern"]
+__all__ = ["lazy_pattern"]
 
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
     """``re.compile(text, flags)``, made at its first use."""
     return cast("re.Pattern[str]", _Pattern(text, flags))
-
-
-def holds_any(text: str, words: Iterable[str]) -> bool:
-    """True if one of `words` stands in `text`: to ask for a dozen words takes less than the search for a pattern, and
-    most lines hold none of those that each match of it holds."""
-    return True in [word in text for word in words]
-
-
-def held_words(texts: Iterable[str], words: Iterable[str]) -> list[str]:
-    """Those of `words`, in lower case, that stand in any of `texts`: of each text only these need be asked for."""
-    whole = "\n".join(texts).casefold()
-    return [word for word in words if word in whole]
 
 
 class _Pattern:

@@ -12,21 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.reading.estimate import estimate_tokens
 from planner.reading.families import model_family
 from planner.reading.media import image_size, source_data, visible_pages
 from planner.reading.messages import Block, Message, blocks, to_json
-from planner.reading.vocabulary import load_vocabulary
+from planner.reading.vocabulary import estimate_tokens, load_vocabulary
 
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["TokenCounter", "estimate_tokens", "family_scale", "load_vocabulary"]
+__all__ = ["TokenCounter"]
 
 MESSAGE_OVERHEAD = 3
 """Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
-IMAGE_TOKENS, OLDER_IMAGE_TOKENS = 4_784, 1_600
-"""The most one image costs, larger ones are scaled down: from Claude 4.7 on, and before that."""
 PIXELS_PER_TOKEN = 750
 PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
 """A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
@@ -41,25 +38,13 @@ MOST_REMEMBERED = 2**18
 """Counts of so many texts are remembered: more lines than a window takes, in 100 bytes each."""
 
 
-def family_scale(model: str) -> float:
-    """What an o200k count is multiplied with so that `model` never counts more: the worst ratio measured.
-
-    1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
-    OpenAI's, whose tokenizer it is.
-    """
-    family = model_family(model)
-    if not family.is_claude:
-        return 1.0
-    return 1.27 if family.version < (4, 7) else 1.6
-
-
 @dataclass
 class TokenCounter:
     """Counts for one model family; `scale` multiplies raw o200k counts."""
 
-    scale: float = 1.6
+    scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
-    image_tokens: int = IMAGE_TOKENS
+    image_tokens: int = model_family("").image_tokens
     """The most one image costs."""
     _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     """Counts by the hash of the text: the texts themselves need not be kept."""
@@ -67,8 +52,8 @@ class TokenCounter:
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
         """A counter that does not under-count for `model`."""
-        older = model_family(model).version < (4, 7)
-        return cls(family_scale(model), image_tokens=OLDER_IMAGE_TOKENS if older else IMAGE_TOKENS)
+        family = model_family(model)
+        return cls(family.token_scale, image_tokens=family.image_tokens)
 
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a

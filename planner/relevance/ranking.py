@@ -2,7 +2,7 @@
 
 A greedy order: each pick is the line (with the neighbours it needs to be understood) that adds most of what no earlier
 pick holds yet, for what it costs. A line is rated by the most it can add, and exactly when its turn has come. The order
-follows from the history alone, never from a planner's answer. What stands whatever a planner says stands before it.
+follows from the history alone, never from a planner's answer.
 """
 
 from __future__ import annotations

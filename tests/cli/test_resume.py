@@ -125,3 +125,5 @@ def test_apply_writes_a_session_log_of_its_own(compactor, session, folder):
     assert view.format == "claude_code"
     ids = {json.loads(line).get("sessionId") for line in (folder / "view.jsonl").read_text().splitlines()}
     assert "s" not in ids
+    (new,) = ids - {None}
+    assert "view.jsonl" in compactor("log", "--session", new).out

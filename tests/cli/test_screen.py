@@ -39,6 +39,20 @@ def test_errors_are_spelled_too(folder):
     assert b"Traceback" not in ran.stderr
 
 
+def test_a_transcript_keeps_its_characters_whatever_the_terminal_has(compactor, folder):
+    messages = [
+        {"role": "user", "content": "✗ → in Łódź"},
+        {"role": "assistant", "content": "x " * 900},
+        {"role": "user", "content": "go on"},
+    ]
+    (folder / "t.json").write_text(json.dumps(messages, ensure_ascii=False), "utf-8")
+    assert compactor("plan", "t.json", "--planner", "rules", "-o", "p.json", "--task", "x").code == 0
+    ran = run_apart("apply", "p.json", "t.json", "-o", "-", PYTHONIOENCODING="cp1252")
+    assert json.loads(ran.stdout.decode("utf-8")) == json.loads(compactor("apply", "p.json", "t.json", "-o", "-").out)
+    restored = run_apart("restore", "t1", PYTHONIOENCODING="cp1252").stdout.decode("utf-8")
+    assert restored == "✗ → in Łódź\n"
+
+
 def test_a_pipe_gets_whole_lines(folder):
     name = "a/" * 60 + "the-file-that-grep-looks-for.py"
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": f"cat {name}"}}

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reading.estimate import estimate_tokens
 from planner.reading.media import image_size, visible_pages
-from planner.reading.tokens import TokenCounter, family_scale, load_vocabulary
-from planner.reading.vocabulary import O200K_URL
+from planner.reading.tokens import TokenCounter
+from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
 from tests.strategies import LONG, POOL, histories, image, text, texts
 
@@ -159,7 +158,7 @@ def test_characters_by_four_would_undercount_what_the_estimate_does_not():
     ],
 )
 def test_scale_of_a_family(model, scale):
-    assert family_scale(model) == TokenCounter.for_model(model).scale == scale
+    assert TokenCounter.for_model(model).scale == scale
 
 
 @given(histories(max_turns=6))

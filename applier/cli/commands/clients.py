@@ -20,8 +20,8 @@ import click
 
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
-from applier.cli.files import make_folder, read_file, store_anywhere, write_whole
-from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_option
+from applier.cli.files import make_folder, read_file, write_whole
+from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_anywhere, store_option, together
 from applier.cli.planning import apply_and_record, planned, planning_options, view_text
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
@@ -118,14 +118,16 @@ def _outcome(sheet: Sheet, place: Path, typed: str, *, dry_run: bool) -> str:
     )
 
 
-_settings = click.option(
-    "--settings",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
+_changing = together(
+    click.option(
+        "--settings",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
+    ),
+    click.option("--dry-run", is_flag=True, help="Show the change; write nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
 )
-_dry_run = click.option("--dry-run", is_flag=True, help="Show the change; write nothing.")
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group
@@ -138,9 +140,7 @@ def hooks_command() -> None:
 
 
 @hooks_command.command
-@_settings
-@_dry_run
-@_yes
+@_changing
 @store_option
 @as_json
 def install(store: str | None, **how: Any) -> None:
@@ -152,9 +152,7 @@ def install(store: str | None, **how: Any) -> None:
 
 
 @hooks_command.command
-@_settings
-@_dry_run
-@_yes
+@_changing
 @as_json
 def remove(**how: Any) -> None:
     """Show the change that takes our hooks out of the settings, and make it."""
@@ -178,8 +176,7 @@ _Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     path = settings or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
-    before = _read(path)
-    after = _changed(before, change, path)
+    before, after = _changed(path, change)
     diff = "".join(unified_diff(_lines(before), _lines(after), str(path), str(path)))
     write = bool(diff) and not dry_run
     if as_json:
@@ -195,28 +192,19 @@ def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool,
         write_whole(path, after)
 
 
-def _read(path: Path) -> str:
-    """The settings that are there; empty if none are."""
-    if not path.exists():
-        return ""
-    if not path.is_file():  # a device may have no end, a pipe no writer
-        raise SettingsError(f"{path}: cannot be changed: expected a file")
+def _changed(path: Path, change: _Change) -> tuple[str, str]:
+    """The text of the settings in `path`, empty if it is not there, and after `change`; the same if none is needed."""
     try:
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: cannot be changed: expected UTF-8: {error.reason}") from None
-
-
-def _changed(before: str, change: _Change, path: Path) -> str:
-    """The text of the settings after `change`; as it was if that changes nothing."""
-    try:
+        if path.exists() and not path.is_file():  # a device may have no end, a pipe no writer
+            raise ValueError("expected a file")
+        before = path.read_text("utf-8-sig") if path.exists() else ""
         old = json.loads(before) if before.strip() else {}
-        new = change(old) if isinstance(old, dict) else None
+        if not isinstance(old, dict):
+            raise ValueError(f"expected a JSON object, found {type(old).__name__}")  # noqa: TRY004 - as of any content
+        new = change(old)
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: cannot be changed: {error}") from None
-    if new is None:
-        raise SettingsError(f"{path}: cannot be changed: expected a JSON object, found {type(old).__name__}")
-    return before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+    return before, before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
 
 
 def _lines(text: str) -> list[str]:
@@ -243,8 +231,8 @@ def _keep(call: HookCall) -> None:
 
 def _brief(session_id: str) -> str:
     with open_store() as store:
-        kept = [event for event in store.events(session_id) if event.get("kind") == EVENT]
-        if not kept:
+        events = [event for event in store.events(session_id) if event.get("kind") == EVENT]
+        if not events:
             return ""
-        plan = store.load_plan(str(kept[-1]["plan"]))
+        plan = store.load_plan(str(events[-1]["plan"]))
     return brief_after_compaction(plan, history_key(plan.history.digest), shlex.join(program()))

@@ -6,7 +6,7 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -138,16 +138,20 @@ def _cell(value: str | float | None) -> str:
 
 
 def _print_losses(row: EvaluationRow) -> None:
-    screen().print(clean(f"{row.cut} {row.method} {row.ratio:.2f}", "bold"))
     losses = {
         "lost": row.recall.lost,
         "bare": row.recall.bare,
         "failed": row.survival.failures_lost,
         "said": row.survival.demands_lost,
     }
-    for title, lost in losses.items():
-        for what in lost:
-            echo(f"  {title}: {one_line(what)}")
+    lines = (f"{title}: {what}" for title, lost in losses.items() for what in lost)
+    _print_list(f"{row.cut} {row.method} {row.ratio:.2f}", lines)
+
+
+def _print_list(title: str, lines: Iterable[str]) -> None:
+    screen().print(clean(title, "bold"), soft_wrap=True)
+    for line in lines:
+        echo(f"  {one_line(line)}")
 
 
 def _hold_exams(
@@ -198,9 +202,8 @@ def _score_cells(mean: ExamMean) -> Iterator[str]:
 def _print_lost_answers(view: ExamView) -> None:
     right = len(view.exam.questions) - len(view.lost)
     counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
-    screen().print(clean(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", "bold"), soft_wrap=True)
-    for question in view.lost:
-        echo(f"  {question.number} {question.kind}: {one_line(question.text)} -> {one_line(question.answer)}")
+    lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
+    _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
 
 
 def _view_json(view: ExamView) -> dict[str, object]:
@@ -256,7 +259,6 @@ def _variants(
 def _print_comparison(comparison: PromptComparison) -> None:
     _print_means(PROMPT_COLUMNS, evaluation_means(comparison.rows))
     for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
-        screen().print(clean(f"\nonly {keeper} kept:", "bold"))
-        for own in comparison.differences:
-            if own.kept_by == keeper:
-                echo(f"  {own.cut} {own.turn_id}: {one_line(own.what)}: {one_line(own.line)}")
+        own = (difference for difference in comparison.differences if difference.kept_by == keeper)
+        echo("")
+        _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))

@@ -16,15 +16,17 @@ from uuid import uuid4
 import click
 
 from applier.adapters.transcripts import Transcript, write_transcript
-from applier.cli.files import existing_store, read_file, read_plan, read_text, write_whole
+from applier.cli.files import read_file, read_plan, read_text, write_whole
 from applier.cli.options import (
     EXISTING_FILE,
     OutputFile,
     as_json,
+    existing_store,
     import_extra,
     part,
     show_all,
     store_option,
+    together,
     transcript,
 )
 from applier.cli.planning import first_removed, planned, planning_options, view_text
@@ -69,7 +71,13 @@ _plan_file = click.argument("plan_file", metavar="PLAN", type=EXISTING_FILE)
 _edits = click.option(
     "--set", "edits", type=_EditType(), multiple=True, help="Change a decision; the guards check again."
 )
-_web = click.option("--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply.")
+_showing = together(
+    part,
+    show_all,
+    as_json,
+    click.option("--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply."),
+    store_option,
+)
 
 
 @click.command
@@ -77,11 +85,7 @@ _web = click.option("--web", is_flag=True, help="Review in a browser on this mac
 @planning_options
 @click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the plan there.")
 @_edits
-@part
-@show_all
-@as_json
-@_web
-@store_option
+@_showing
 def plan_command(
     transcript: Path,
     output: Path | None,
@@ -125,11 +129,7 @@ def plan_command(
     help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
 )
 @click.option("--edit", is_flag=True, help="Change the brief in your editor.")
-@part
-@show_all
-@as_json
-@_web
-@store_option
+@_showing
 def review_command(
     plan_file: Path,
     transcript: Path | None,
@@ -188,7 +188,7 @@ def _review_in_browser(
     plan: CompactionPlan, read: Transcript, transcript: Path, *, output: Path, store: str | None
 ) -> None:
     """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old."""
-    review = import_extra("applier.web", "web").Review
+    web = import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
@@ -206,8 +206,8 @@ def _review_in_browser(
         return {"message": f"{sizes}: the view is in {view_file.name}", "detail": f"Originals: {originals}"}
 
     with working("checking…"):
-        page = review(plan, read.messages, plan_name=output.name, view_name=view_file.name, save=save, apply=apply)
-    show_page(page)
+        page = web.Review(plan, read.messages, plan_name=output.name, view_name=view_file.name, save=save, apply=apply)
+    show_page(web.PageServer(page))
 
 
 @click.command

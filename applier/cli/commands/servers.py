@@ -10,14 +10,21 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from applier.cli.files import existing_store, known_history, store_anywhere
-from applier.cli.options import as_json, import_extra, store_option
+from applier.cli.options import (
+    as_json,
+    existing_store,
+    import_extra,
+    known_history,
+    store_anywhere,
+    store_option,
+    together,
+)
 from applier.cli.screen import echo, print_json
 from applier.program import program
 from applier.settings import SessionSettings
@@ -40,24 +47,35 @@ _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 _PLANNERS = get_args(SessionSettings.model_fields["planner"].annotation)
 
 
-def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options about sessions and providers; hand their values to `_open_proxy`."""
-    for option in (
-        store_option,
-        click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else a model)."),
-        click.option("--planner-model", metavar="MODEL",
-                     help="The model that plans, asked at --upstream with the agent's own key; PROVIDER/MODEL: at that "
-                     "provider, with your environment's key for it."),
-        click.option("--preset", help="Table of tiers and triggers (default: as set, else relevance)."),
-        click.option("--window", "window_tokens", type=click.IntRange(2_000), metavar="TOKENS",
-                     help="The model's context window."),
-        click.option("--openai-upstream", metavar="URL", default="https://api.openai.com", show_default=True,
-                     help="Where requests of OpenAI's API go ('': they are refused). Rules plan for them."),
-        click.option("--upstream", metavar="URL", default="https://api.anthropic.com", show_default=True,
-                     help="Where requests of Anthropic's API go ('': they are refused), the planner's included."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_session_options = together(
+    click.option(
+        "--upstream",
+        metavar="URL",
+        default="https://api.anthropic.com",
+        show_default=True,
+        help="Where requests of Anthropic's API go ('': they are refused), the planner's included.",
+    ),
+    click.option(
+        "--openai-upstream",
+        metavar="URL",
+        default="https://api.openai.com",
+        show_default=True,
+        help="Where requests of OpenAI's API go ('': they are refused). Rules plan for them.",
+    ),
+    click.option(
+        "--window", "window_tokens", type=click.IntRange(2_000), metavar="TOKENS", help="The model's context window."
+    ),
+    click.option("--preset", help="Table of tiers and triggers (default: as set, else relevance)."),
+    click.option(
+        "--planner-model",
+        metavar="MODEL",
+        help="The model that plans, asked at --upstream with the agent's own key; PROVIDER/MODEL: at that "
+        "provider, with your environment's key for it.",
+    ),
+    click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else a model)."),
+    store_option,
+)
+"""The options about sessions and providers; hand their values to `_open_proxy`."""
 
 
 def _open_proxy(
@@ -142,8 +160,8 @@ def _upstreams(ctx: click.Context) -> dict[str, str]:
 
 def _environment(proxy: ProxyServer, name: str) -> dict[str, str]:
     """The client's: this process's, with the proxy in the provider's place."""
-    named = {"x-compactor-session": name, "x-compactor-token": proxy.settings.token}
-    lines = [os.environ.get(_HEADERS_VARIABLE, ""), *(f"{key}: {value}" for key, value in named.items() if value)]
+    headers = {"x-compactor-session": name, "x-compactor-token": proxy.settings.token}
+    lines = [os.environ.get(_HEADERS_VARIABLE, ""), *(f"{key}: {value}" for key, value in headers.items() if value)]
     ours = {
         "ANTHROPIC_BASE_URL": proxy.url,
         "OPENAI_BASE_URL": f"{proxy.url}/v1",

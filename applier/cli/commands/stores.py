@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from applier.cli.files import existing_store, known_history
-from applier.cli.options import as_json, store_option
+from applier.cli.options import as_json, existing_store, known_history, store_option
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
 from planner.errors import StoreError
 from planner.plan import FactType, Finding

@@ -12,7 +12,7 @@ import click
 
 from applier.adapters.transcripts import Transcript
 from applier.cli.files import read_file
-from applier.cli.options import as_json, part, transcript
+from applier.cli.options import as_json, import_extra, part, transcript
 from applier.cli.screen import echo, print_json, print_table, progress, screen, show_page
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event
@@ -77,7 +77,8 @@ def watch_command(
             runs.append(_run(read, name, settings, task=task or read.task, model=model, planner=planner))
             done()
     if web:
-        show_page({"task": task or read.task, "runs": [_page(run) for run in runs]})
+        report = {"task": task or read.task, "runs": [_page(run) for run in runs]}
+        show_page(import_extra("applier.web", "web").PageServer(report))
     elif as_json:
         print_json([_json(run) for run in runs])
     elif len(runs) == 1:
@@ -103,7 +104,7 @@ def _print_one(run: Replay) -> None:
     print_table(titles, _compactions(run), right=("call", *numbers), empty="no compaction")
     echo("")
     for line in _totals(run):
-        echo(line)
+        screen().print(line)
 
 
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
