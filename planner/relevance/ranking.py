@@ -95,25 +95,21 @@ class _Turn:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
-        self._needed = evidence.once(_looked_for)
+        self.costs = evidence.line_tokens
+        self.heads = evidence.once(_head_tokens)
+        """By index of a line, what it costs more where nothing of its turn stands."""
         self.standing: set[int] = set()
         self.explained: set[int] = set()
         """Those of the standing lines whose words around them stand, too: their names add nothing any more."""
         self._evidence = evidence
+        self._needed = evidence.once(_looked_for)
 
     def cost(self, number: int) -> int:
         """Raw tokens that a line adds, never less than it comes to in a note, which leaves out indentation and the root
         of paths; 0 if it stands."""
-        if number in self.standing:
-            return 0
-        return self._evidence.line_tokens[number - 1] + MARK_TOKENS + self.head_cost(number)
-
-    def head_cost(self, number: int) -> int:
-        """What a line costs besides itself where nothing of its turn stands."""
         if self.standing:
-            return 0
-        part = self._evidence.lines.text_at(number - 1).part
-        return PROSE_HEAD_TOKENS if part in ("user", "assistant") else HEAD_TOKENS
+            return 0 if number in self.standing else self.costs[number - 1] + MARK_TOKENS
+        return self.costs[number - 1] + MARK_TOKENS + self.heads[number - 1]
 
     def needed(self, number: int) -> tuple[int, ...]:
         """The lines that must stand too for line `number` to be understood."""
@@ -152,14 +148,15 @@ class _Ground:
 
         Only its bound, and no lines, where that is less than `most`.
         """
-        bound = self.bound(turn, number)
+        names, base, cost = turn.names[number - 1], turn.bases[number - 1], turn.cost(number)
+        bound = (base + self._in_full(names)) * turn.weight / (cost or 1)
         if bound < most - ROUNDING:
             return bound, (), 0
-        names, cost = turn.names[number - 1], turn.cost(number)
-        if not names or turn.explains(number):
+        needed = turn.needed(number)
+        if not names or turn.standing.issuperset(needed):
             return bound if cost else 0.0, (number,), cost
-        alone = (turn.bases[number - 1] + self._in_part(names)) * turn.weight / cost if cost else 0.0
-        group = tuple(sorted((number, *turn.needed(number))))
+        alone = (base + self._in_part(names)) * turn.weight / cost if cost else 0.0
+        group = tuple(sorted((number, *needed)))
         gain, cost_of_group = self._together(turn, group, number)
         together = gain * turn.weight / cost_of_group
         return (together, group, cost_of_group) if together > alone else (alone, (number,), cost)
@@ -167,15 +164,15 @@ class _Ground:
     def _together(self, turn: _Turn, group: tuple[int, ...], explained: int) -> tuple[float, int]:
         """What the lines of a `group` add, each explained by what stands and by the others, and their raw tokens, one
         head for all; the line that the others explain is `explained`."""
-        heads = [turn.head_cost(number) for number in group]
-        gain, cost = 0.0, max(heads)
-        for number, head in zip(group, heads, strict=True):
-            if number not in turn.standing:
+        standing = turn.standing
+        gain, cost = 0.0, 0 if standing else max([turn.heads[number - 1] for number in group])
+        for number in group:
+            if number not in standing:
                 gain += turn.bases[number - 1]
-                cost += turn.cost(number) - head
-            understood = number == explained or turn.standing.union(group).issuperset(turn.needed(number))
-            names = turn.names[number - 1]
-            gain += self._in_full(names) if understood else self._in_part(names)
+                cost += turn.costs[number - 1] + MARK_TOKENS
+            if names := turn.names[number - 1]:
+                understood = number == explained or standing.union(group).issuperset(turn.needed(number))
+                gain += self._in_full(names) if understood else self._in_part(names)
         return gain, cost
 
     def _in_full(self, names: Iterable[str]) -> float:
@@ -186,21 +183,32 @@ class _Ground:
     def _in_part(self, names: Iterable[str]) -> float:
         """What `names` still add to a line that is not understood."""
         left, weights = self._left, self._weights
-        return sum([max(0.0, left.get(name, weights[name]) - CONTEXT_SHARE * weights[name]) for name in names])
+        rests = [left.get(name, weights[name]) - CONTEXT_SHARE * weights[name] for name in names]
+        return sum([rest for rest in rests if rest > 0])
 
     def stand(self, turn_id: str, numbers: Iterable[int]) -> None:
         """Note that lines stand, and what they and their neighbours now say."""
         turn, left = self.turns[turn_id], self._left
         for number in numbers:
             turn.standing.add(number)
-            near = range(number - 2, number + 3)
-            for at in [at for at in near if at in turn.standing and at not in turn.explained]:
+            for at in turn.standing.intersection(range(number - 2, number + 3)) - turn.explained:
                 share = CONTEXT_SHARE
                 if turn.explains(at):
                     turn.explained.add(at)
                     share = 0.0
                 for name in turn.names[at - 1]:
-                    left[name] = min(left.get(name, self._weights[name]), share * self._weights[name])
+                    part = share * self._weights[name]
+                    if name not in left or left[name] > part:
+                        left[name] = part
+
+
+def _head_tokens(turn: TurnEvidence) -> list[int]:
+    """What the first line of `turn` that stands costs besides itself, by line."""
+    heads: list[int] = []
+    for text in turn.lines.texts:
+        own = PROSE_HEAD_TOKENS if text.part in ("user", "assistant") else HEAD_TOKENS
+        heads += [own] * (text.stop - text.first)
+    return heads
 
 
 def _looked_for(_: TurnEvidence) -> dict[int, tuple[int, ...]]:

@@ -87,6 +87,19 @@ class _Sighting:
     writers: tuple[Part, ...] = ()
     """In which of the parts of `WRITER_SCORES` it was named."""
 
+    def note(self, turn: int, part: Part, offset: int) -> None:
+        """Note that a line which ends at `offset` holds the name."""
+        self.lines += 1
+        self.last_offset = offset
+        if self.last_turn != turn:
+            self.turns += 1
+            self.last_turn = turn
+        if part != "result":
+            if part != "user":
+                self.last_written = turn
+            if part not in self.writers:
+                self.writers = (*self.writers, part)
+
 
 def line_relevance(evidence: Evidence) -> Relevance:
     """The relevance of every line of `evidence`."""
@@ -104,7 +117,7 @@ def line_relevance(evidence: Evidence) -> Relevance:
             own.append(_base(turn, line) * recency)
             characters += len(line.text)
             for name in named:
-                _note(seen[name], number, line.part, characters)
+                seen[name].note(number, line.part, characters)
     weights: dict[str, float] = {}
     while seen:  # what is seen of all names takes twice the room of the history: it goes as its weight comes
         name, sighting = seen.popitem()
@@ -138,7 +151,8 @@ def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
 def _with_parts(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """`rows` of all turns, behind each name those of its parts that the history names by themselves."""
     known = {name for own in rows.values() for names in own for name in names}
-    parts = {name: own for name in known if len(own := [part for part in parts_of(name) if part in known]) > 1}
+    joined = {name: [part for part in parts_of(name) if part in known] for name in known if not name.isidentifier()}
+    parts = {name: own for name, own in joined.items() if len(own) > 1}
     return {turn_id: [_expanded(names, parts) for names in own] for turn_id, own in rows.items()}
 
 
@@ -153,17 +167,6 @@ def _base(turn: TurnEvidence, line: Line) -> float:
     relevance = FAILURE_RELEVANCE if line.number in turn.failure_lines else PART_RELEVANCE[line.part]
     relevance = SAID_RELEVANCE if line.source == "user" else relevance
     return relevance * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
-
-
-def _note(seen: _Sighting, turn: int, part: Part, offset: int) -> None:
-    """Note that a line which ends at `offset` holds the name."""
-    seen.lines += 1
-    seen.turns += seen.last_turn != turn
-    seen.last_turn, seen.last_offset = turn, offset
-    if part in ("assistant", "call"):
-        seen.last_written = turn
-    if part in WRITER_SCORES and part not in seen.writers:
-        seen.writers = (*seen.writers, part)
 
 
 def _likelihood(name: str, seen: _Sighting, characters: int, turns: int) -> float:

@@ -99,7 +99,7 @@ def test_notes_of_a_transcript_steer_no_terminal(compactor, folder):
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [call]}]
     (folder / "t.json").write_text(json.dumps(messages))
     ran = compactor("plan", "t.json", "--task", "x", "--planner", "rules")
-    assert "the call t" in ran.err
+    assert "messages[1]: call t" in ran.err
     assert "\x1b" not in ran.err + ran.out
 
 

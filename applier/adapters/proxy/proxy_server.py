@@ -79,18 +79,19 @@ class Upstreams:
             if not address.lower().startswith(("http://", "https://")) or not _host(address):
                 raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
 
-    def of(self, path: str, headers: Mapping[str, str]) -> str:
-        """The one that a request is for; empty if there is none."""
-        if _is_anthropics(path, headers):
-            return self.anthropic
-        return self.openai if path.startswith("/v1/") else ""
-
 
 def _host(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
     except ValueError:
         return None
+
+
+def _base(upstreams: Upstreams, request: Request) -> str:
+    """Of the upstream that `request` is for; empty if there is none."""
+    if _is_anthropics(request.url.path, request.headers):
+        return upstreams.anthropic
+    return upstreams.openai if request.url.path.startswith("/v1/") else ""
 
 
 def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
@@ -254,7 +255,7 @@ class _Proxy:
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
         """To a request of the API `wire`, or to one that the proxy does not understand."""
-        base, raw = self.upstreams.of(request.url.path, request.headers), await _read(request)
+        base, raw = _base(self.upstreams, request), await _read(request)
         if isinstance(raw, Response):
             return raw
         if not base:
