@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 
 SECONDS ?= 600
 hunt: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=random $(VENV)/bin/pytest -n auto
+	HYPOTHESIS_PROFILE=random $(VENV)/bin/pytest -n auto --real
 	$(VENV)/bin/python -m tests.hunt --seconds $(SECONDS)
 
 ci:

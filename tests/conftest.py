@@ -28,6 +28,25 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
 settings.load_profile(PROFILE)
 
 
+def pytest_addoption(parser):
+    """`--real`; CI runs everything."""
+    parser.addoption("--real", action="store_true", default=bool(os.environ.get("CI")), help=REAL)
+
+
+REAL = "run the tests marked `real`, too: processes, browsers, servers, and what takes over a second and a half alone"
+
+REASON = "real: pytest --real runs it"
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is marked `real` is skipped unless asked for, by the flag or by its own name."""
+    named = {argument.split("[")[0].rpartition("::")[2] for argument in config.args if "::" in argument}
+    if not config.option.real:
+        for item in items:
+            if item.get_closest_marker("real") and getattr(item, "originalname", "") not in named:
+                item.add_marker(pytest.mark.skip(reason=REASON))
+
+
 def pytest_configure(config):
     """Give a random run a seed of its own, unless one was asked for; workers take over the first process's."""
     if PROFILE == "random" and config.option.hypothesis_seed is None:
@@ -37,7 +56,15 @@ def pytest_configure(config):
 def pytest_report_header(config):
     """Say how laws are explored, so that a find can be had again."""
     seed = config.option.hypothesis_seed
-    return f"laws: profile {PROFILE}" + (f", --hypothesis-seed={seed}" if seed is not None else "")
+    laws = f"laws: profile {PROFILE}" + (f", --hypothesis-seed={seed}" if seed is not None else "")
+    return [laws] if config.option.real else [laws, f"skipped: what is marked real; --real: {REAL}"]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what a green line does not stand for."""
+    if not config.option.real:
+        skipped = sum(REASON in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ()))
+        terminalreporter.write_line(f"{skipped} tests marked real were skipped; --real: {REAL}")
 
 
 class NetworkTouched(BaseException):

@@ -71,6 +71,7 @@ assert not done.applied and done.tokens_before
 """
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not all(map(importlib.util.find_spec, EXTRAS)), reason="needs the extras it shows")
 def test_python_runs(tmp_path):
     """In an interpreter of its own: frameworks leave their clients open to its end."""

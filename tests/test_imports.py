@@ -268,6 +268,7 @@ def test_validity_lives_apart_from_what_builds_lists():
     assert {found for found in used if not is_below(found, "planner.validity")} <= allowed
 
 
+@pytest.mark.real
 def test_importing_everything_else_loads_no_client():
     """Every module but those that are made for a client, in a fresh interpreter; warnings are errors."""
     clients = [
@@ -316,6 +317,7 @@ def test_public_names_exist_and_are_sorted_once(package):
     assert not hasattr(module, "unheard_of")
 
 
+@pytest.mark.real
 def test_a_root_is_cheap_and_errors_need_nothing_else():
     code = "import sys, planner, applier; from planner import StoreError; print('pydantic' in sys.modules)"
     ran = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

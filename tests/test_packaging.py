@@ -34,6 +34,7 @@ def test_wheel_holds_both_packages_the_prompts_and_nothing_else(tmp_path):
     assert not [name for name in files if "test" in name.split("/")[-1]]
 
 
+@pytest.mark.real
 def test_import_loads_no_model_client():
     clients = ("anthropic", "instructor", "openai", "langchain_core", "pydantic_ai")
     code = "import sys, applier.cli.app\nfrom planner import *\nfrom applier import *\n"

@@ -79,6 +79,7 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
     assert ran.out == ""
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -141,6 +142,7 @@ def test_odd_text_in_a_transcript_is_planned_and_written(compactor, folder, text
     assert compactor("apply", "p.json", "odd.json", "-o", "-").code == 0
 
 
+@pytest.mark.real
 def test_reader_that_leaves_early_gets_no_traceback(folder, transcript):
     command = [
         sys.executable,

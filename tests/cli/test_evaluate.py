@@ -59,6 +59,7 @@ def test_a_ratio_that_is_no_share_is_wrong_usage(compactor, whole_run, ratio):
     assert compactor("eval", whole_run, "--ratio", ratio).code == 2
 
 
+@pytest.mark.real
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
     cuts = [cut.name for cut in cuts_of_file(whole_run)]
     for name, turns in (("a", '"t1-t40 keep 9"'), ("b", '"t1-t40 drop 0"')):

@@ -61,6 +61,7 @@ def test_session_is_written_where_the_client_looks(compactor, session, folder, m
     assert stat.S_IMODE((folder / "client").stat().st_mode) == 0o700
 
 
+@pytest.mark.real
 def test_where_the_client_does_not_look_it_is_told_to_be_put_there(compactor, session, folder, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))
     ran = compactor("resume", session, "--planner", "rules", "-o", "new.jsonl", "--json")

@@ -26,6 +26,7 @@ def run_apart(*arguments, **environment):
     )
 
 
+@pytest.mark.real
 def test_a_terminal_without_the_characters_gets_them_spelled(transcript):
     ran = run_apart("plan", transcript, "--planner", "rules", PYTHONIOENCODING="cp1252")
     assert ran.returncode == 0, ran.stderr
@@ -33,6 +34,7 @@ def test_a_terminal_without_the_characters_gets_them_spelled(transcript):
     assert "\nx t" in "\n" + ran.stdout.decode("cp1252").replace("\n  ", "\n")
 
 
+@pytest.mark.real
 def test_errors_are_spelled_too(folder):
     ran = run_apart("plan", "✗.json", "--task", "x", PYTHONIOENCODING="ascii")
     assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
@@ -53,6 +55,7 @@ def test_a_transcript_keeps_its_characters_whatever_the_terminal_has(compactor, 
     assert restored == "✗ → in Łódź\n"
 
 
+@pytest.mark.real
 def test_a_pipe_gets_whole_lines(folder):
     name = "a/" * 60 + "the-file-that-grep-looks-for.py"
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": f"cat {name}"}}
@@ -69,12 +72,14 @@ def test_a_pipe_gets_whole_lines(folder):
     assert "…" not in row
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("columns", ["0", "00", "-5", "wide", ""])
 def test_a_width_that_is_none_is_as_if_unsaid(transcript, columns):
     said = run_apart("plan", transcript, "--planner", "rules", COLUMNS=columns)
     assert said.stdout.splitlines() == run_apart("plan", transcript, "--planner", "rules").stdout.splitlines() != []
 
 
+@pytest.mark.real
 def test_no_color_means_no_style_at_all(transcript, monkeypatch):
     assert b"\x1b[" in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1").stdout
     assert b"\x1b[" not in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1", NO_COLOR="1").stdout
@@ -122,6 +127,7 @@ def test_a_device_is_written_to_and_stays_a_device(compactor, transcript, plan_f
     assert null.is_symlink()
 
 
+@pytest.mark.real
 def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
     pipe = folder / "pipe"
     os.mkfifo(pipe)
@@ -131,6 +137,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(transcript, plan_file, folder):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+@pytest.mark.real
 def test_standard_output_by_its_name_is_written_to(transcript, plan_file):
     for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
         written = run_apart("apply", plan_file, transcript, "-o", name)
@@ -156,6 +163,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.real
 def test_a_file_that_may_not_be_written_is_not_replaced():
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "kept.json").write_text("old")
@@ -185,6 +193,7 @@ def _interruptible():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("arguments", [["plan", "pipe", "-o", "out.json"], ["apply", "pipe", "pipe", "-o", "out.json"]])
 def test_an_interrupted_command_says_so_and_writes_nothing(folder, arguments):
     os.mkfifo("pipe")
@@ -198,6 +207,7 @@ def test_an_interrupted_command_says_so_and_writes_nothing(folder, arguments):
     assert [path.name for path in folder.iterdir() if path.name != "store.db"] == ["pipe"]
 
 
+@pytest.mark.real
 def test_a_command_interrupted_while_it_loads_says_so():
     code = "import sys; sys.modules['applier.cli.app'] = Interrupted(); from applier.cli.start import main; main()"
     loading = "class Interrupted:\n    def __getattr__(self, name): raise KeyboardInterrupt\n"

@@ -66,6 +66,7 @@ def run_hooks(before, after, project, env, log):
     return command, key
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("variable", [None, "."])
 def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, session_log, variable):
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
@@ -87,6 +88,7 @@ async def tool_names(server, project, env):
         return {tool.name for tool in (await client.list_tools()).tools}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("variable", [None, ".", os.pathsep, "nowhere:{project}"])
 def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(folder, session_log, variable):
     """What Python itself imports before any line of ours it takes from PYTHONPATH, as README says; the script that pip
@@ -108,6 +110,7 @@ def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
     assert imported_from(project) == []
 
 
+@pytest.mark.real
 def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_variable_as_it_was(folder):
     project = project_of(folder, {"planner", *INSTALLED} - {"applier"})
     anyway = (*site.getsitepackages(), str(Path(os.__file__).parent))
@@ -139,6 +142,7 @@ def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
     assert imported_from(project) == ["mine.py.ran"]
 
 
+@pytest.mark.real
 def test_an_installation_for_one_user_is_found_although_python_hides_it(folder, session_log):
     """As ``pip install --user`` leaves it: packages in the user's folder, for an interpreter that has none of them."""
     interpreter = getattr(sys, "_base_executable", sys.executable)
@@ -162,6 +166,7 @@ def test_an_installation_for_one_user_is_found_although_python_hides_it(folder, 
     assert json.loads((folder / "settings.json").read_text()) == {}
 
 
+@pytest.mark.real
 def test_the_command_line_is_one_that_runs():
     assert subprocess.run(program("--version"), capture_output=True, text=True).stdout.startswith("compactor")
     assert Path(program()[0]).is_absolute()

@@ -44,6 +44,7 @@ def test_every_answer_of_the_own_exams_stands_in_its_evidence(path):
         assert unfounded == [], question.text
 
 
+@pytest.mark.real
 def test_the_rules_planner_passes_the_own_exams_and_more_size_is_never_worse():
     for sample in exam_samples(read_exams([EXAMS]), TRANSCRIPTS):
         small, large = exam_views(sample, ["rules"], [0.2, 1.0])

@@ -21,6 +21,7 @@ SHAPES = (
 )  # fmt: skip
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_long_line_of_anything_is_read(shape):
     line = (shape * SIZE)[:SIZE]

@@ -34,6 +34,7 @@ def test_kept_transcripts_show_no_machine(path):
     assert not re.search(r"(?<![\w.])/(root|home|tmp|opt|work|Users|private|var)/", text)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("folder", ["failing", "service"])
 def test_what_was_recorded_happens_again(folder):
     path, (story, rounds) = next((p, s) for p, s in RECORDINGS.items() if s[0].name == folder)

@@ -46,6 +46,7 @@ def test_a_turn_comes_back_whole_by_either_form_of_its_id(session, conversation)
         assert text == text_of(history, "t2")
 
 
+@pytest.mark.real
 def test_lines_and_matches_of_a_turn(session, conversation):
     history = read_history(conversation[:61])
     lines = turn_lines(history, history.by_id["t3"])
@@ -132,6 +133,7 @@ def test_a_search_within_a_turn_that_matches_nothing_names_the_turn_that_matches
         answer_call(session, "restore_context", {"reference": other, "search": "no closing quotation"})
 
 
+@pytest.mark.real
 def test_a_long_original_comes_whole_in_pages_that_are_never_cut_again(session, conversation):
     grown = [*conversation[:61], *long_result()]
     session.prepare(grown)
@@ -186,6 +188,7 @@ def test_compact_is_done_at_the_next_call(new_session, conversation):
     assert session.state.compactions == 1
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("name", "given", "says"),
     [

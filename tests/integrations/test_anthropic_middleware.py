@@ -73,6 +73,7 @@ def bodies(server):
     return [request.body["messages"] for request in server.requests]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("ask", WAYS)
 def test_a_growing_conversation_never_passes_the_window_nor_breaks_a_rule(new_session, conversation, ask):
     session = new_session(window_tokens=10_000)
@@ -86,6 +87,7 @@ def test_a_growing_conversation_never_passes_the_window_nor_breaks_a_rule(new_se
     assert len(bodies(server)[-1]) < 45
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("ask", WAYS)
 def test_a_prompt_that_is_too_long_is_sent_once_more_and_shorter(new_session, conversation, ask):
     session = new_session(window_tokens=200_000)
@@ -272,6 +274,7 @@ def test_manual_thinking_survives_the_first_compaction_without_a_model_on_the_se
     assert session.state.compactions >= 1
 
 
+@pytest.mark.real
 def test_the_request_says_which_tools_the_view_may_name(new_session, conversation):
     views = []
     for tools in ([], AGENT_TOOLS):

@@ -50,6 +50,7 @@ def check(server: Loopback, session) -> None:
     assert searched["is_error"] is True
 
 
+@pytest.mark.real
 def test_the_runner_calls_them(new_session):
     session = new_session(window_tokens=30_000)
     with Loopback(SCRIPT) as server:
@@ -60,6 +61,7 @@ def test_the_runner_calls_them(new_session):
         check(server, session)
 
 
+@pytest.mark.real
 def test_the_asynchronous_runner_calls_them(new_session):
     session = new_session(window_tokens=30_000)
     count_async.name = "count"
@@ -76,6 +78,7 @@ def test_the_asynchronous_runner_calls_them(new_session):
         check(server, session)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_runners_threads_do_not_switch_the_middleware_off(new_session, stream):
     session = new_session(window_tokens=30_000)

@@ -74,6 +74,7 @@ def test_an_asynchronous_agent_with_a_checkpointer(new_session):
     assert session.state.history_messages == 2 * CALLS + 3
 
 
+@pytest.mark.real
 def test_a_prompt_that_is_too_long_is_tried_once_more(new_session):
     session = new_session(window_tokens=200_000)
     with Loopback([counting_model], window_tokens=8_000) as server:
@@ -84,6 +85,7 @@ def test_a_prompt_that_is_too_long_is_tried_once_more(new_session):
     assert "recovered" in [event.kind for event in session.log()]
 
 
+@pytest.mark.real
 def test_a_langgraph_agent_takes_the_hook(new_session):
     session = new_session(window_tokens=9_000)
     with warnings.catch_warnings():
@@ -111,6 +113,7 @@ def test_what_is_not_compacted_stays_the_same_object(new_session):
     assert all(a is b for a, b in zip(prepared, messages, strict=True))
 
 
+@pytest.mark.real
 def test_each_thread_of_a_graph_has_its_own_session(new_session):
     sessions = {name: new_session(window_tokens=9_000) for name in ("1", "2")}
     with Loopback([counting_model], window_tokens=8_000) as server:

@@ -52,6 +52,7 @@ def converse(server: Loopback, session, *questions: str, tool=numbers, **given) 
     return asyncio.run(run())
 
 
+@pytest.mark.real
 def test_a_long_run_stays_in_the_window_and_valid(new_session):
     session = new_session(window_tokens=9_000)
     with Loopback([counting_model], window_tokens=8_500) as server:
@@ -71,6 +72,7 @@ def said_by(system) -> str:
     return system if isinstance(system, str) else "\n".join(block["text"] for block in system)
 
 
+@pytest.mark.real
 def test_a_conversation_goes_on_from_the_compacted_messages(new_session):
     session = new_session(window_tokens=9_000)
     with Loopback([counting_model], window_tokens=8_500) as server:

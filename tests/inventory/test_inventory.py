@@ -7,6 +7,8 @@ import pytest
 
 from tests.inventory.product import ROOT
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.skipif(not (ROOT / "planner").is_dir(), reason="a wheel's tests stand without the pages and prompts")
 def test_a_user_has_what_is_kept():

@@ -12,6 +12,8 @@ import pytest
 from applier.program import program
 from applier.testing import MessagesServer, Request, say, use
 
+pytestmark = pytest.mark.real
+
 ROUNDS = 25
 SEARCH, RESTORE = "mcp__compactor__search_context", "mcp__compactor__restore_context"
 

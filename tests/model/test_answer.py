@@ -165,6 +165,7 @@ def test_what_is_no_answer_is_none(text):
     assert answer_in(text) is None
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "text",
     [

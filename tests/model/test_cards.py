@@ -22,6 +22,7 @@ def cards_of(messages, **settings):
     return request, turn_cards(request, turns, BUDGET)
 
 
+@pytest.mark.real
 @settings(max_examples=20)
 @given(histories(max_turns=12))
 def test_every_turn_stands_on_one_card_in_order_and_the_cards_fit_their_budget(messages):
@@ -31,6 +32,7 @@ def test_every_turn_stands_on_one_card_in_order_and_the_cards_fit_their_budget(m
     assert request.counter.text("\n".join(card.text for card in cards)) <= 500 * 1.05 + 50
 
 
+@pytest.mark.real
 @settings(max_examples=20)
 @given(histories(max_turns=10))
 def test_a_line_on_a_card_is_that_line_of_the_turn(messages):
@@ -62,6 +64,7 @@ def test_failures_and_constraints_are_always_shown(messages):
         assert card.turns[0].obligations & filled <= shown
 
 
+@pytest.mark.real
 @settings(max_examples=20)
 @given(histories(max_turns=10))
 def test_the_same_history_gives_the_same_prompt(messages):
@@ -104,6 +107,7 @@ def test_hundreds_of_tiny_turns_share_cards_until_they_fit():
     assert [t.turn.id for card in cards for t in card.turns] == [t.id for t in request.history.turns]
 
 
+@pytest.mark.real
 def test_one_huge_result_leaves_room_for_the_others():
     huge = "\n".join(f"record {n} at /srv/data/part-{n:06d}.bin" for n in range(6_000))
     _, cards = cards_of([*SAMPLE[:3], *call(7, "Bash", {"command": "dump"}, huge), *SAMPLE[3:]])

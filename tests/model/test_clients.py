@@ -18,6 +18,7 @@ from tests.model.sample import answer, plan_request
 GOOD = answer("t1 keep 9")
 
 
+@pytest.mark.real
 def test_importing_the_planner_loads_no_sdk():
     code = (
         "import sys, planner, planner.model; "
@@ -26,6 +27,7 @@ def test_importing_the_planner_loads_no_sdk():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.real
 def test_the_environment_is_enough(monkeypatch):
     with Loopback([GOOD]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -87,6 +89,7 @@ def test_an_instructor_client_that_forces_a_tool_is_asked_without_one():
     assert "tool_choice" not in server.requests[0].body
 
 
+@pytest.mark.real
 def test_another_provider_through_instructor():
     with (
         Loopback([answer("t99 keep 3"), GOOD]) as server,

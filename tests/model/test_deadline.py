@@ -87,6 +87,7 @@ def test_nothing_is_sent_again_once_time_is_up():
         assert len(server.requests) == failure.value.usage.requests == 1
 
 
+@pytest.mark.real
 def test_pieces_share_the_deadline_and_those_in_time_are_used():
     def last_stalls(request):
         shown = request.body["messages"][0]["content"]
@@ -109,6 +110,7 @@ def test_an_asynchronous_client_keeps_the_deadline():
         asyncio.run(plan(url))
 
 
+@pytest.mark.real
 def test_nothing_that_is_asked_outlives_the_interpreter():
     code = """
 import socket, anthropic

@@ -65,6 +65,7 @@ def assert_within(plans, ratio=0.3):
         assert read <= max(first, ratio * plan.history.tokens)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("lengths", "least"),
     [
@@ -83,6 +84,7 @@ def test_planners_read_three_tenths_of_a_session_however_many_compactions(length
     assert sum(plan.provenance.usage.requests > 0 for plan in plans) >= least
 
 
+@pytest.mark.real
 @settings(max_examples=5)
 @given(
     st.lists(st.integers(30, 300), min_size=2, max_size=5, unique=True).map(sorted),
@@ -102,6 +104,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.real
 @settings(max_examples=5)
 @given(
     st.lists(st.integers(60, 300), min_size=2, max_size=4, unique=True).map(sorted),
@@ -124,6 +127,7 @@ def test_planners_read_no_more_whatever_becomes_of_their_answers(turns, script, 
             read = sent
 
 
+@pytest.mark.real
 def test_without_the_bound_every_plan_asks_and_reads_a_share_of_what_is_new():
     plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 56)], session_input_ratio=None)
     assert all(plan.provenance.usage.requests for plan in plans)
@@ -158,6 +162,7 @@ def test_a_later_question_shows_the_page_what_was_chosen_and_cards_of_what_came_
     assert proposal.brief == "STATE\n- all is well (t2)"
 
 
+@pytest.mark.real
 def test_words_that_are_latest_request_and_task_are_said_once():
     messages = large_history(40)
     request = replace(later_request(40, first_plan(large_history(20))), task=messages[0]["content"])
@@ -165,6 +170,7 @@ def test_words_that_are_latest_request_and_task_are_said_once():
     assert question.values["task"] == "(those words)"
 
 
+@pytest.mark.real
 def test_while_nothing_is_asked_the_page_and_the_choice_carry_on_with_the_rules_record_of_what_is_new():
     first = first_plan(make_session(40), "t3 keep 9")
     carried = first
@@ -280,6 +286,7 @@ def plan_where_pieces_fail(messages, broken, **options):
     return plan, answered
 
 
+@pytest.mark.real
 @settings(max_examples=5)
 @given(st.sets(st.integers(1, 21), max_size=3), st.sets(st.integers(1, 41), max_size=2))
 def test_the_next_question_shows_the_turns_of_all_pieces_that_failed_and_of_no_other(broken, broken_later):

@@ -50,6 +50,7 @@ def spent(server, planner=None, **options):
         return failure.usage
 
 
+@pytest.mark.real
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(sorted(ANSWERS)), min_size=4, max_size=4), st.sampled_from([0, 0, 0, 2]))
 def test_what_is_told_is_what_the_provider_may_have_read(script, max_retries):

@@ -284,6 +284,7 @@ def reading(number):
     return call(number, "Read", {"file_path": f"app/m{number}.py"}, text)
 
 
+@pytest.mark.real
 def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
     request = plan_request(large_history(), piece_tokens=3_000)
     with Loopback([whole_answer]) as server:
@@ -298,6 +299,7 @@ def test_a_large_history_is_planned_in_pieces_that_know_their_surroundings():
     assert "Read app/m" in later.split("<before>")[1].split("</before>")[0]
 
 
+@pytest.mark.real
 def test_a_failing_piece_leaves_its_turns_to_the_rules():
     def one_fails(request):
         return "no" if "\n## t1 · " in request.body["messages"][0]["content"] else whole_answer(request)
@@ -318,6 +320,7 @@ def briefed_answer(request):
     return answer(brief=("STATE", f"- {len(ids)} turns shown ({ids[0]})"))
 
 
+@pytest.mark.real
 def test_several_pieces_give_one_brief_written_last_from_the_notes_of_the_others():
     request = plan_request(large_history(), piece_tokens=3_000)
     with Loopback([briefed_answer]) as server:
@@ -331,6 +334,7 @@ def test_several_pieces_give_one_brief_written_last_from_the_notes_of_the_others
     assert all("(none yet)" in request.prompt for request in server.requests[:-1])
 
 
+@pytest.mark.real
 def test_a_last_piece_that_fails_leaves_the_briefs_of_the_others():
     def last_fails(request):
         return "no" if "\n## t60 · " in request.body["messages"][0]["content"] else briefed_answer(request)
@@ -341,6 +345,7 @@ def test_a_last_piece_that_fails_leaves_the_briefs_of_the_others():
     assert proposal.brief.count("turns shown") == len(server.requests) - 1
 
 
+@pytest.mark.real
 def test_pieces_give_the_same_proposal_whatever_order_they_come_back_in():
     request = plan_request(large_history(), piece_tokens=3_000)
     found = []
@@ -351,6 +356,7 @@ def test_pieces_give_the_same_proposal_whatever_order_they_come_back_in():
     assert list(found[0].turns) == list(found[1].turns)
 
 
+@pytest.mark.real
 def test_what_is_sent_and_answered_stays_small():
     request = plan_request(large_history(130))
     with Loopback([answer("t1-t8 reference 1")]) as server:

@@ -72,6 +72,7 @@ def test_the_agents_own_model_is_asked_behind_its_prefix():
     assert server.violations == []
 
 
+@pytest.mark.real
 @given(histories(max_turns=8), st.sampled_from(["a question", "{{x}}"]))
 def test_what_is_sent_extends_what_the_agent_sent(messages, question):
     body = agent_body(messages)

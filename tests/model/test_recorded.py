@@ -26,6 +26,7 @@ def recorded_for(path):
     return data["messages"], data["task"], float(ratio)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.removesuffix(".answer.txt"))
 def test_a_recorded_answer_makes_a_sound_plan(path):
     messages, task, ratio = recorded_for(path)

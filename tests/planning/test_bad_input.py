@@ -132,6 +132,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("ratio", [0.05, 0.5])
 def test_a_broken_list_is_named_and_never_made_worse(broken, ratio):
@@ -148,6 +149,7 @@ def test_a_broken_list_is_named_and_never_made_worse(broken, ratio):
         assert all(problem.startswith("messages[") for problem in named)
 
 
+@pytest.mark.real
 @given(histories(), st.data())
 def test_any_missing_message_leaves_a_list_no_worse(messages, data):
     del messages[data.draw(st.integers(0, len(messages) - 1))]
@@ -193,6 +195,7 @@ def test_one_huge_result_is_cut_to_the_target(huge):
     assert ("Ids name stored turns" in said(shown.messages)) == (shown.tokens_before > 4_000)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("huge", HUGE.values(), ids=HUGE)
 def test_one_huge_live_result_is_cut_only_where_no_window_holds_it(huge):
     messages = [*make_session(4), {"role": "assistant", "content": [CALL]}]

@@ -41,6 +41,7 @@ def evidence_for(plan, messages):
     return analyze(messages, plan.target_model).evidence
 
 
+@pytest.mark.real
 @given(attacks())
 def test_the_view_is_never_worse_for_the_api(attack):
     messages, _, plan = attack
@@ -62,6 +63,7 @@ def thinking_once(messages):
         yield {**message, "content": content}
 
 
+@pytest.mark.real
 @given(st.one_of(histories(thinks=False, min_turns=3, live_tail="tools"), histories(thinks=False)), st.data())
 def test_thinking_leads_the_last_calls_where_it_stands_by_hand(drawn, data):
     messages = list(thinking_once(drawn))
@@ -90,6 +92,7 @@ def test_the_view_never_grows_and_its_numbers_are_true(attack):
     assert (shown.first_changed_message is None) == all(a is b for a, b in zip(shown.messages, messages, strict=False))
 
 
+@pytest.mark.real
 @given(attacks())
 def test_guarding_twice_is_guarding_once(attack):
     messages, _, plan = attack

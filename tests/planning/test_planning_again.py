@@ -28,6 +28,7 @@ def planned(analysis: Analysis, share: float, focus: str) -> CompactionPlan:
     return plan_analysis(analysis, "Go on", target_tokens=target, focus=focus, planner=RulesPlanner(), now=0.0)
 
 
+@pytest.mark.real
 @given(histories(), st.booleans(), st.data())
 def test_planning_again_is_planning_from_scratch(messages, repeats, data):
     messages = [*messages, *AGAIN, *AGAIN] if repeats else messages
@@ -40,6 +41,7 @@ def test_planning_again_is_planning_from_scratch(messages, repeats, data):
         assert grown.bound.layout.messages == fresh.bound.layout.messages
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
 def test_a_copy_of_a_plan_can_be_edited_like_the_plan(copied):
     plan = planned(analyze(make_session(30)), 0.3, "")

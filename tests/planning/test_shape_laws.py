@@ -24,6 +24,7 @@ def planned(messages, **wishes):
     return plan_compaction(messages, "fix the race", **{"planner": "rules", "now": 0.0, **wishes})
 
 
+@pytest.mark.real
 @given(st.integers(0, 2**32))
 def test_every_law_holds_for_lists_of_every_shape(seed):
     check_planning(odd_history(seed), seed, names=("rules", "liar", "edited"))
@@ -37,6 +38,7 @@ def with_system(*places):
     return messages
 
 
+@pytest.mark.real
 @given(st.sets(st.integers(0, 12), min_size=1), st.lists(st.sampled_from(STRATEGIES), min_size=30, max_size=30))
 def test_system_messages_inside_a_list_stay_where_the_api_takes_them(places, strategies):
     messages = with_system(*places)

@@ -71,6 +71,7 @@ def raised(proposal, turn_id, **change):
     return replace(proposal, turns={**proposal.turns, turn_id: replace(proposal.turns[turn_id], **change)})
 
 
+@pytest.mark.real
 @given(asks(), st.sampled_from(SCORES))
 def test_a_higher_score_never_gets_a_turn_less(ask, score):
     messages, proposal, ratio, turn_id = ask
@@ -79,6 +80,7 @@ def test_a_higher_score_never_gets_a_turn_less(ask, score):
     assert is_no_less(gets(after, turn_id), gets(before, turn_id))
 
 
+@pytest.mark.real
 @given(asks(), st.sampled_from(STRATEGIES))
 def test_a_stronger_strategy_never_gets_a_turn_less(ask, strategy):
     messages, proposal, ratio, turn_id = ask
@@ -124,6 +126,7 @@ def test_drop_leaves_nothing_but_what_is_pinned_and_marks_of_images(messages, ra
             assert strength != 1 or has_media
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("ratio", [0.25, 0.4])
 def test_planners_that_disagree_give_different_plans(ratio):
     messages, task = TRANSCRIPT["messages"], TRANSCRIPT["task"]

@@ -37,6 +37,7 @@ def send_with(client, *, streamed=True):
     return send
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
     tools = Tools(tmp_path)
@@ -189,6 +190,7 @@ def test_a_proxy_that_starts_anew_goes_on_where_it_was(proxied, tmp_path):
         assert server.violations == []
 
 
+@pytest.mark.real
 def test_a_prompt_that_is_too_long_is_sent_again_shorter(proxied, tmp_path):
     """The window is smaller than the session was told."""
     tools = Tools(tmp_path)
@@ -209,6 +211,7 @@ def next_command(request):
     ]
 
 
+@pytest.mark.real
 def test_streamed_chat_completions(proxied, tmp_path):
     """The real client streams: it reads what the provider sent, and the usage behind it reaches the session."""
     tools = Tools(tmp_path)
@@ -237,6 +240,7 @@ def test_streamed_chat_completions(proxied, tmp_path):
     assert max(len(request.raw) for request in server.requests) < 8_000 * 3
 
 
+@pytest.mark.real
 def test_chat_completions(proxied, tmp_path):
     """OpenAI's clients: compacted alike; instructions, tools and other fields are untouched."""
     tools = Tools(tmp_path)

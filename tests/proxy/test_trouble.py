@@ -62,6 +62,7 @@ def test_beyond_loopback_a_token_is_needed():
         ProxyServer(ProxySettings(host="0.0.0.0"))
 
 
+@pytest.mark.real
 def test_a_large_request_passes_and_a_huge_one_is_refused(proxied):
     large = {**HELLO, "messages": [{"role": "user", "content": "x" * 30_000_000}]}
     with MessagesServer("ok", window_tokens=20_000_000) as server:

@@ -20,6 +20,8 @@ from applier.testing import MessagesServer
 from tests.bench.client_run import run_client
 from tests.server.agent import Script, Tools, one_call, work
 
+pytestmark = pytest.mark.real
+
 COMPACTOR = [sys.executable, "-m", "applier.cli"]
 MODEL = "claude-opus-5-5"
 ROOT = str(Path(__file__).parents[2])

@@ -12,6 +12,8 @@ from applier.testing import MessagesServer, say, use
 from tests.server.agent import SYSTEM, TOOLS
 from tests.server.test_matrix import ADAPTIVE, INTERLEAVED, MANUAL, NEWEST, OLDER
 
+pytestmark = pytest.mark.real
+
 MODELS = {
     "manual": {"model": OLDER, "thinking": MANUAL},
     "manual, between calls": {"model": OLDER, "thinking": MANUAL, "extra_headers": INTERLEAVED},

@@ -10,6 +10,8 @@ from applier.session import Session
 from applier.testing import MessagesServer
 from tests.server.agent import Script, Tools, one_call, parallel_calls, screenshots, server_tools, work
 
+pytestmark = pytest.mark.real
+
 NEWEST, OLDER, RECENT = "claude-opus-5-5", "claude-haiku-4-5", "claude-opus-4-8"
 ADAPTIVE = {"type": "adaptive"}
 MANUAL = {"type": "enabled", "budget_tokens": 1024}

@@ -127,6 +127,7 @@ def test_a_failure_in_the_worker_changes_nothing_but_the_breaker(session_of, pla
     assert [event.kind for event in session.log() if event.kind == "tier_failed"] == ["tier_failed"]
 
 
+@pytest.mark.real
 def test_a_plan_for_a_history_that_has_changed_is_thrown_away(session_of, planner, clock):
     session = session_ahead(session_of, planner, clock)
     grown_to_the_worker(session)

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def test_a_file_cannot_pass_for_the_hosts_rules():
     assert "Said again by the host" not in carried_text(tracker, seen(tracker), (), Allowance(), 100_000)
 
 
+@pytest.mark.real
 def test_a_session_says_rules_and_lists_again_after_a_compaction(session_of):
     settings = load_settings(permissions=("never push to main",))
     session = session_of(settings=settings, window_tokens=8_000)

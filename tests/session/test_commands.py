@@ -34,6 +34,7 @@ def test_a_dry_run_shows_what_compact_does_and_writes_nothing(session_of, store)
     assert session.prepare(done.messages) == done.messages, "whether the caller replaces its list or not"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_compacts_on_command(session_of, preset):
     session, history = session_of(window_tokens=30_000, preset=preset), make_session(60)
@@ -43,6 +44,7 @@ def test_every_preset_compacts_on_command(session_of, preset):
     assert not [violation for violation in check_messages(done.messages) if violation.refused]
 
 
+@pytest.mark.real
 def test_compacting_again_and_again_leaves_what_was_left_before(session_of):
     session = session_of(window_tokens=ROOMY)
     left = [session.compact(make_session(turns)).tokens_after for turns in (60, 66, 72, 78, 84, 90)]
@@ -82,6 +84,7 @@ def test_undo_goes_back_and_waits(session_of):
     assert [event.kind for event in session.log()] == ["pre_compact", "post_compact", "undone"]
 
 
+@pytest.mark.real
 def test_old_plans_hold_nothing_of_what_they_were_made_from_and_the_newest_can_be_undone(session_of):
     session = session_of(window_tokens=ROOMY)
     plans = (session.compact(make_session(turns)).plan for turns in range(60, 144, 6))
@@ -94,6 +97,7 @@ def test_old_plans_hold_nothing_of_what_they_were_made_from_and_the_newest_can_b
     assert undone == 10
 
 
+@pytest.mark.real
 def test_restore_and_search_reach_everything(session_of):
     session, history = session_of(), make_session(60)
     Agent(session).play(history)
@@ -112,6 +116,7 @@ def test_restore_and_search_reach_everything(session_of):
 TOO_LONG = "prompt is too long: 90000 tokens > 40000 maximum"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_prompt_too_long_gets_one_shorter_list(session_of, preset):
     session, history = session_of(window_tokens=ROOMY, preset=preset), make_session(60)
@@ -202,6 +207,7 @@ def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of, answe
     assert len(session.prepare(history)) < len(history)
 
 
+@pytest.mark.real
 def test_system_and_tools_that_leave_no_room_are_an_error_not_a_loop(session_of):
     tools = [{"name": f"tool_{number}", "input_schema": {"description": "x y z " * 50}} for number in range(100)]
     with pytest.raises(SettingsError, match="raise window_tokens"):
@@ -234,6 +240,7 @@ def test_claude_auto_compact_off_leaves_only_what_is_asked_for(session_of, monke
     assert session.compact(history).applied
 
 
+@pytest.mark.real
 def test_children_have_their_own_budget_and_the_same_store(session_of, store):
     with session_of(session_id="root", window_tokens=ROOMY) as parent:
         child = parent.child("look for the test", window_tokens=8_000)
@@ -273,6 +280,7 @@ def test_idle_time_makes_a_compaction_free(session_of, clock):
     assert session.log()[-1].trigger == "idle"
 
 
+@pytest.mark.real
 def test_what_a_dry_run_has_seen_is_still_new_to_the_tiers(session_of):
     history = make_session(4)
     history[-1]["content"][0]["content"] = "\n".join(f"row {number} of a long listing" for number in range(5_000))
@@ -290,6 +298,7 @@ def test_words_larger_than_the_window_are_said_to_be_once(session_of):
     assert [event.kind for event in session.log()].count("still_too_large") == 1
 
 
+@pytest.mark.real
 def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
     left = {}
     for ratio in (0.1, 0.5):
@@ -324,6 +333,7 @@ def test_an_argument_of_the_wrong_type_is_named_when_a_session_begins(session_of
         session_of(**wrong)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "wrong",
     [

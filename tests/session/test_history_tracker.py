@@ -20,6 +20,7 @@ def tracker_of(messages):
     return tracker
 
 
+@pytest.mark.real
 @given(histories(max_turns=8), st.data())
 def test_a_growing_list_is_taken_message_by_message(messages, data):
     tracker, taken = HistoryTracker(COUNTER), 0
@@ -36,6 +37,7 @@ def test_a_growing_list_is_taken_message_by_message(messages, data):
     ]
 
 
+@pytest.mark.real
 @given(histories(min_turns=4, max_turns=8), st.data())
 def test_a_replaced_list_maps_back_to_the_history(messages, data):
     tracker = tracker_of(messages)
@@ -49,6 +51,7 @@ def test_a_replaced_list_maps_back_to_the_history(messages, data):
     assert tracker.plain == [*messages, *more]
 
 
+@pytest.mark.real
 @given(histories(min_turns=3, max_turns=8), st.data())
 def test_a_changed_history_is_cut_where_it_changed(messages, data):
     tracker = tracker_of(messages)

@@ -45,6 +45,7 @@ def refused(messages, **more):
 # What the model waits for is sent whole.
 
 
+@pytest.mark.real
 @settings(max_examples=12)
 @given(histories(min_turns=4, max_turns=10), st.integers(4_000, 60_000), st.integers(0, 20))
 def test_what_the_model_waits_for_is_sent_as_it_came(tmp_path_factory, history, window, tools):
@@ -66,6 +67,7 @@ def test_what_the_model_waits_for_is_sent_as_it_came(tmp_path_factory, history, 
                     assert all(block in blocks(plain_message(sent[-1])) for block in newest)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("window", "characters"), [(60_000, 9_800), (200_000, 25_000), (200_000, 60_000)])
 def test_a_read_is_never_cut_on_arrival(session_of, window, characters):
     session, history = session_of(window_tokens=window), grown(14, characters)
@@ -86,6 +88,7 @@ def _parallel_reads(**characters):
     return calls, {"role": "user", "content": results}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", ["relevance", "claude-code"])
 def test_what_was_tried_while_a_huge_result_was_whole_does_not_rest_until_the_prompt_is_as_large_again(
     session_of, preset
@@ -107,6 +110,7 @@ def test_what_was_tried_while_a_huge_result_was_whole_does_not_rest_until_the_pr
     assert by == {"plan"}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", ["relevance", "claude-code", "three-layer"])
 def test_what_could_not_fit_while_the_model_waited_for_it_is_compacted_at_the_next_call(session_of, preset):
     """A file that the model writes is no result, so nothing can give way; once that is answered, the plan takes it."""
@@ -122,6 +126,7 @@ def test_what_could_not_fit_while_the_model_waited_for_it_is_compacted_at_the_ne
     assert session.state.tokens <= session.state.limit_tokens
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("failures", [0, 40])
 def test_where_a_plan_leaves_too_much_the_harder_steps_follow_whatever_they_came_to_before(session_of, failures):
     """And what the model waits for stays whole: it would give way last of all."""
@@ -153,6 +158,7 @@ def test_system_and_tools_are_not_counted_into_a_result(session_of):
     assert not session.log()
 
 
+@pytest.mark.real
 def test_what_cannot_fit_is_cut_last_of_all_and_that_is_logged(session_of):
     session, history = session_of(window_tokens=8_000), grown(3, 90_000)
     sent = session.prepare(history)
@@ -167,6 +173,7 @@ def asked_at_once(name, contents):
     return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("window", [12_000, 30_000, 60_000])
 @pytest.mark.parametrize("pages", [4, 12])
 def test_pages_that_were_asked_for_at_once_give_way_where_together_they_do_not_fit(session_of, window, pages):
@@ -215,6 +222,7 @@ def test_a_refused_list_whose_newest_results_are_too_long_is_recovered(session_o
     assert session.state.tokens <= session.state.limit_tokens
 
 
+@pytest.mark.real
 def test_large_fixed_parts_leave_the_goal_to_the_messages(session_of):
     bare, heavy = (session_of(window_tokens=60_000, system=text) for text in (None, "word " * 15_000))
     sizes = []
@@ -234,6 +242,7 @@ def test_the_window_of_plans_is_the_sessions_unless_that_is_set(session_of, monk
     assert session_of(window_tokens=30_000).state.window_tokens == 30_000
 
 
+@pytest.mark.real
 def test_the_target_ratio_is_how_much_a_compaction_leaves(session_of):
     left = {}
     for ratio in (0.1, 0.3, 0.6):
@@ -243,6 +252,7 @@ def test_the_target_ratio_is_how_much_a_compaction_leaves(session_of):
     assert all(abs(share - ratio) < 0.1 for ratio, share in left.items()), left
 
 
+@pytest.mark.real
 def test_the_environment_says_how_much_and_when(session_of, monkeypatch):
     monkeypatch.setenv("COMPACTOR_PLAN__TARGET_RATIO", "0.5")
     monkeypatch.setenv("COMPACTOR_COMPACT_AT_RATIO", "0.3")
@@ -350,6 +360,7 @@ def test_manual_thinking_stays_where_the_request_needs_it(session_of):
     assert done.messages[-2]["content"][0]["type"] == "thinking"
 
 
+@pytest.mark.real
 def test_preserved_thinking_goes_unless_the_api_drops_it_itself(session_of):
     for thinking, left in (({"type": "adaptive"}, False), (None, False)):
         session = session_of(window_tokens=60_000)
@@ -414,6 +425,7 @@ def test_the_newest_mark_survives_and_one_ends_the_compacted_part(session_of):
     assert marks_of(sent) == 2
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("taken", range(5))
 def test_a_request_never_has_more_than_four_marks(session_of, taken):
     system = [{"type": "text", "text": f"part {n}", "cache_control": {"type": "ephemeral"}} for n in range(taken)]
@@ -452,6 +464,7 @@ class Raising:
         return fail
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "store",
     [
@@ -523,6 +536,7 @@ def test_no_home_and_no_name_is_no_way_out_either(monkeypatch, clock):
 # Hosts that edit, clocks that jump, processes that fork.
 
 
+@pytest.mark.real
 @settings(max_examples=10)
 @given(st.data())
 def test_a_host_that_edits_old_messages_in_place_is_compacted_on(tmp_path_factory, data):

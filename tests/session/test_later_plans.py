@@ -10,6 +10,8 @@ from tests.bench.scripted import ScriptedPlanner
 from tests.session.agent import Agent
 from tests.strategies import make_session
 
+pytestmark = pytest.mark.real
+
 HISTORY = make_session(200)
 """About 70,000 tokens."""
 

@@ -29,6 +29,7 @@ def played(tmp_path_factory, history, **wishes):
     return session, store
 
 
+@pytest.mark.real
 @settings(max_examples=15)
 @given(
     histories(min_turns=5, max_turns=12),
@@ -140,6 +141,7 @@ def test_thinking_left_out_of_what_a_manual_compaction_hands_out_is_stored_first
     assert everything_is_somewhere(history, done.messages, store)
 
 
+@pytest.mark.real
 def test_a_compaction_stays_undone_only_if_the_store_takes_what_that_leaves_out(session_of, store, clock):
     failing = FailingStore(store)
     session, history = session_of(store=failing, window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
@@ -192,6 +194,7 @@ def test_off_leaves_even_an_overfull_window_alone(session_of):
     assert session.state.level == "exhausted"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("preset", "replaces"), [*zip(sorted(set(PRESETS) - {"off"}), [False, True] * 5, strict=False)]
 )
@@ -216,6 +219,7 @@ def all_text(message):
     )
 
 
+@pytest.mark.real
 def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of, clock):
     failing = FailingStore(store)
     session = session_of(store=failing)
@@ -232,6 +236,7 @@ def test_a_store_that_fails_leaves_the_list_as_it_was(store, session_of, clock):
     assert store.histories()
 
 
+@pytest.mark.real
 def test_a_store_that_breaks_later_leaves_the_view_of_before(store, session_of):
     failing = FailingStore(store)
     session = session_of(store=failing)

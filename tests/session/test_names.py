@@ -53,6 +53,7 @@ def taken(give, *refusals):
         return None
 
 
+@pytest.mark.real
 @same
 @given(name=NAMES)
 def test_a_tools_name_in_the_settings_has_the_form_of_one(name):
@@ -64,6 +65,7 @@ def test_a_tools_name_in_the_settings_has_the_form_of_one(name):
     assert (taken(lambda: SessionSettings(compact_tool=name), SettingsError) is not None) == is_name
 
 
+@pytest.mark.real
 @same
 @given(name=NAMES.filter(lambda name: "\0" not in name and name.isascii()))
 def test_nor_does_it_come_by_the_environment(name, monkeypatch):
@@ -72,6 +74,7 @@ def test_nor_does_it_come_by_the_environment(name, monkeypatch):
     assert (read is not None) == (NAME.fullmatch(name) is not None or name == "")
 
 
+@pytest.mark.real
 @same
 @given(name=NAMES)
 def test_nor_by_a_plan_from_disk(name):
@@ -82,6 +85,7 @@ def test_nor_by_a_plan_from_disk(name):
         assert text_of(preview(plan, HISTORY).messages).count(f'{name}("') == bool(name)
 
 
+@pytest.mark.real
 @settings(max_examples=30)
 @given(name=NAMES)
 def test_nor_by_the_agents_own_tools(name):
@@ -119,6 +123,7 @@ def strange(number, characters):
     return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", ["s06", "adk", "opencode", "relevance"])
 def test_what_stands_for_a_result_closes_no_frame_whatever_its_tool_and_its_documents_are_called(session_of, preset):
     history = [{"role": "user", "content": "Read them all."}]

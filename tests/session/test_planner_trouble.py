@@ -13,6 +13,7 @@ def kinds(session):
     return [event.kind for event in session.log()]
 
 
+@pytest.mark.real
 def test_a_planner_that_always_fails_is_rested_and_the_rules_plan(session_of):
     planner = FailingPlanner()
     session = session_of(planner=planner, settings=no_background(), window_tokens=6_000)
@@ -24,6 +25,7 @@ def test_a_planner_that_always_fails_is_rested_and_the_rules_plan(session_of):
     assert all("by rules" in event.message for event in session.log() if event.kind == "post_compact")
 
 
+@pytest.mark.real
 def test_a_rested_planner_is_tried_again_and_closes_the_breaker(session_of, clock):
     planner = FailingPlanner()
     session = session_of(planner=planner, settings=no_background(), window_tokens=6_000)
@@ -71,6 +73,7 @@ def test_whatever_a_planner_raises_or_returns_the_rules_take_over(session_of, an
     assert not [violation for violation in check_messages(sent) if violation.refused]
 
 
+@pytest.mark.real
 def test_hooks_hear_everything_may_veto_and_cannot_break(session_of):
     heard = []
 

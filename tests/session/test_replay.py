@@ -84,6 +84,7 @@ SMALL = 60_000
 """Characters of the transcripts in the sample; `python -m tests.bench presets` takes all."""
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_real_transcripts_are_never_sent_wrong(shared_folder, preset):
     paths = [path for path in sorted(shared_folder.glob("*.json")) if path.stat().st_size < SMALL]

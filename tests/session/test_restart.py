@@ -28,6 +28,7 @@ def run_until(folder, style, stop):
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("style", ["grow", "replace"])
 def test_killed_and_restarted_is_as_if_never_killed(tmp_path, style):
     (tmp_path / "killed").mkdir()
@@ -73,6 +74,7 @@ def test_a_session_id_continues_with_view_log_and_undo(tmp_path, replaces):
         assert again.prepare(agent.messages) == history
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_store_that_is_deleted_under_a_session_is_begun_anew_and_holds_all_that_is_left_out(tmp_path, restarted):
     """The session has the whole history: that its file is gone is no reason to go over the window for good."""
@@ -98,6 +100,7 @@ def test_a_store_that_is_deleted_under_a_session_is_begun_anew_and_holds_all_tha
     session.close()
 
 
+@pytest.mark.real
 def test_a_store_that_cannot_be_begun_anew_leaves_the_view_as_it_is_until_it_can(tmp_path):
     folder, clock, history = tmp_path / "folder", Clock(), grown(40, 4_000)
     folder.mkdir()

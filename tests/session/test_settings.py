@@ -151,6 +151,7 @@ def test_every_setting_is_tried():
     assert TRIED_OF_PLANS.keys() | STRANGE_OF_PLANS.keys() == PlanSettings.model_fields.keys()
 
 
+@pytest.mark.real
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=st.one_of(st.just(""), st.just("plan"), cased(["plan"])),

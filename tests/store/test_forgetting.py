@@ -82,6 +82,7 @@ def test_a_state_of_a_conversation_that_forks_off_stays(store):
     assert store.load_history(kept).messages == fork.messages
 
 
+@pytest.mark.real
 def test_what_a_reader_of_another_process_holds_back_is_told(sqlite_path):
     with open_store(sqlite_path, busy_timeout_seconds=0.1) as store:
         key = fill(store)

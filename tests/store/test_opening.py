@@ -80,6 +80,7 @@ def test_a_link_beside_the_store_is_not_written_through(tmp_path, ending):
     assert (tmp_path / "theirs").read_text() == "theirs"
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_is_refused():
     with TemporaryDirectory() as all_may_enter:
@@ -131,6 +132,7 @@ def test_what_is_no_name_of_a_store_is_not_taken_for_none(name):
         open_store(name)
 
 
+@pytest.mark.real
 def test_who_has_no_home_is_told_to_name_a_store(tmp_path):
     """As a user of a container has it: no HOME, and no entry in the list of users."""
     code = (
@@ -211,6 +213,7 @@ def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path):
     assert "hunter22" not in str(raised.value)
 
 
+@pytest.mark.real
 def test_a_store_on_sqlite_loads_no_other_database():
     names = "{'psycopg', 'anthropic', 'instructor'}"
     code = f"import sys, applier.store; assert not {names} & set(sys.modules)"

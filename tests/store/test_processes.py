@@ -14,6 +14,8 @@ from planner.errors import StoreError
 from planner.reading.history import read_history
 from tests.strategies import make_session
 
+pytestmark = pytest.mark.real
+
 WORKER = Path(__file__).with_name("worker.py")
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from math import isclose, log
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -118,6 +119,7 @@ CONVERSATION = {
 }
 
 
+@pytest.mark.real
 def test_the_measure_on_locomo_counts_questions_whose_evidence_is_among_the_best(tmp_path):
     with zipfile.ZipFile(tmp_path / "locomo.zip", "w") as archive:
         archive.writestr("1.json", json.dumps(CONVERSATION))

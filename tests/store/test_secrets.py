@@ -111,6 +111,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.real
 def test_time_is_linear_in_hostile_lines():
     """Before, some of these lines took a quarter of a minute each; the process is killed after a minute for all."""
     code = (
@@ -122,6 +123,7 @@ def test_time_is_linear_in_hostile_lines():
     assert subprocess.run([sys.executable, "-c", code, *HOSTILE], cwd=root, check=False).returncode == 0
 
 
+@pytest.mark.real
 def test_detect_secrets_is_loaded_only_when_there_is_something_to_redact():
     code = "import sys, applier.store.secrets; assert 'detect_secrets' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)

@@ -11,6 +11,8 @@ from planner import plan_compaction
 from tests.web.browser import chromium, click, opened, settled, show_as, text, wait
 from tests.web.conftest import review_of
 
+pytestmark = pytest.mark.real
+
 HOSTILE = (
     "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
     "<svg onload='window.hacked = 1'></svg></pre></textarea></script>"
