@@ -31,6 +31,7 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     assert [row[1] for row in rows] == ["0.25", "0.10"]
 
 
+@pytest.mark.real
 def test_losses_and_a_chart_are_given_when_asked(compactor, whole_run, folder):
     pytest.importorskip("matplotlib")
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost", "--chart", "r.svg")
@@ -42,6 +43,7 @@ EXAMS = Path(__file__).parents[1] / "evaluation" / "exams"
 EXAMPLES = Path(__file__).parents[1] / "example"
 
 
+@pytest.mark.real
 def test_an_exam_is_scored_by_kind_and_says_what_is_lost(compactor):
     arguments = ["eval", EXAMPLES / "failing.json", "--probes", EXAMS / "failing.json", "--ratio", 0.3]
     ran = compactor(*arguments, "--method", "rules", "--method", "newest", "--lost")

@@ -31,6 +31,7 @@ ours = st.sampled_from(
 """What any version of this program and any way to install it writes."""
 
 
+@pytest.mark.real
 @given(settings, ours, ours)
 def test_what_is_installed_once_and_removed_leaves_what_was(before, older, command):
     installed = with_hooks(before, command)
@@ -70,6 +71,7 @@ def test_nothing_is_changed_unasked(compactor, client, monkeypatch):
     assert not client.exists()
 
 
+@pytest.mark.real
 def test_install_and_remove_change_only_ours(compactor, client):
     client.parent.mkdir()
     client.write_text('{"model": "opus", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}')

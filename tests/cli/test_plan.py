@@ -16,6 +16,7 @@ def test_an_empty_list_of_messages_is_said_to_be_one(compactor, folder):
     assert "No messages, so nothing to plan." in compactor("plan", "none.json", "--task", "x").out
 
 
+@pytest.mark.real
 def test_a_provider_without_its_key_is_one_line(compactor, transcript):
     ran = compactor("plan", transcript, "--planner", "model", "--model", "openai/gpt-5-mini")
     assert (ran.code, len(ran.err.splitlines())) == (1, 1)

@@ -43,6 +43,7 @@ def ask_all(url: str, middleware: CompactionMiddleware, lists: list[list[dict[st
     asyncio.run(run())
 
 
+@pytest.mark.real
 @settings(max_examples=30)
 @given(
     planner=st.sampled_from(("auto", "model", "object")),

@@ -151,6 +151,7 @@ def test_resources_are_briefs(store_path):
     assert all("Never delete rows" in text for text in texts)
 
 
+@pytest.mark.real
 def test_the_command_speaks_on_standard_output(store_path):
     async def run():
         command = StdioServerParameters(

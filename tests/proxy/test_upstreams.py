@@ -67,6 +67,7 @@ def send(url: str, kind: str, path: str, names: set[str]) -> httpx.Response:
     return httpx.post(url + path, json=body, headers=headers, timeout=60)
 
 
+@pytest.mark.real
 @settings(max_examples=50)
 @given(
     calls=st.lists(CALLS, min_size=1, max_size=2),
@@ -172,6 +173,7 @@ def plans(body: dict[str, Any]) -> dict[str, Any]:
 OPERATOR_AT = {"ANTHROPIC_API_KEY": OPERATORS["ANTHROPIC_API_KEY"]}
 
 
+@pytest.mark.real
 def test_wrap_plans_where_it_was_told_with_what_the_agent_shows_and_says_so(tmp_path):
     with Host(plans) as named, Host(plans) as public:
         more = {**OPERATOR_AT, "ANTHROPIC_BASE_URL": public.url}
@@ -184,6 +186,7 @@ def test_wrap_plans_where_it_was_told_with_what_the_agent_shows_and_says_so(tmp_
     assert "900 tokens in, 70 out, about $0.0001" in done.stderr
 
 
+@pytest.mark.real
 def test_wrap_plans_where_the_environment_points(tmp_path):
     with Host(plans) as public:
         more = {**OPERATOR_AT, "ANTHROPIC_BASE_URL": public.url}
@@ -193,6 +196,7 @@ def test_wrap_plans_where_the_environment_points(tmp_path):
     assert OPERATORS["ANTHROPIC_API_KEY"] not in public.read
 
 
+@pytest.mark.real
 def test_wrap_asks_another_provider_where_one_is_named_with_its_own_key(tmp_path):
     with Host(plans) as named, Host(plans) as public:
         more = {**OPERATOR_AT, "ANTHROPIC_BASE_URL": public.url}
@@ -204,6 +208,7 @@ def test_wrap_asks_another_provider_where_one_is_named_with_its_own_key(tmp_path
     assert OPERATORS["ANTHROPIC_API_KEY"] not in named.read
 
 
+@pytest.mark.real
 def test_wrap_sends_chat_completions_where_the_environment_points_and_says_that_rules_plan_them(tmp_path):
     with Host(plans) as openai, Host(plans) as claude:
         more = {**OPERATOR_AT, "OPENAI_BASE_URL": f"{openai.url}/v1/", "ANTHROPIC_BASE_URL": claude.url}
@@ -214,6 +219,7 @@ def test_wrap_sends_chat_completions_where_the_environment_points_and_says_that_
     assert "chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one" in done.stderr
 
 
+@pytest.mark.real
 def test_wrap_refuses_what_it_cannot_send_where_the_environment_points(tmp_path):
     with Host() as claude, Host() as openai:
         more = {"OPENAI_BASE_URL": f"{openai.url}/gateway", "ANTHROPIC_BASE_URL": claude.url}
@@ -223,6 +229,7 @@ def test_wrap_refuses_what_it_cannot_send_where_the_environment_points(tmp_path)
     assert "--openai-upstream" in done.stdout
 
 
+@pytest.mark.real
 def test_wrap_says_how_often_a_planner_failed(tmp_path):
     def fails(body: dict[str, Any]) -> dict[str, Any]:
         return message("I would rather not.", body)
