@@ -19,7 +19,7 @@ from planner.evidence.hosts import is_wrapping
 from planner.reading.lines import Part, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Failures", "Outcome", "Status", "failures_of", "is_refusal", "read_calls"]
+__all__ = ["Failures", "Outcome", "Status", "is_refusal", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "unanswered"]
@@ -246,11 +246,6 @@ class Failures:
     """All that tell of failures."""
     decisive: tuple[int, ...]
     """Of each failure the statement that says most."""
-
-
-def failures_of(statements: Sequence[Statement], calls: Sequence[Call]) -> Failures:
-    """What of one turn, of which `statements` are all, with their sources, shows failures."""
-    return read_calls(statements, calls)[0]
 
 
 def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:

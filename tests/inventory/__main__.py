@@ -15,9 +15,9 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from unittest.mock import patch
 
 import click
+import pytest
 
 from tests.inventory import commands, declared, digests, guarantees, names
 from tests.inventory.product import ROOT
@@ -57,7 +57,11 @@ def nobodys_machine() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         environment |= {"COLUMNS": str(commands.COLUMNS), "COMPACTOR_STORE": f"{folder}/store.db", "TZ": "UTC"}
         environment |= {"XDG_STATE_HOME": folder, "NO_COLOR": "1"}
-        with patch.dict(os.environ, environment, clear=True):
+        with pytest.MonkeyPatch.context() as patch:
+            for name in list(os.environ):
+                patch.delenv(name)
+            for name, value in environment.items():
+                patch.setenv(name, value)
             os.chdir(folder)
             try:
                 yield

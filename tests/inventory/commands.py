@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from unittest.mock import patch
 
 import click
+import pytest
 
 from tests.inventory.product import ROOT, modules
 
@@ -98,8 +98,9 @@ def run(*arguments: str) -> tuple[int, str, str]:
     (entry,) = importlib.metadata.entry_points(group="console_scripts", name="compactor")
     out, error = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     code: int | str | None = 0
-    asked = patch.object(sys, "argv", ["compactor", *arguments])
-    with asked, contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+    asked = pytest.MonkeyPatch.context()
+    with asked as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        patch.setattr(sys, "argv", ["compactor", *arguments])
         try:
             entry.load()()
         except SystemExit as end:
