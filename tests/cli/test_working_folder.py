@@ -37,6 +37,13 @@ def imported_from(project):
     return sorted(path.name for path in project.glob("*.ran"))
 
 
+def imported_at_start(folder):
+    """What Python itself imports before any line of ours it takes from PYTHONPATH, as docs/security.md says: what
+    `site` and each ``.pth`` of the environment need (that of setuptools imports `_distutils_hack`)."""
+    begun = run([sys.executable, "-c", "import re, sys; print(*sys.modules)"], folder, environment(folder, None))
+    return {*begun.split(), "sitecustomize", "usercustomize"}
+
+
 def environment(project, variable):
     """This process's, with PYTHONPATH as `variable` says; the project in the place of ``{project}``."""
     named = {} if variable is None else {"PYTHONPATH": variable.format(project=project)}
@@ -91,11 +98,8 @@ async def tool_names(server, project, env):
 @pytest.mark.real
 @pytest.mark.parametrize("variable", [None, ".", os.pathsep, "nowhere:{project}"])
 def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(folder, session_log, variable):
-    """What Python itself imports before any line of ours it takes from PYTHONPATH, as README says; the script that pip
-    writes imports `re`, too."""
-    begun = run([sys.executable, "-c", "import re, sys; print(*sys.modules)"], folder, environment(folder, None))
-    early = {*begun.split(), "applier", "sitecustomize", "usercustomize"}
-    project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - early)
+    """The script that pip writes imports `applier` and `re` before any line of ours."""
+    project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - imported_at_start(folder) - {"applier"})
     env = environment(project, variable)
     assert json.loads(run([COMMAND, "resume", str(session_log), "--planner", "rules", "--json"], project, env))[
         "written"
@@ -104,7 +108,7 @@ def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(f
 
 
 def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
-    project = project_of(folder, {"planner", *INSTALLED} - {"applier"})
+    project = project_of(folder, {"planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     ran = run([sys.executable, "-m", "applier.cli", "--version"], project, environment(project, None))
     assert ran.startswith("compactor")
     assert imported_from(project) == []
@@ -112,7 +116,7 @@ def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
 
 @pytest.mark.real
 def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_variable_as_it_was(folder):
-    project = project_of(folder, {"planner", *INSTALLED} - {"applier"})
+    project = project_of(folder, {"planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     anyway = (*site.getsitepackages(), str(Path(os.__file__).parent))
     env = environment(project, os.pathsep.join((".", *anyway)))
     show = [COMMAND, "wrap", sys.executable, "-Pc", "import os; print(os.environ['PYTHONPATH'])"]
@@ -123,7 +127,7 @@ def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_v
 
 
 def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
-    project = project_of(folder, {"mine", "planner", *INSTALLED} - {"applier"})
+    project = project_of(folder, {"mine", "planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     with (project / "mine.py").open("a") as module:
         module.write("def newest(messages, task, target_tokens):\n    return messages[:1]\n")
     (folder / "run.json").write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
