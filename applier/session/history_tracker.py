@@ -206,11 +206,6 @@ class HistoryTracker:
             self._append(message, message)
         self._anchors = [_Anchor(list(self.originals), len(self), 0)]
 
-    def recount(self, counter: TokenCounter) -> None:
-        """Count anew, for another model."""
-        self.counter, self.known_analysis, self._read = counter, None, {}
-        self._reindex()
-
     def _remember(self, anchor: _Anchor) -> None:
         def place(one: _Anchor) -> tuple[int, int, frozenset[int]]:
             return len(one.messages), one.head, one.rewritten
