@@ -34,7 +34,7 @@ from applier.cli.print_sheet import print_sheet
 from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
-from applier.store.secrets import redact_texts
+from applier.store.secrets import redact_data
 from applier.view import preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.layout import joined_messages
@@ -326,4 +326,4 @@ def _added(store: Store, key: str, messages: Sequence[Message], view: Path) -> l
 
 
 def _digests(messages: Sequence[Message]) -> list[str]:
-    return [message_digest(redact_texts(message)) for message in messages]
+    return [message_digest(redact_data(message)) for message in messages]
