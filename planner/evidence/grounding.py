@@ -17,16 +17,8 @@ __all__ = ["NameIndex", "invented"]
 
 TOKEN_CHARACTERS = 1_024
 """A longer run of name characters (base64, minified code) is indexed in pieces."""
-SCANNED_CHARACTERS = 100_000
-"""So much of a source is looked through before its index, ten times its size, is made: all of most turns, and little
-for the worst."""
-MOST_LOOKS = 200_000
-"""And into so many texts in all: of the thousand calls of one turn each is a text, and each may make a fact."""
-FOLDED_CHARACTERS = 4_096
-"""So much of a source is folded at a time when it is looked through."""
-REMEMBERED_TEXTS = 32
-"""Of so many texts a source remembers what of them it does not hold: more than the facts and statements on most turns.
-"""
+LOOKED_TEXTS, LOOKED_CHARACTERS = 16, 20_000
+"""Of so many texts the beginnings are looked through before an index is made: most names of a turn stand there."""
 COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
@@ -38,8 +30,6 @@ _ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
 _THOUSANDS = lazy_pattern(r",(?<=\d,)(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
-_JOINED = lazy_pattern(r"\d{4}")
-"""What digits come to once the comma between them is gone: they may stand in the source with it."""
 _TURN_ID = lazy_pattern(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
 """``t9``, ``t9-t14``: ids of turns are the plan's own."""
 _TRAILING = ".,:;!?-*=&\\"
@@ -110,8 +100,6 @@ class NameIndex:
         """Of `texts`, which make up the source; with `parts` also what identifiers begin with or are joined of."""
         self._texts = texts
         self.parts = parts
-        self._remembered: dict[str, tuple[str, ...]] = {}
-        self._looks = 0
 
     @lazy_property
     def _tokens(self) -> dict[str, str | list[str]]:
@@ -142,52 +130,17 @@ class NameIndex:
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORT_HASH, len(name)))
 
-    def missing(self, text: str) -> tuple[str, ...]:
-        """Names in `text` that the source does not hold, in order, each once.
-
-        Remembered, for the next plan of a session says most of it again.
-        """
-        missing = self._remembered.get(text)
-        if missing is None:
-            if len(self._remembered) >= REMEMBERED_TEXTS:
-                self._remembered.clear()
-            missing = self._remembered[text] = _all_missing(text, self)
-        return missing
-
     def holds(self, name: str) -> bool:
-        """True if `name` stands in the source, whole."""
+        """True if `name` stands in the source, whole; a plain word in capitals or not."""
         name = name.removeprefix("./")
         components = {component.casefold() for component in _COMPONENT.findall(name)}
-        if not components:
+        looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
+        if not components or any(looked) or name in self._hashes:
             return True
-        if self.is_seen(name):
-            return True  # most names of a turn do, and its index need not be made
-        if "_tokens" not in self.__dict__ and self._lacks(name):
-            return False
-        plain = name.isalpha()
         tokens = min(map(self._with, components), key=len)
-        return name in self._hashes or any(
-            _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
-        )
-
-    def is_seen(self, name: str) -> bool:
-        """True if `name` stands, whole, in what is looked through of the source before its index is made."""
-        left = SCANNED_CHARACTERS
-        for text in self._texts if self._looks < MOST_LOOKS else ():
-            self._looks += 1
-            if _stands(name, text, left):
-                return True
-            left -= len(text)
-            if left <= 0:
-                break
-        return False
-
-    def _lacks(self, name: str) -> bool:
-        """True if a source that is soon looked through does not hold `name`, not even within another one."""
-        if self.parts or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
-            return False
-        folded = name.casefold()
-        return not any(folded in piece.casefold() for text in self._texts for piece in _pieces(text, len(folded)))
+        if name.isalpha():
+            return any(_stands(name.casefold(), token.casefold()) for token in tokens)
+        return any(_stands(name, token) for token in tokens)
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
@@ -239,11 +192,6 @@ def _tokens_of(text: str) -> Iterator[str]:
     return map(re.Match.group, _TOKEN.finditer(text))
 
 
-def _pieces(text: str, overlap: int) -> Iterator[str]:
-    """`text` in pieces that reach so far into the next one: folded, one character may take twelve bytes and more."""
-    return (text[at : at + FOLDED_CHARACTERS + overlap] for at in range(0, len(text), FOLDED_CHARACTERS))
-
-
 def _in_order(pieces: Sequence[str], token: str) -> bool:
     at = 0
     for piece in pieces:
@@ -254,11 +202,11 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
     return True
 
 
-def _stands(name: str, text: str, most: int | None = None) -> bool:
-    """True if `name` stands in the first `most` characters of `text` between boundaries."""
+def _stands(name: str, text: str) -> bool:
+    """True if `name` stands in `text` between boundaries."""
     at = -1
     for _ in range(OCCURRENCES):
-        at = text.find(name, at + 1, most)
+        at = text.find(name, at + 1)
         if at < 0:
             return False
         stop = at + len(name)
@@ -308,21 +256,21 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
     """
     source = source or _NOTHING
     text = _TURN_ID.sub(" ", text)
-    missing = source.missing(text)
+    missing = _missing_in(text, source)
     if missing:
         joined = _THOUSANDS.sub("", text).replace("\\\\", "\\")
-        missing = min(missing, source.missing(joined), key=len)
-    return list(missing)
+        missing = min(missing, _missing_in(joined, source), key=len)
+    return missing
 
 
-def _all_missing(text: str, source: NameIndex) -> tuple[str, ...]:
+def _missing_in(text: str, source: NameIndex) -> list[str]:
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(text):
         before = text[max(0, match.start() - 24) : match.start()]
         token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
         token = "*" * (before[-1:] in ("…", "}", ">")) + token
         missing.update(dict.fromkeys(_missing(token, before, source)))
-    return tuple(missing)
+    return list(missing)
 
 
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
@@ -378,7 +326,7 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return False
     if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
-    if "/" in name and (source.is_seen(name.removeprefix("./")) or _is_choice(name, source)):
+    if "/" in name and (source.holds(name) or _is_choice(name, source)):
         return False
     if any(character.isdigit() for character in name):
         return not _is_count(name)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence.grounding import FOLDED_CHARACTERS, NameIndex, invented
+from planner.evidence.grounding import NameIndex, invented
 
 SOURCE = """
 Server on localhost:18080, read /usr/bin/shfmt and /Users/ann/app/src/auth/token.ts:42:7 (took 30ms).
@@ -72,9 +72,8 @@ def test_what_the_source_does_not_hold_whole_is_invented(words, name):
     assert name in invented(words, INDEX)
 
 
-@pytest.mark.parametrize("before", range(FOLDED_CHARACTERS - 12, FOLDED_CHARACTERS + 3))
-def test_a_word_is_held_in_capitals_wherever_it_stands(before):
-    index = NameIndex(["ß" * (before - 1) + " RETRYING it"])
+def test_a_word_is_held_in_capitals_wherever_it_stands():
+    index = NameIndex(["ß" * 4_000 + " RETRYING it"])
     assert index.holds("retrying")
     assert not index.holds("retried")
 
