@@ -15,7 +15,6 @@ import click
 from applier.cli.options import SHARE, OutputFile, as_json
 from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
-    EvaluationJob,
     EvaluationMean,
     EvaluationRow,
     cuts_of_file,
@@ -106,9 +105,12 @@ def eval_command(
     if probes:
         _hold_exams(paths, probes, methods, ratios or (0.10,), model=model, lost=lost, as_json=as_json)
         return
-    job = EvaluationJob(tuple(methods), ratios or (0.25, 0.10, 0.04), quick=quick, model=model)
     with progress("measuring", len(paths)) as done:
-        rows = evaluate_files(job, paths, workers, done)
+        rows, problems = evaluate_files(
+            paths, methods, ratios or (0.25, 0.10, 0.04), quick=quick, model=model, workers=workers, done=done
+        )
+    if problems and not rows:
+        raise TranscriptError(problems[0])
     means = evaluation_means(rows)
     if chart:
         draw_recall(means, chart)
@@ -116,6 +118,8 @@ def eval_command(
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
     else:
         _print_all(rows, means, lost=lost)
+    if problems:
+        raise TranscriptError(f"not measured: {'; '.join(problems)}")
 
 
 def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
