@@ -28,7 +28,7 @@ from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
 from planner.reading.media import media_mark
-from planner.reading.messages import Block, Message, blocks, plain_message
+from planner.reading.messages import THINKING, Block, Message, blocks, plain_message
 
 __all__ = [
     "ThinkingPolicy",
@@ -43,7 +43,6 @@ __all__ = [
 MOST_SPANS = 6
 """Of runs of kept turns the guide names at most so many."""
 
-_THINKING = ("thinking", "redacted_thinking")
 
 ThinkingPolicy = Literal["strip", "leave"]
 
@@ -240,7 +239,7 @@ def without_thinking(message: Message) -> Message | None:
     content = message["content"]
     if not isinstance(content, list):
         return message
-    rest = [block for block in content if block["type"] not in _THINKING]
+    rest = [block for block in content if block["type"] not in THINKING]
     if len(rest) == len(content):
         return message
     return {**message, "content": rest} if rest else None
@@ -277,7 +276,7 @@ def leading_turn(history: History, stands: Callable[[Turn], bool]) -> Turn | Non
 
 def leads_with_thinking(message: Message) -> bool:
     """True for a message of the assistant that begins with thinking."""
-    return message["role"] == "assistant" and any(block["type"] in _THINKING for block in blocks(message)[:1])
+    return message["role"] == "assistant" and any(block["type"] in THINKING for block in blocks(message)[:1])
 
 
 def _is_words(message: Message) -> bool:

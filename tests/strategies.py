@@ -188,6 +188,7 @@ DOCUMENT = {
 }
 ATTACHED = rarely(st.sampled_from([*IMAGES, DOCUMENT]))
 BOOLEANS, THOUGHTS, ANSWERS = st.booleans(), rarely(texts(max_lines=2)), texts(max_lines=4)
+CUTS = st.sampled_from([0, 0, 0, 0, 0, 1, 2])
 STEPS, TAILS = st.sampled_from(["tools", "tools", "tools", "answer"]), st.sampled_from(["user", "tools"])
 
 
@@ -204,7 +205,7 @@ def thoughts(draw, mark: str) -> list[dict]:
 
 @cache
 @st.composite
-def tool_turns(draw, mark: str = "a", *, thinks: bool = True):
+def tool_turns(draw, mark: str = "a", *, thinks: bool = True, splits: bool = True):
     """An assistant message with 1 to 3 parallel calls, and the user message that answers all of them."""
     uses, results = [], []
     for number, ((name, arguments), content) in enumerate(draw(PARALLEL)):
@@ -212,10 +213,17 @@ def tool_turns(draw, mark: str = "a", *, thinks: bool = True):
         uses.append({"type": "tool_use", "id": call, "name": name, "input": arguments})
         results.append({"type": "tool_result", "tool_use_id": call, "content": content, **draw(FLAGS)})
     before = [*(thoughts(draw, mark) if thinks else []), *draw(COMMENTS)]
-    return [
-        {"role": "assistant", "content": [*before, *uses]},
-        {"role": "user", "content": [*results, *draw(ASIDES)]},
-    ]
+    asked = {"role": "assistant", "content": [*before, *uses]}
+    answered = {"role": "user", "content": [*results, *draw(ASIDES)]}
+    return [*split(draw, asked), *split(draw, answered)] if splits else [asked, answered]
+
+
+def split(draw, message: dict) -> list[dict]:
+    """`message`, now and then as several of its role: some hosts append block by block, and the API merges them."""
+    content = message["content"]
+    cut = draw(CUTS) if len(content) > 1 else 0
+    parts = [content[:cut], content[cut:]] if 0 < cut < len(content) else [content]
+    return [{**message, "content": part} for part in parts]
 
 
 @cache
@@ -244,11 +252,19 @@ def answers(draw, mark: str, *, thinks: bool = True):
 
 @cache
 @st.composite
-def histories(draw, min_turns: int = 1, max_turns: int = 12, live_tail: LiveTail = "any", thinks: bool | None = None):
+def histories(
+    draw,
+    min_turns: int = 1,
+    max_turns: int = 12,
+    live_tail: LiveTail = "any",
+    thinks: bool | None = None,
+    splits: bool = True,
+):
     """A valid list of messages of `min_turns` to `max_turns` turns, for a current Claude.
 
-    `live_tail` says whether it ends with words of the user (1, 3 or more turns) or with results (2 or more).
-    `thinks` False leaves thinking out, None draws it for the whole list.
+    With `splits` some are several messages of one role where one would do. `live_tail` says whether it
+    ends with words of the user (1, 3 or more turns) or with results (2 or more). `thinks` False leaves thinking out,
+    None draws it for the whole list.
     """
     tail = draw(TAILS) if live_tail == "any" else live_tail
     impossible = {"user": 2, "tools": 1}[tail] if live_tail != "any" else 0
@@ -257,10 +273,10 @@ def histories(draw, min_turns: int = 1, max_turns: int = 12, live_tail: LiveTail
     messages = [draw(user_messages())]
     for number, step in enumerate(steps(draw, count - 1, tail)):
         if step == "tools":
-            messages += draw(tool_turns(f"{number}", thinks=thinks))
+            messages += draw(tool_turns(f"{number}", thinks=thinks, splits=splits))
         else:
             messages += [draw(answers(f"{number}", thinks=thinks)), draw(user_messages())]
-    assert check_messages(messages) == []
+    assert not [violation for violation in check_messages(messages) if violation.refused or not splits]
     return messages
 
 
@@ -276,9 +292,9 @@ def steps(draw, turns: int, tail: str) -> list[str]:
 
 
 @st.composite
-def answered_histories(draw, min_turns: int = 2, max_turns: int = 12):
+def answered_histories(draw, min_turns: int = 2, max_turns: int = 12, splits: bool = True):
     """A list whose last word the assistant has: what a transcript on disk looks like; nothing in it is live."""
-    return [*draw(histories(min_turns - 1, max_turns - 1)), draw(answers("last"))]
+    return [*draw(histories(min_turns - 1, max_turns - 1, splits=splits)), draw(answers("last"))]
 
 
 @st.composite

@@ -162,6 +162,16 @@ class Request:
                 for index, block in enumerate(blocks_of(message["content"])):
                     yield at, index, block
 
+    def merged(self) -> list[tuple[int, str, list[Block]]]:
+        """Messages as the API joins them, neighbours of one role to one: its first index, role and blocks."""
+        merged: list[tuple[int, str, list[Block]]] = []
+        for at, message in enumerate(self.messages):
+            if merged and merged[-1][1] == message["role"]:
+                merged[-1][2].extend(blocks_of(message["content"]))
+            else:
+                merged.append((at, message["role"], list(blocks_of(message["content"]))))
+        return merged
+
     @cached_property
     def bindings(self) -> dict[tuple[int, int], str]:
         """By message and block index, the digest of everything before that block.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from applier.testing.api_request import Request, Violation, blocks_of
+from applier.testing.api_request import Request, Violation
 
 __all__ = ["CALL_RULES"]
 
@@ -16,24 +16,13 @@ _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 _ID_KEYS = {"tool_use": "id", "server_tool_use": "id", "mcp_tool_use": "id", "tool_result": "tool_use_id"}
 
 
-def _merged(request: Request) -> list[tuple[int, str, list[dict[str, Any]]]]:
-    """Messages as the API joins them: neighbours of one role are one. First index, role, blocks."""
-    merged: list[tuple[int, str, list[dict[str, Any]]]] = []
-    for at, message in enumerate(request.messages):
-        if merged and merged[-1][1] == message["role"]:
-            merged[-1][2].extend(blocks_of(message["content"]))
-        else:
-            merged.append((at, message["role"], blocks_of(message["content"])))
-    return merged
-
-
 def _ids(blocks: list[dict[str, Any]], kind: str) -> list[str]:
     return [str(block.get(_ID_KEYS[kind])) for block in blocks if block["type"] == kind]
 
 
 def every_call_is_answered(request: Request) -> Iterator[Violation]:
     """Rule 1: each ``tool_use`` has its result in the next message; only a prefilled last message may wait."""
-    merged = _merged(request)
+    merged = request.merged()
     for place, (at, role, blocks) in enumerate(merged):
         calls = _ids(blocks, "tool_use")
         if role != "assistant" and calls:
@@ -54,7 +43,7 @@ def every_call_is_answered(request: Request) -> Iterator[Violation]:
 def every_result_was_called(request: Request) -> Iterator[Violation]:
     """Rule 2: each ``tool_result`` has its ``tool_use`` in the message before."""
     before: list[str] = []
-    for at, role, blocks in _merged(request):
+    for at, role, blocks in request.merged():
         for index, block in enumerate(blocks):
             if block["type"] == "tool_result" and (role != "user" or str(block.get("tool_use_id")) not in before):
                 yield Violation(
@@ -68,31 +57,13 @@ def every_result_was_called(request: Request) -> Iterator[Violation]:
 
 def results_lead_their_message(request: Request) -> Iterator[Violation]:
     """Rule 3: in a user message that answers calls, the results come first."""
-    for at, message in enumerate(request.messages):
-        kinds = [block["type"] == "tool_result" for block in blocks_of(message["content"])]
-        if message["role"] == "user" and kinds != sorted(kinds, reverse=True):
+    for at, role, blocks in request.merged():
+        kinds = [block["type"] == "tool_result" for block in blocks]
+        if role == "user" and kinds != sorted(kinds, reverse=True):
             yield Violation(
                 3,
                 f"messages.{at}: `tool_result` blocks must come first in the content of a `user` message; "
                 f"found other content before `tool_result` at content.{kinds.index(True, kinds.index(False))}",
-            )
-
-
-def parallel_results_share_a_message(request: Request) -> Iterator[Violation]:
-    """Rule 4: the results of one message's calls stand in one message."""
-    for at, message in enumerate(request.messages[:-1]):
-        calls = _ids(blocks_of(message["content"]), "tool_use") if message["role"] == "assistant" else []
-        if len(calls) < 2:
-            continue
-        first = _ids(blocks_of(request.messages[at + 1]["content"]), "tool_result")
-        later = [
-            call for follower in request.messages[at + 2 : at + 4]
-            if follower["role"] == "user" for call in _ids(blocks_of(follower["content"]), "tool_result")
-        ]  # fmt: skip
-        split = [call for call in calls if call not in first and call in later]
-        if split:
-            yield Violation(
-                4, f"messages.{at + 1}: results of parallel calls must be in one message; {', '.join(split)} are apart"
             )
 
 
@@ -149,7 +120,7 @@ def server_results_follow_their_calls(request: Request) -> Iterator[Violation]:
 
     A paused turn goes on in the next assistant message, so neighbours of one role are read as one.
     """
-    for at, role, blocks in _merged(request):
+    for at, role, blocks in request.merged():
         opened: set[str] = set()
         for index, block in enumerate(blocks):
             kind = block["type"]
@@ -176,7 +147,6 @@ CALL_RULES = (
     every_call_is_answered,
     every_result_was_called,
     results_lead_their_message,
-    parallel_results_share_a_message,
     one_result_per_call,
     call_ids_are_unique,
     ids_match_the_pattern,

@@ -84,13 +84,14 @@ def _split(content: list[Block]) -> tuple[list[str], str]:
 
 def thinking_has_its_place(request: Request) -> Iterator[Violation]:
     """Rule 10: thinking stands in assistant messages, is never last, and leads a message that thinks manually."""
-    for at, message in enumerate(request.messages):
-        kinds = [block["type"] in THINKING_TYPES for block in blocks_of(message["content"])]
+    merged = request.merged()
+    for at, role, blocks in merged:
+        kinds = [block["type"] in THINKING_TYPES for block in blocks]
         if not any(kinds):
             continue
-        if message["role"] != "assistant":
+        if role != "assistant":
             yield Violation(10, f"messages.{at}: `thinking` blocks can only be in `assistant` messages")
-        elif all(kinds) or (kinds[-1] and at == len(request.messages) - 1):
+        elif all(kinds) or (kinds[-1] and at == merged[-1][0]):
             yield Violation(10, f"messages.{at}: The final block in an assistant message cannot be `thinking`.")
         elif not request.model.thinks_adaptively and request.thinking == "manual" and not kinds[0]:
             yield Violation(

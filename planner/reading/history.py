@@ -13,7 +13,16 @@ from typing import Literal
 
 from planner.errors import TranscriptError
 from planner.reading.lazy_property import lazy_property
-from planner.reading.messages import Block, Message, blocks, call_ids, given_message, message_digest, result_ids
+from planner.reading.messages import (
+    THINKING,
+    Block,
+    Message,
+    blocks,
+    call_ids,
+    given_message,
+    message_digest,
+    result_ids,
+)
 
 __all__ = ["History", "Turn", "TurnKind", "assemble_history", "read_history"]
 
@@ -115,13 +124,19 @@ def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn
 def _starts(messages: Sequence[Message]) -> Iterator[int]:
     """Where turns start: everywhere but at messages that answer what the turn before them left open.
 
-    Whether a message goes on with a turn depends on nothing behind it, so turns stay as the list grows.
+    Neighbours of one role are one message to the API, so calls wait through all of an assistant's, and what he only
+    thought goes with what he says. Whether a message goes on with a turn depends on nothing behind it, so turns stay as
+    the list grows.
     """
     unanswered: set[str] = set()
+    before: Message | None = None
     for at, message in enumerate(messages):
-        if not unanswered or not _goes_on(message, unanswered):
+        speaks_on = before is not None and message["role"] == before["role"] == "assistant"
+        joins = unanswered and (speaks_on or _goes_on(message, unanswered))
+        if not joins and not (speaks_on and before is not None and _is_thought(before)):
             yield at
             unanswered = set()
+        before = message
         if message["role"] == "assistant":
             unanswered |= set(call_ids(message))
         unanswered -= set(result_ids(message))
@@ -131,6 +146,10 @@ def _goes_on(message: Message, unanswered: set[str]) -> bool:
     """True for results, and for calls that a server tool of the turn makes (programmatic tool calling)."""
     callers = {str(_caller(block)) for block in blocks(message)} if message["role"] == "assistant" else set()
     return not unanswered.isdisjoint(callers | set(result_ids(message)))
+
+
+def _is_thought(message: Message) -> bool:
+    return all(block["type"] in THINKING for block in blocks(message))
 
 
 def _caller(block: Block) -> object:
@@ -146,11 +165,19 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """How many turns are not live: up to the assistant's last, and that one too unless it waits for more."""
+    """How many turns are not live: up to the assistant's last, and that one too unless it waits for more.
+
+    What he said right before it is one message with it, and may hold the thinking that the API wants with its calls.
+    """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
         at -= 1
-    return at if at == 0 or _ends_answered(messages[slice(*spans[at - 1])]) else at - 1
+    if at == 0 or _ends_answered(messages[slice(*spans[at - 1])]):
+        return at
+    at -= 1
+    while at > 0 and messages[spans[at][0] - 1]["role"] == "assistant":
+        at -= 1
+    return at
 
 
 def _ends_answered(turn: Sequence[Message]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from planner.errors import TranscriptError
 
 __all__ = [
+    "THINKING",
     "Block",
     "Message",
     "blocks",
@@ -31,6 +32,8 @@ Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]
 """One content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
+THINKING = ("thinking", "redacted_thinking")
+"""Types of the blocks that hold a model's thinking."""
 _CHAT_ROLES = ("tool", "function")
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 

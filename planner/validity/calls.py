@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.reading.messages import Message, blocks
+from planner.reading.messages import blocks
 from planner.reading.patterns import lazy_pattern
 from planner.validity.request import Request, Violation, place_of
 
@@ -16,22 +16,17 @@ _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
 
 def calls_have_results(request: Request) -> Iterator[Violation]:
     """Rule 1: every ``tool_use`` has its ``tool_result`` in the next user message; nothing stands between."""
-    at, answered = -1, frozenset[str]()
-    for asked, index, block in request.blocks("assistant"):
-        if block["type"] != "tool_use":
-            continue
-        if asked != at:
-            at = asked
-            answered = frozenset(call for answer in _answers(request, at) for call in request.results[answer])
-        call = str(block.get("id"))
-        if call not in answered:
-            yield Violation(
-                1,
-                place_of(at, index),
-                f"call {call} has no result in the message behind it{_elsewhere(request, call)}",
-                "put its tool_result first in the user message right behind it, or remove the call",
-                "unanswered_call",
-            )
+    for asked, answers in request.rounds:
+        answered = {call for answer in answers for call in request.results[answer]}
+        for at, index, call in _calls(request, asked):
+            if call not in answered:
+                yield Violation(
+                    1,
+                    place_of(at, index),
+                    f"call {call} has no result in the message behind it{_elsewhere(request, call)}",
+                    "put its tool_result first in the user message right behind it, or remove the call",
+                    "unanswered_call",
+                )
 
 
 def only_assistants_call(request: Request) -> Iterator[Violation]:
@@ -45,8 +40,9 @@ def only_assistants_call(request: Request) -> Iterator[Violation]:
 def results_have_calls(request: Request) -> Iterator[Violation]:
     """Rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
     called: dict[int, frozenset[str]] = {}
-    for asked, message in enumerate(request.messages):
-        called |= dict.fromkeys(_answers(request, asked), frozenset(_calls(message)))
+    for asked, answers in request.rounds:
+        calls = {call for _, _, call in _calls(request, asked)}
+        called |= dict.fromkeys(answers, frozenset(calls))
     for at, index, block in request.blocks():
         if block["type"] == "tool_result" and str(block.get("tool_use_id")) not in called.get(at, ()):
             yield Violation(
@@ -60,41 +56,42 @@ def results_have_calls(request: Request) -> Iterator[Violation]:
 
 def results_come_first(request: Request) -> Iterator[Violation]:
     """Rule 3: ``tool_result`` blocks come first in a user message's content; text after."""
-    for at, message in enumerate(request.messages):
-        kinds = [block["type"] for block in blocks(message)]
-        leading = next((i for i, kind in enumerate(kinds) if kind != "tool_result"), len(kinds))
-        if message["role"] == "user" and "tool_result" in kinds[leading:]:
-            place = place_of(at, kinds.index("tool_result", leading))
+    leads = True
+    for at, index, block in request.blocks():
+        role = request.messages[at]["role"]
+        if index == 0 and (at == 0 or request.messages[at - 1]["role"] != role):
+            leads = True
+        if block["type"] != "tool_result":
+            leads = False
+        elif role == "user" and not leads:
             cure = "move the results to the front of the message"
-            yield Violation(3, place, "a result behind other content", cure, "late_result")
+            yield Violation(3, place_of(at, index), "a result behind other content", cure, "late_result")
+            leads = True
 
 
 def results_stay_together(request: Request) -> Iterator[Violation]:
-    """Rule 4: results of parallel calls are all in one user message."""
-    for asked, message in enumerate(request.messages):
-        calls = set(_calls(message))
-        for answer in _answers(request, asked)[1:]:
+    """Rule 4, for strict providers: results of parallel calls are all in one user message."""
+    for asked, answers in request.rounds:
+        calls = {call for _, _, call in _calls(request, asked)}
+        for answer in answers[1:]:
             if split := calls.intersection(request.results[answer]):
                 yield Violation(
                     4,
                     place_of(answer),
                     f"the result for {min(split)} stands apart from those of the calls beside it",
-                    f"move it into {place_of(asked + 1)}",
+                    f"move it into {place_of(answers[0])}",
                     "split_results",
                 )
 
 
 def results_keep_the_order_of_calls(request: Request) -> Iterator[Violation]:
     """Rule 4, for strict providers: results of parallel calls stand in the order of the calls."""
-    for asked, message in enumerate(request.messages):
-        first = request.results[asked + 1] if _answers(request, asked) else ()
-        if len(first) < 2:
-            continue
-        calls = {call: number for number, call in reversed(list(enumerate(_calls(message))))}
-        given = [call for call in first if call in calls]
+    for asked, answers in request.rounds:
+        calls = {call: number for number, (_, _, call) in reversed(list(enumerate(_calls(request, asked))))}
+        given = [call for answer in answers for call in request.results[answer] if call in calls]
         if sorted(given, key=calls.__getitem__) != given:
             cure = "sort the results as the calls are"
-            yield Violation(4, place_of(asked + 1), "results in another order than their calls", cure, "result_order")
+            yield Violation(4, place_of(answers[0]), "results in another order than their calls", cure, "result_order")
 
 
 def roles_alternate(request: Request) -> Iterator[Violation]:
@@ -156,18 +153,12 @@ def server_calls_and_results_pair(request: Request) -> Iterator[Violation]:
             yield Violation(9, place_of(at, index), problem, "keep both or remove both", "uncalled_server_result")
 
 
-def _calls(message: Message) -> list[str]:
-    if message["role"] != "assistant":
-        return []
-    return [str(block.get("id")) for block in blocks(message) if block["type"] == "tool_use"]
-
-
-def _answers(request: Request, asked: int) -> range:
-    """The user messages with results right behind message `asked`, up to the first without."""
-    stop = asked + 1
-    while stop < len(request.messages) and request.messages[stop]["role"] == "user" and request.results[stop]:
-        stop += 1
-    return range(asked + 1, stop)
+def _calls(request: Request, asked: range) -> Iterator[tuple[int, int, str]]:
+    """Message, block and id of each client call in the messages `asked`."""
+    for at in asked:
+        for index, block in enumerate(blocks(request.messages[at])):
+            if block["type"] == "tool_use":
+                yield at, index, str(block.get("id"))
 
 
 def _elsewhere(request: Request, call: str) -> str:

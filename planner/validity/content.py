@@ -11,10 +11,10 @@ from itertools import chain
 from typing import Any
 
 from planner.reading.media import image_size, visible_pages
-from planner.reading.messages import Message, blocks
+from planner.reading.messages import THINKING, Message, blocks
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
-from planner.validity.request import THINKING, Request, Violation, place_of
+from planner.validity.request import Request, Violation, place_of
 
 __all__ = ["CONTENT_RULES"]
 

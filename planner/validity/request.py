@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from planner.reading.families import ModelFamily
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["MENDED_BY_THE_API", "THINKING", "Request", "Violation", "place_of"]
-
-THINKING = ("thinking", "redacted_thinking")
+__all__ = ["MENDED_BY_THE_API", "Request", "Violation", "place_of"]
 
 
 def place_of(message: int, block: int | None = None) -> str:
@@ -53,6 +52,19 @@ class Request:
         ]
 
     @lazy_property
+    def rounds(self) -> list[tuple[range, range]]:
+        """Each run of assistant messages with the run of user messages right behind it, which may be empty: neighbours
+        of one role are one message to the API."""
+        runs = [[at for at, _ in run] for _, run in groupby(enumerate(self.messages), _role)]
+        spans = [range(run[0], run[-1] + 1) for run in runs]
+        roles = [self.messages[span[0]]["role"] for span in spans]
+        return [
+            (span, spans[at] if roles[at : at + 1] == ["user"] else range(0))
+            for at, span in enumerate(spans, 1)
+            if roles[at - 1] == "assistant"
+        ]
+
+    @lazy_property
     def first_answer(self) -> dict[str, int]:
         """The first message that answers each id."""
         answers = [(call, at) for at, calls in enumerate(self.results) for call in calls]
@@ -79,6 +91,10 @@ class Request:
         return next(found, None)
 
 
+def _role(numbered: tuple[int, Message]) -> str:
+    return str(numbered[1]["role"])
+
+
 def _with_inner(at: int, index: int, block: Block) -> Iterator[tuple[str, Block]]:
     place = place_of(at, index)
     yield place, block
@@ -88,7 +104,7 @@ def _with_inner(at: int, index: int, block: Block) -> Iterator[tuple[str, Block]
             yield f"{place}.content[{number}]", item
 
 
-MENDED_BY_THE_API = frozenset({"alternation", "result_order"})
+MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
 """Codes of what the Messages API mends itself: it merges neighbours of one role and pairs results by id."""
 
 

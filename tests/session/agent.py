@@ -31,9 +31,9 @@ class Agent:
         self.sent = []
 
     def play(self, history):
-        """Call for every assistant message of `history`, and for what stands at its end."""
+        """Call wherever the assistant takes the word in `history`, and for what stands at its end."""
         for message in history:
-            if message["role"] == "assistant" and self.messages:
+            if message["role"] == "assistant" and self.messages and self.messages[-1]["role"] != "assistant":
                 self.call()
             self.messages.append(message)
         if self.messages[-1]["role"] == "user":

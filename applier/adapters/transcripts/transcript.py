@@ -154,11 +154,12 @@ def seconds(value: object) -> float | None:
 
 
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
-    """One warning per call without a result and per result without a call; `places` names each message."""
-    wrong = []
+    """One warning per call without a result, per result without a call, or else behind other content; `places` names
+    each message."""
+    wrong: list[tuple[int, str]] = []
     for violation in check_messages(messages, rules=CALL_RULES):
-        if violation.code in _UNPAIRED:
-            at = int(violation.place.split("]")[0].removeprefix("messages["))
+        at = int(violation.place.split("]")[0].removeprefix("messages["))
+        if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(wrong)):
             is_open = violation.code == "unanswered_call" and at == len(messages) - 1
             wrong.append((at, violation.problem + (", for it is the last" if is_open else "")))
     return [f"{places[at]}: {problem}" for at, problem in sorted(wrong)]
