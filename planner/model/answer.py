@@ -78,8 +78,8 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 def answer_in(text: str) -> Answer | None:
     """The answer in `text`, among words or cut off, of several the last; None if there is nothing of one."""
     text = text[:MOST_ANSWER_CHARACTERS]
-    start = max((match.start() for match in _OPENS.finditer(text)), default=None)
-    fields = None if start is None else _json_at(text, start)
+    start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
+    fields = _json_at(text, start) if start >= 0 else None
     answer = Answer.model_validate(fields) if isinstance(fields, dict) else Answer()
     return answer if answer.brief or answer.turns else None
 
