@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
 from planner.evidence.grounding import invented
+from planner.evidence.names import specifics_of
 from planner.plan import Finding
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
@@ -28,6 +30,7 @@ __all__ = [
     "check_statements",
     "fit_brief",
     "read_brief",
+    "told_failures",
 ]
 
 Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
@@ -47,6 +50,16 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
+TELLING_WORDS = 2
+"""A statement that shares no specific with what failed names it by so many words of it."""
+
+_WORD = lazy_pattern(r"[^\W\d_]{5,}")
+_EMPTY = (
+    "error errors failed failure fails failing command status returned while exited process expected found cannot "
+    "could should would there which where after before because output result results"
+)
+_EMPTY_WORDS = frozenset(_EMPTY.split())
+"""Words that most failures have, and that name none."""
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
@@ -211,6 +224,57 @@ def _quoted(statement: Statement, users_words: str) -> tuple[Statement, str]:
         text = text[: match.start()] + match[1] + text[match.end() :]
     problem = f"not the user's own words: {false[0][1][:80]!r}" if false else ""
     return replace(statement, text=text), problem
+
+
+def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
+    """The decisive lines that `brief` tells of failures, by turn id, so that no entry need tell them again.
+
+    A statement that holds, cites the turn, and names something of the line; under FAILED something of the call that
+    failed is enough. A turn without such lines stands there where a statement tells of what was tried in it.
+    """
+    told: dict[str, frozenset[int]] = {}
+    for statement in read_brief(brief):
+        of_turns = dict(_told_turns(statement, evidence))
+        sound = _grounded(statement, evidence)[0] if of_turns else None
+        for turn_id in of_turns.keys() & set(sound.turns if sound else ()):
+            told[turn_id] = told.get(turn_id, frozenset()) | of_turns[turn_id]
+    return told
+
+
+def _told_turns(statement: Statement, evidence: Evidence) -> Iterator[tuple[str, frozenset[int]]]:
+    """The turns whose failure `statement` tells, with the lines."""
+    for turn in (evidence.turns[turn_id] for turn_id in statement.turns if turn_id in evidence.turns):
+        lines = frozenset(_told_lines(statement, turn))
+        tried = not turn.failed and statement.heading == "FAILED" and _names_call(statement, turn.calls)
+        if lines or tried:
+            yield turn.turn.id, lines
+
+
+def _told_lines(statement: Statement, turn: TurnEvidence) -> Iterator[int]:
+    """The decisive lines of `turn` that `statement` tells."""
+    for number in turn.decisive_lines:
+        line = turn.lines[number - 1]
+        own = [call for call in turn.calls if line.block in (call.block, call.result_block)]
+        if _names(statement.text, line.text) or (statement.heading == "FAILED" and _names_call(statement, own)):
+            yield number
+
+
+def _names_call(statement: Statement, calls: Iterable[Call]) -> bool:
+    return any(_names(statement.text, f"{call.attempt} {call.subject}") for call in calls)
+
+
+def _names(text: str, what: str) -> bool:
+    """True if `text` names something of `what`: a path by its last name, a name, or several words."""
+    shared = _last_names(text) & _last_names(what)
+    return bool(shared) or len(_telling_words(text) & _telling_words(what)) >= TELLING_WORDS
+
+
+def _last_names(text: str) -> set[str]:
+    return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
+
+
+def _telling_words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)} - _EMPTY_WORDS
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
