@@ -7,6 +7,7 @@ and never with the page.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -63,7 +64,15 @@ _EMPTY_WORDS = frozenset(_EMPTY.split())
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
-_QUOTE = lazy_pattern('["“]([^"“”]{8,600})["”]')
+_QUOTE = lazy_pattern(
+    r"[\"“”„«»＂]([^\"“”„«»＂\n]{8,600})[\"“”„«»＂]"
+    r"|[‘‹「『]([^’›」』\n]{8,600}(?:(?<=\w)’\w[^’›」』\n]*)*)[’›」』]"
+    r"|(?<!\w)'(?=\S)((?:[^'\n]|(?<=\w)'(?=\w)){8,600})'(?!\w)"
+)
+"""Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
+apostrophes of ``the agents' own and the users' words``."""
+_IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
+"""What stands right before a mark that is one of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]+|[#*:\s]+$")
 
@@ -152,7 +161,7 @@ def _checked(statement: Statement, evidence: Evidence, users_words: str) -> Chec
         return CheckedStatement(statement, None, tuple(findings))
     if problem:
         findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
-    sound, problem = _quoted(sound, users_words)
+    sound, problem = _quoted(sound, users_words, evidence)
     if problem:
         findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
     return CheckedStatement(statement, sound, tuple(findings))
@@ -207,23 +216,34 @@ def _quotable(turn: TurnEvidence) -> str:
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.lower().replace("’", "'").split())
+    return " ".join(text.lower().replace("’", "'").replace("…", "...").split())
 
 
-def _quoted(statement: Statement, users_words: str) -> tuple[Statement, str]:
-    """`statement` without quotation marks around what the user did not say; only requests quote the user."""
-    if statement.heading != "REQUEST":
-        return statement, ""
+def _quoted(statement: Statement, users_words: str, evidence: Evidence) -> tuple[Statement, str]:
+    """`statement` without quotation marks around what the user did not say; code keeps those of its turns."""
+    cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     false = [
         match
         for match in _QUOTE.finditer(statement.text)
-        if len(match[1].split()) >= QUOTE_WORDS and _folded(match[1].strip(" .…")) not in users_words
+        if not _may_quote(match, users_words) and not _is_code(match, cited)
     ]
     text = statement.text
     for match in reversed(false):
-        text = text[: match.start()] + match[1] + text[match.end() :]
-    problem = f"not the user's own words: {false[0][1][:80]!r}" if false else ""
+        text = text[: match.start()] + match[0][1:-1] + text[match.end() :]
+    problem = f"not the user's own words: {false[0][0][1:81]!r}" if false else ""
     return replace(statement, text=text), problem
+
+
+def _may_quote(match: re.Match[str], users_words: str) -> bool:
+    words = match[0][1:-1]
+    return len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words
+
+
+def _is_code(match: re.Match[str], cited: Sequence[TurnEvidence]) -> bool:
+    """True for a text of code that stands in a cited turn with its marks."""
+    before = match.string[: match.start()]
+    is_marked = before.count("`") % 2 == 1 or _IN_CODE.search(before) is not None
+    return is_marked and any(match[0] in turn.text for turn in cited)
 
 
 def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:

@@ -74,10 +74,32 @@ _NUMBERED = lazy_pattern(
     r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I
 )
 """Words behind which a number is a name: ``port 3``, ``exit code 2``, ``PR #7``; not ``all 3``."""
+_CODE = r"exit(?:s|ed)?|(?:exit[\s_-]?)?(?:code|status)|returned|returncode|rc"
+_BOUND = lazy_pattern(
+    rf"(?:(?P<exit>\b(?:{_CODE}))|(?P<port>\bports?)|(?P<issue>\b(?:issues?|pull|prs?)\b)|(?P<pid>\bpid))"
+    r"[\s:=#/(\"']{0,3}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}$",
+    re.I,
+)
+"""Words behind which a small number is held only behind their like: ``exit code 9``, ``PR #7``; not ``line 9``."""
+_BINDING = lazy_pattern(
+    rf"(?:(?P<exit>(?:{_CODE}|exitcode|exit_code))|(?P<port>ports?\b|:)|(?P<issue>issues?|pull|\bprs?|[#!])|(?P<pid>pid))"
+    r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(?P<number>\d{1,2})(?!\w)",
+    re.I,
+)
+"""The like in a source: ``"exitCode": 9``, ``exited with code 9``, ``localhost:80``, ``/pull/7``."""
+MOST_BOUND = 99
+"""A larger number is told from others by itself."""
+_ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
+"""``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALL = lazy_pattern(
     r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
 )
 """Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
+_INSTALLED = lazy_pattern(
+    r"\b(?:npm|pnpm|yarn|bun|pip3?|uv|poetry|cargo|brew|apt(?:-get)?|gem|go|conda|composer)\s+"
+    r"(?:pip\s+)?(?:install|uninstall|i|add|get|remove)\s+(?:-\S+\s+){0,3}$"
+)
+"""Commands behind which any word is the name of a package: ``pip install -U requests``; not ``install the hook``."""
 LOOK_UPS = ("restore_context", "search_context")
 """Tools that a brief may point to, whatever the history names."""
 _PROSE = (
@@ -141,6 +163,27 @@ class NameIndex:
         if name.isalpha():
             return any(_stands(name.casefold(), token.casefold()) for token in tokens)
         return any(_stands(name, token) for token in tokens)
+
+    @lazy_property
+    def _bound(self) -> frozenset[tuple[str | None, int]]:
+        """The small numbers that a word binds, each with the kind of word."""
+        groups = ("exit", "port", "issue", "pid")
+        matches = (match for text in self._texts for match in _BINDING.finditer(text))
+        return frozenset((next(g for g in groups if match[g]), int(match["number"])) for match in matches)
+
+    def binds(self, number: str, before: str) -> bool:
+        """True unless what stands `before` makes a name of the number, and no such words do in the source."""
+        word = _BOUND.search(before) if len(number) <= len(str(MOST_BOUND)) else None
+        return word is None or (word.lastgroup, int(number)) in self._bound
+
+    def assigns(self, name: str, value: str) -> bool:
+        """True if `value` stands behind `name` in the source, whatever marks join them."""
+        pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
+        return any(pair.search(text) for text in self._texts)
+
+    def is_folder(self, name: str) -> bool:
+        """True if `name` stands before a slash in the source."""
+        return any(f"{name}/" in token for token in self._with(name.casefold()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
@@ -285,13 +328,19 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     if not name or not _is_questioned(name, before, source) or _holds_open_name(token.rstrip(".,:;!?-"), source):
         return
     if source.holds(name) or _holds_measure(name, source):
+        if name.isdecimal() and not source.binds(name, before):
+            yield f"{before.split()[-1]} {name}"
+        return
+    if (assigned := _ASSIGNED.fullmatch(name)) is not None:
+        if not source.assigns(assigned[1], assigned[2]):
+            yield name
         return
     if (ends := _RANGE.fullmatch(name)) is not None:
         yield from (end for end in ends.groups() if not source.holds(end))
         return
     if source.parts and source.holds_part(name):
         return
-    if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]):
+    if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]) and source.binds(name[1:], before):
         return
     if source.parts and (qualified := name.split("."))[1:] and all(_is_member(part, source) for part in qualified):
         return
@@ -326,6 +375,8 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return False
     if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
+    if _INSTALLED.search(before):
+        return name.lower() not in _PROSE_PARTS
     if "/" in name and (source.holds(name) or _is_choice(name, source)):
         return False
     if any(character.isdigit() for character in name):
@@ -346,10 +397,13 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
 
 def _is_choice(name: str, source: NameIndex) -> bool:
     """True for words, identifiers, numbers and files of the source that prose joins: ``list/delete``, ``Grep/Glob``,
-    ``startLine/start_line``, ``9/110/40%``, ``+26/-7``, ``a.py/b.py``; not ``a.py/b``, ``/etc``."""
+    ``startLine/start_line``, ``9/110/40%``, ``+26/-7``, ``a.py/b.py``; not ``a.py/b``, ``/etc``, nor a path that begins
+    with a folder of the source."""
     parts = name.split("/")
     if all(map(_FILE.fullmatch, parts)):
         return all(map(source.holds, parts))
+    if source.is_folder(parts[0]) and not _is_prose("/", name):
+        return False
     return all(_is_chosen(part, source) for part in parts)
 
 

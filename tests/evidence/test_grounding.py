@@ -82,6 +82,35 @@ def test_without_a_source_every_name_is_invented_once():
     assert invented("src/a.py and src/a.py and b_c", None) == ["src/a.py", "b_c"]
 
 
+HELD_BEHIND = """9 tests of src/auth/token.ts ran, "exitCode": 3, exited with code 1, on localhost:80, pull/7, A=2,
+"DEBUG": 1; docs left"""
+BOUND = NameIndex([HELD_BEHIND])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "exit code 3", "it exited with 1", "9 tests", "port 80", "see PR #7", "A=2", "DEBUG=1", "src/auth", "docs/left",
+        "install the docs", "pip install the tests first", "src/auth/token.ts",
+    ],
+)  # fmt: skip
+def test_a_name_that_the_words_around_it_make_is_held_behind_their_like(words):
+    assert invented(words, BOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("exit code 9", "code 9"), ("exited with status 2", "2"), ("port 9", "port 9"), ("PR #3", "3"),
+        ("DEBUG=2", "DEBUG=2"), ("EVIL=1", "EVIL=1"), ("npm install express", "express"),
+        ("uv pip install -U requests", "requests"), ("src/localhost", "src/localhost"), ("auth/docs", "auth/docs"),
+        ("src/tests/ran", "src/tests/ran"),
+    ],
+)  # fmt: skip
+def test_a_name_glued_of_what_stands_elsewhere_is_invented(words, name):
+    assert name in " ".join(invented(words, BOUND))
+
+
 NAMES = st.from_regex(r"[a-z]{2,6}(_[a-z]{2,6}|/[a-z]{2,6}\.py|-[0-9]{2,4}|[0-9]{3,5})", fullmatch=True)
 
 

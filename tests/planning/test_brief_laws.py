@@ -112,11 +112,26 @@ QUOTES = {
 }
 
 
-@pytest.mark.parametrize(("statement", "stays"), QUOTES.values(), ids=QUOTES)
-def test_only_the_users_words_stand_in_quotation_marks(statement, stays):
-    checked, findings = check_brief(f"REQUEST\n- {statement}", EVIDENCE)
-    assert ('"' in checked) == stays
+QUOTATION_MARKS = ('"{}"', "“{}”", "„{}“", "«{}»", "‘{}’", "'{}'", "「{}」", "»{}«")
+
+
+@given(st.sampled_from(sorted(QUOTES)), st.sampled_from(QUOTATION_MARKS), st.sampled_from(HEADINGS))
+def test_only_the_users_words_stand_in_quotation_marks_whatever_the_marks_and_the_heading(name, marks, heading):
+    statement, stays = QUOTES[name]
+    words = statement.split('"')[1]
+    quoted = marks.format(words)
+    line = statement.replace('"' + words + '"', quoted)
+    checked, findings = check_brief(f"{heading}\n- {line}", EVIDENCE)
+    assert words in checked
+    assert (quoted in checked) == stays
     assert ({finding.code for finding in findings} == {"brief_quote"}) != stays
+
+
+def test_a_text_of_code_keeps_its_marks_and_an_apostrophe_is_none():
+    said = "It calls print(\"half of the queue\") in the agents' own and the users' words."
+    evidence = analyze([{"role": "user", "content": "Go."}, {"role": "assistant", "content": said}]).evidence
+    page = f"STATE\n- {said} (t2)"
+    assert check_brief(page, evidence) == (page, ())
 
 
 def test_what_an_earlier_compaction_quoted_of_the_user_may_be_quoted_again():
