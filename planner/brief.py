@@ -74,6 +74,10 @@ apostrophes of ``the agents' own and the users' words``."""
 _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """What stands right before a mark that is one of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
+_OF_PROMPT = lazy_pattern(r"\s*\((?:inferred|live|kept|hint)\)", re.I)
+"""Words of the prompt, which mean nothing to who reads the page: ``(inferred)``; not ``(inferred from a.py)``."""
+_UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
+"""A line that says nothing by itself: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]+|[#*:\s]+$")
 
 
@@ -113,8 +117,8 @@ def read_brief(text: str) -> list[Statement]:
             heading = name
         elif line.strip() and len(statements) < MOST_STATEMENTS:
             cited = tuple(dict.fromkeys(turn for group in _CITED.findall(line) for turn in _ids(group)))
-            words = " ".join(_BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS])).split())
-            if words:
+            words = " ".join(_OF_PROMPT.sub("", _BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS]))).split())
+            if words and not _UNFINISHED.search(words):
                 statements.append(Statement(heading, words, cited))
     return statements
 
@@ -151,7 +155,7 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
 
 def _checked(statement: Statement, evidence: Evidence, users_words: str) -> CheckedStatement:
     findings: list[Finding] = []
-    sound, problem = _grounded(statement, evidence)
+    sound, problem = _grounded(replace(statement, text=evidence.shown(statement.text)), evidence)
     if sound is None:
         rest = _without_invented(statement, evidence)
         repair = "the clause that names it is struck" if rest else "the statement is struck"

@@ -199,6 +199,26 @@ def test_the_rules_page_cites_where_each_name_stands_and_leaves_nothing_to_mend(
     assert not [finding for finding in plan.findings if finding.code.startswith(("brief", "invented"))]
 
 
+ROOTED = [
+    {"role": "user", "content": "Go on in the tree."},
+    *call(1, "Read", {"file_path": "/srv/team/app/src/auth.ts"}, "export const a = 1"),
+    *[m for n in range(9) for m in call(2 + n, "Read", {"file_path": f"/srv/team/app/src/q{n}.ts"}, f"const b = {n}")],
+    {"role": "user", "content": "Go on."},
+]
+
+
+@given(
+    st.sampled_from(["", " (inferred)", " (LIVE)"]),
+    st.sampled_from(["/srv/team/app/src/auth.ts", "auth.ts"]),
+    st.sampled_from(["- Files changed:", "| file | what |", "|---|---|", "- read so far: (t2)"]),
+)
+def test_a_statement_is_whole_in_words_of_the_view_with_paths_from_one_root(mark, path, unfinished):
+    evidence = analyze(ROOTED).evidence
+    checked, _ = check_brief(f"STATE\n{unfinished}\n- {path}: const a is 1{mark} (t2)", evidence)
+    assert checked == "STATE\n- auth.ts: const a is 1 (t2)"
+    assert check_brief(checked, evidence) == (checked, ())
+
+
 TRIED = [
     {"role": "user", "content": "Make the queue drain."},
     *call(1, "Bash", {"command": "pytest -q tests/test_drain.py"}, "Error: drain_queue deadlocked", is_error=True),
