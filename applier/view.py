@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from applier.store import open_store
@@ -42,14 +43,16 @@ class Preview:
     """The plan as the guards left it."""
 
 
-def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Store | None = None) -> list[Any]:
+def apply(
+    plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Store | str | Path | None = None
+) -> list[Any]:
     """The compacted list: valid for the Messages API, every removed byte in the store first.
 
     Args:
         plan: From `plan_compaction`, a file, or a person; guarded again here.
         messages: The history the plan was made for, or that history with more messages behind it, which are
             appended as they are. May be left out while the plan still holds the history it was made from.
-        store: Where the originals go; the default store if None.
+        store: Where the originals go: a store, or the path or URL of one; the default store if None.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -62,10 +65,10 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
     return _view(layout, analysis.history, behind)
 
 
-def _keep_originals(history: History, store: Store | None) -> None:
-    if store is None:
-        with open_store() as default:
-            default.save_history(history)
+def _keep_originals(history: History, store: Store | str | Path | None) -> None:
+    if store is None or isinstance(store, str | Path):
+        with open_store(store) as opened:
+            opened.save_history(history)
     elif hasattr(store, "save_history"):
         store.save_history(history)
     else:

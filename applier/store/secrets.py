@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["MARK", "redact", "redact_data", "redact_texts"]
+__all__ = ["MARK", "redact", "redact_data"]
 
 MARK = "[secret]"
 """What stands in the place of a secret."""
@@ -37,22 +37,46 @@ _LEFT_OUT = frozenset(
 _REST = lazy_pattern(r"[\w+/=-]*(?:\.[\w+/=-]+)*")
 """What goes on behind the part of a secret that a pattern found: ``.c2ln`` of ``eyJh.eyJz.c2ln``; no full stop."""
 
-_FORMS = lazy_pattern(
-    r"""
-      \bsk-ant-[\w-]{16,}                                             # Anthropic
-    | \bsk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}         # those who copied OpenAI's form
-    | \b(?:sk|rk|pk)_(?:live|test)_\w{16,} | \bwhsec_\w{16,}          # Stripe's test keys and webhooks
-    | \bgh[pousr]_\w{20,} | \bgithub_pat_\w{20,}                      # GitHub, cut ones and fine-grained ones
-    | \bAIza[\w-]{35} | \bya29\.[\w-]{20,}                            # Google
-    | \bxox[abeoprs]-[\w-]{10,} | \bxapp-[\w-]{20,}                   # Slack, all kinds
-    | \bnpm_[A-Za-z0-9]{36} | \bpypi-[\w-]{50,} | \bhf_[A-Za-z]{30,}  # registries, outside their own files
-    """,
-    re.VERBOSE,
+_FORMS = (
+    ("sk-", r"\bsk-ant-[\w-]{16,}"),  # Anthropic
+    ("sk-", r"\bsk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}"),  # OpenAI, and those who copied its form
+    ("_live_", r"\b[srp]k_live_\w{16,}"),  # Stripe
+    ("_test_", r"\b[srp]k_test_\w{16,}"),
+    ("whsec_", r"\bwhsec_\w{16,}"),
+    ("gh", r"\bgh[pousr]_\w{20,}"),  # GitHub, cut ones and fine-grained ones
+    ("github_pat_", r"\bgithub_pat_\w{20,}"),
+    ("AIza", r"\bAIza[\w-]{35}"),  # Google
+    ("ya29.", r"\bya29\.[\w-]{20,}"),
+    ("GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
+    ("xox", r"\bxox[abeoprs]-[\w-]{10,}"),  # Slack
+    ("xapp-", r"\bxapp-[\w-]{20,}"),
+    ("npm_", r"\bnpm_[A-Za-z0-9]{36}"),  # registries, outside their own files
+    ("pypi-", r"\bpypi-[\w-]{50,}"),
+    ("dckr_pat_", r"\bdckr_pat_[\w-]{20,}"),
+    ("hf_", r"\bhf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{30,}"),  # Hugging Face
+    ("_v1_", r"\bdo[opr]_v1_[0-9a-f]{40,}"),  # DigitalOcean
+    ("hv", r"\bhv[sbr]\.[\w-]{24,}"),  # Vault
+    ("s.", r"(?<![\w.])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.(])"),
+    ("dapi", r"\bdapi[0-9a-f]{32}"),  # Databricks
+    ("lin_", r"\blin_(?:api|oauth)_\w{32,}"),  # Linear
+    ("secret_", r"\bsecret_(?=[A-Za-z]{0,42}[0-9])[A-Za-z0-9]{43}\b"),  # Notion
+    ("ntn_", r"\bntn_[A-Za-z0-9]{40,}"),
+    ("shp", r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),  # Shopify
+    ("figd_", r"\bfigd_[\w-]{30,}"),  # Figma
+    ("sntry", r"\bsntry[su]_[\w=+/]{40,}"),  # Sentry
+    ("glsa_", r"\bglsa_\w{32,}"),  # Grafana
+    ("gsk_", r"\bgsk_\w{40,}"),  # Groq
+    ("xai-", r"\bxai-\w{60,}"),
+    ("pplx-", r"\bpplx-\w{40,}"),  # Perplexity
+    ("AGE-SECRET-KEY-", r"\bAGE-SECRET-KEY-1[0-9A-Z]{50,}"),
+    ("PMAK-", r"\bPMAK-[0-9a-f]{24}-[0-9a-f]{34}"),  # Postman
+    ("sbp_", r"\bsbp_[0-9a-f]{40}"),  # Supabase
+    ("pscale_", r"\bpscale_(?:pw|tkn|oauth)_[\w.-]{32,}"),  # PlanetScale
+    ("key-", r"\bkey-[0-9a-f]{32}\b"),  # Mailgun
+    ("/webhooks/", r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}"),  # Discord
 )
-"""Forms that detect-secrets does not know, wherever they stand: ``sk-ant-api03-…``; not ``sk-icon-large-button-x``."""
-_MARKS = ("sk-", "k_live_", "k_test_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
-          "AIza", "ya29.", "xox", "xapp-", "npm_", "pypi-", "hf_")  # fmt: skip
-"""Without one of these, none of `_FORMS` is in a text: asking this is quick, looking for them is not."""
+"""Forms that detect-secrets does not know, or knows only in some places, each with what stands in all of them (asking
+for this is quick): ``sk-ant-api03-…``; not ``sk-icon-large-button-x``. Each vendor's own documentation shows them."""
 _KEY_BEGINS = lazy_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = lazy_pattern(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINES = lazy_pattern(r"(?:[A-Za-z0-9+/=\s]|\\[rn])*+")
@@ -70,18 +94,42 @@ _HEADER = lazy_pattern(
 )
 """``Authorization: Bearer abcdefgh``, ``Bearer a1b2c3…``; not ``bearer of news``."""
 _PASS = r"pass(?:word|wd|phrase)|pwd"
-_NAME = rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|auth|private|secret)[_-]?key)"
-_QUOTED = lazy_pattern(rf"({_NAME}[\"']?\s?[:=]\s?([\"'])){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)")
-"""``"client_secret": "p8~xyzzy"``; not ``token = "…"`` with blanks in it."""
-_BARE = lazy_pattern(rf"({_NAME}(?:=|:[ ])){_PLACEHOLDER}[^\s\"'`,;&()\[\]{{}}<>|\\]{{6,}}+(?![(\[\"'])")
+_NAME = rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|account|auth|private|secret)[_-]?key)"
+_VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;&()\[\]{{}}<>|\\]{{6,}}+"
+_QUOTED = rf"({_NAME}[\"']?\s?(?:[:=]\s?|[ ])([\"'])){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
+"""``"client_secret": "p8~xyzzy"``, ``PASSWORD 'q1w2e3r4'``; not ``token = "…"`` with blanks in it."""
+_BARE = rf"({_NAME}(?:=|:[ ])){_VALUE}(?![(\[])"
 """``DB_PASSWORD=hunter22``; not ``token=get_token()``. What it finds in code is let go by `_CODE`."""
+_ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
+"""``aws_secret_access_key = wJalr/K7…``; not ``token = first_token2``."""
+_SPOKEN = rf"((?i:{_PASS})[ ](?:is|was)[ ][\"'`]?){_VALUE}"
+"""``The password is q1w2e3r4``; not ``the password is wrong``."""
+_OPTION = rf"(--[\w-]{{0,30}}{_NAME}[ ]{{1,9}}[\"']?|\bmachine[ ]\S{{1,99}}[ ]login[ ]\S{{1,99}}[ ]password[ ]){_VALUE}"
+"""``--password q1w2e3r4``, a line of netrc; not ``--token-file path/to``."""
+_USER = rf"((?<!\S)(?:-u|--user)[ =]?[\"']?[\w.@+-]{{1,99}}:){_VALUE}"
+"""``curl -u admin:q1w2e3r4``; not ``docker run -u 1000:1000``."""
+_MYSQL = rf"(\b(?:mysql|mysqldump|mariadb)\b[^\n|;&]{{0,99}}?\s-p){_VALUE}"
+"""``mysql -u root -pq1w2e3r4``: the one program that takes it without a blank."""
+_NAMED = tuple(map(lazy_pattern, (_QUOTED, _BARE, _ASSIGNED, _SPOKEN, _OPTION, _USER, _MYSQL)))
+"""What a name, an option or a program says is a secret."""
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
 )
 """A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=given)``, which goes on with
 a bracket or comma."""
-_KEY = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization))", re.DOTALL)
-_CODE = lazy_pattern(rf"[A-Za-z_.]+|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
+_COOKIE = lazy_pattern(r"(\b(?i:cookie)[\"']?\s?[:=]\s?[\"']?[\w.-]{1,60}=)[^\s\"']{6,}[^\n\"']*")
+"""``Cookie: session=…; theme=dark`` to its end; not ``cookie: string``."""
+_SIGNED = lazy_pattern(r"([?&]sig(?:nature)?=)[\w%+/=-]{20,}")
+"""``…&sig=…`` of a signed address."""
+_KEY_LINE = lazy_pattern(
+    r"^(?=[ \t]*[^\sA-Z]{0,99}[A-Z])(?=[ \t]*[^\sa-z]{0,99}[a-z])(?=[ \t]*[^\s0-9]{0,99}[0-9])"
+    r"([ \t]*)(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})[ \t]*$",
+    re.M,
+)
+"""A line of a key that was split into its lines: base64 and nothing else; no digest, which has letters of one case."""
+_KEY = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
+_WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
+_CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]+{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
 """A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
 
 
@@ -89,12 +137,13 @@ def redact(text: str) -> str:
     """`text` with each secret in it replaced by ``[secret]``; all else as it was."""
     if "PRIVATE KEY" in text:
         text = _without_keys(text)
-    text = _without_known(text)
-    if any(mark in text for mark in _MARKS):
-        text = _FORMS.sub(MARK, text)
-    for pattern in (_URL, _HEADER, _WORD):
+    text = _KEY_LINE.sub(rf"\1{MARK}", _without_known(text))
+    for mark, form in _FORMS:
+        if mark in text:
+            text = re.sub(form, MARK, text)
+    for pattern in (_URL, _HEADER, _COOKIE, _SIGNED, _WORD):
         text = pattern.sub(rf"\1{MARK}", text)
-    for pattern in (_QUOTED, _BARE):
+    for pattern in _NAMED:
         text = pattern.sub(_hidden, text)
     return text
 
@@ -104,44 +153,40 @@ _HARMLESS: set[int] = set()
 _MOST_HARMLESS = 2**14
 
 
-def redact_texts(value: Any) -> Any:
-    """JSON data with `redact` applied to every text in it; names stay. The same object if nothing in it is secret."""
-    texts = {hash(text): text for text in _texts(value)}
-    unseen = [key for key in texts if key not in _HARMLESS]
-    together = "\n".join(map(texts.__getitem__, unseen))  # looked through at once: most plans hold no secret
-    if redact(together) != together:
-        return _redacted(value)
+def redact_data(value: Any) -> Any:
+    """JSON data with `redact` applied to every text in it, and a text under a secret's name replaced whole.
+
+    Names stay. The same object if nothing in it is secret.
+    """
+    texts = [(name, text) for name, text in _texts(value) if text]
+    unseen = {hash(text): text for _, text in texts if hash(text) not in _HARMLESS}
+    together = "\n".join(unseen.values())  # looked through at once: most plans hold no secret
+    if redact(together) != together or any(map(_KEY.fullmatch, {name for name, _ in texts})):
+        return _redacted(value, "")
     if len(_HARMLESS) > _MOST_HARMLESS:
         _HARMLESS.clear()
     _HARMLESS.update(unseen)
     return value
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in JSON data, in any order: plans hold more numbers than texts."""
-    waiting = [value]
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Every text in JSON data with the name it stands under, in any order: plans hold more numbers than texts."""
+    waiting = [("", value)]
     while waiting:
-        value = waiting.pop()
+        name, value = waiting.pop()
         if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict | list | tuple):
-            waiting += value.values() if isinstance(value, dict) else value
+            yield name, value
+        elif isinstance(value, dict):
+            waiting += ((str(key), inner) for key, inner in value.items())
+        elif isinstance(value, list | tuple):
+            waiting += ((name, inner) for inner in value)
 
 
-def _redacted(value: Any) -> Any:
+def _redacted(value: Any, name: str) -> Any:
     if isinstance(value, dict):
-        return {key: _redacted(inner) for key, inner in value.items()}
+        return {key: _redacted(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(inner) for inner in value]
-    return redact(value) if isinstance(value, str) else value
-
-
-def redact_data(value: Any, name: str = "") -> Any:
-    """As `redact_texts`, and a text under a secret's name is replaced as a whole."""
-    if isinstance(value, dict):
-        return {key: redact_data(inner, str(key)) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [redact_data(inner, name) for inner in value]
+        return [_redacted(inner, name) for inner in value]
     if not isinstance(value, str):
         return value
     return MARK if value and _KEY.fullmatch(name) else redact(value)

@@ -34,7 +34,7 @@ from applier.store.reference import (
     turn_nodes,
     unambiguous,
 )
-from applier.store.secrets import redact_data, redact_texts
+from applier.store.secrets import redact_data
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
@@ -77,7 +77,7 @@ class SqlStore(Store):
     def _content(self, message: Message, index: int) -> Content:
         place = f"messages[{index}]"
         exact = encode(message, place)
-        return encode(redact_texts(exact.value()), place) if self._redacts else exact
+        return encode(redact_data(exact.value()), place) if self._redacts else exact
 
     def _key(self, entry: SavedHistory) -> str:
         """What a saved history is called: by its digest if no other form of it was saved before; else by its form."""
@@ -122,7 +122,7 @@ class SqlStore(Store):
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """See `Store.save_plan`."""
-        content = encode(redact_texts(plan.model_dump(mode="json")), "plan")
+        content = encode(redact_data(plan.model_dump(mode="json")), "plan")
         digest = digest_of(content)
         with self.database.transaction(write=True) as transaction:
             transaction.rows(
@@ -147,7 +147,7 @@ class SqlStore(Store):
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str) -> None:
         """See `Store.save_facts`."""
-        contents = [encode(fact, "fact") for fact in redact_texts([fact.model_dump(mode="json") for fact in facts])]
+        contents = [encode(fact, "fact") for fact in redact_data([fact.model_dump(mode="json") for fact in facts])]
         with self.database.transaction(write=True) as transaction:
             says = find_history(transaction, history_key).says
             transaction.each(
@@ -184,7 +184,7 @@ class SqlStore(Store):
 
     def set_state(self, name: str, value: Any) -> None:
         """See `Store.set_state`."""
-        content = encode(redact_texts(value) if self._redacts else value, f"state {name}")
+        content = encode(redact_data(value) if self._redacts else value, f"state {name}")
         with self.database.transaction(write=True) as transaction:
             transaction.rows("DELETE FROM states WHERE name = ?", (to_json(name),))
             if value is not None:
