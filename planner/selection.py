@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Any
 
 from planner.analysis import Analysis
-from planner.brief import fit_brief
+from planner.brief import fit_brief, told_failures
 from planner.evidence import TurnEvidence
 from planner.layout import lead_tokens
 from planner.placeholders import entry_text, guide_text, line_numbers, media_marks, note_parts, ranges_of
@@ -66,11 +66,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pinned:
-    """What stands of a history whatever a plan says, in a window of so many tokens: of each failure the line that says
-    most, what the user demands, the live tail, or the ends of its results where no window holds it."""
+    """What stands of a history whatever a plan says, in a window of so many tokens: of each failure that the brief does
+    not tell the line that says most, what the user demands, the live tail, or the ends of its results where no window
+    holds it."""
 
     analysis: Analysis
     window_tokens: int
+    brief: str = ""
 
     @lazy_property
     def tail_fits(self) -> bool:
@@ -86,9 +88,22 @@ class Pinned:
     def lines(self) -> dict[str, frozenset[int]]:
         """Numbers of the lines that stand at any target, by turn id."""
         return {
-            turn_id: turn.obligations | preview_lines(turn) if self.is_demoted(turn) else turn.obligations
+            turn_id: self.failure_lines(turn) | self._user_lines(turn)
             for turn_id, turn in self.analysis.evidence.turns.items()
         }
+
+    def _user_lines(self, turn: TurnEvidence) -> frozenset[int]:
+        own = frozenset(turn.pinned_lines)
+        return own | preview_lines(turn) if self.is_demoted(turn) else own
+
+    @lazy_property
+    def told(self) -> dict[str, frozenset[int]]:
+        """The lines of failures that the brief tells."""
+        return told_failures(self.brief, self.analysis.evidence)
+
+    def failure_lines(self, turn: TurnEvidence) -> frozenset[int]:
+        """Numbers of the lines that decided failures of `turn` and that the brief does not tell."""
+        return frozenset(turn.decisive_lines) - self.told.get(turn.turn.id, frozenset())
 
     @lazy_property
     def whole(self) -> frozenset[str]:
@@ -145,9 +160,8 @@ class _Selecting:
     """Raw tokens of what is chosen, by turn id."""
     findings: list[Finding] = field(default_factory=list)
 
-    @lazy_property
-    def pinned(self) -> Pinned:
-        return Pinned(self.request.analysis, self.request.settings.window_tokens)
+    def __post_init__(self) -> None:
+        self.pinned = Pinned(self.request.analysis, self.request.settings.window_tokens)
 
     @property
     def turns(self) -> Mapping[str, TurnEvidence]:
@@ -160,6 +174,8 @@ class _Selecting:
         least = self._take_least()
         room = _room(budget, least)
         brief = self._fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
+        self.pinned = Pinned(request.analysis, request.settings.window_tokens, brief)
+        room += sum(-self._take_pinned(self.turns[turn_id]) for turn_id in self.pinned.told)
         left = self._take_asked(room - self._frame_tokens(brief))
         filled = left - self._fill(left, self._in_order(budget, " ".join(brief.split())))
         self._keep_ends()
@@ -181,10 +197,11 @@ class _Selecting:
 
     def _take_least(self) -> float:
         """What stands in any case; the raw tokens it takes."""
-        return sum(
-            self._choose(turn, self._decision(turn, "keep" if turn_id in self.pinned.whole else "drop"))
-            for turn_id, turn in self.turns.items()
-        )
+        return sum(map(self._take_pinned, self.turns.values()))
+
+    def _take_pinned(self, turn: TurnEvidence) -> float:
+        """What stands of `turn` in any case; the raw tokens it takes more than what stood before."""
+        return self._choose(turn, self._decision(turn, "keep" if turn.turn.id in self.pinned.whole else "drop"))
 
     def _choose(self, turn: TurnEvidence, decision: TurnDecision) -> float:
         """Let `decision` stand for `turn`; the raw tokens it takes more than what stood before."""
