@@ -82,6 +82,7 @@ def test_undo_goes_back_and_waits(session_of):
     assert session.prepare(history) == history
     assert not session.undo()
     assert [event.kind for event in session.log()] == ["pre_compact", "post_compact", "undone"]
+    assert session.state.reclaimed_tokens == 0
 
 
 @pytest.mark.real
