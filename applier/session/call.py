@@ -72,6 +72,8 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.troubles.get("fixed_parts_too_large"):
         return
     state.give_up_lost()
+    if state.tokens > state.limit_tokens:  # worth asking at every call a store that has failed
+        state.store_failed_at = None
     unsent = min(arrival.start, state.last.messages)
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
@@ -273,6 +275,7 @@ def undo(state: State) -> bool:
         return False
     before = state.tokens
     state.go_back()
+    state.reclaimed_tokens -= max(0, state.tokens - before)
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
