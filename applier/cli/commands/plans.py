@@ -35,7 +35,7 @@ from applier.cli.screen import echo, print_data, print_json, screen, show_page, 
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
 from applier.store.secrets import redact_data
-from applier.view import preview
+from applier.view import look_in, preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan, Strategy
@@ -105,6 +105,7 @@ def plan_command(
     """
     _spare("transcript", transcript, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("planning…"):
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)
     if web:
@@ -161,6 +162,7 @@ def review_command(
     if edit and (written := click.edit(plan.brief if brief is None else brief, extension=".md")):
         brief, output = written, output or plan_file
     read = read_file(transcript, part)
+    look_in(store)
     with working("checking…"):
         sheet = reviewed(plan, read.messages, edits, brief=brief, fold=not show_all)
     if web:
@@ -247,6 +249,7 @@ def apply_command(
     _spare("plan", plan_file, output)
     _spare("transcript", transcript, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("applying…"):
         plan = read_plan(plan_file)
         sheet = reviewed(plan, read.messages, edits)
