@@ -161,7 +161,7 @@ class Session:
         chosen = preset_of(settings.preset if preset is None else preset, settings)
         planning = Planning(planner, client, settings, clock, log, task)
         request = AgentCall(model or settings.plan.target_model, system, tools)
-        self._state = State(self.session_id, settings, chosen, shared, log, clock, planning, request)
+        self._state = State(self.session_id, settings, chosen, shared, log, clock, planning, session_id or "", request)
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:

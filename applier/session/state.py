@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from applier.session.carryover import FileMarks, Recall
@@ -28,7 +30,9 @@ from applier.session.planning import Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from planner.errors import StoreDamaged
+from applier.store.protocol import Store
+from applier.store.views import holds_view, originals_behind, remember_view
+from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import CachePrices, cache_prices
 from planner.reading.tokens import TokenCounter
 
@@ -91,6 +95,8 @@ class State:
     log: EventLog
     clock: Callable[[], float]
     planning: Planning
+    owner: str
+    """Of the views that the session makes and knows again: its id, if it was given one."""
     call: AgentCall
     """What the agent's next request says besides its messages; its model, and how long its answer may be, as they were
     given last."""
@@ -144,7 +150,17 @@ class State:
         planner = self.planning
         planning = Planning(planner.planner, planner.client, self.settings, self.clock, self.log, planner.task)
         planning.breaker = planner.breaker
-        return State(self.session_id, self.settings, self.preset, self.store, self.log, self.clock, planning, self.call)
+        return State(
+            self.session_id,
+            self.settings,
+            self.preset,
+            self.store,
+            self.log,
+            self.clock,
+            planning,
+            self.owner,
+            self.call,
+        )
 
     @property
     def limit_tokens(self) -> int:
@@ -230,6 +246,8 @@ class State:
 
     def receive(self, messages: Sequence[object]) -> Arrival:
         """Take the caller's list: afterwards `view` is a valid list for it."""
+        if not len(self.tracker) and isinstance(messages, Sequence):
+            self._go_on_from_view(messages)
         arrival = self.tracker.take(messages)
         if arrival.edited_from is not None:
             self._holds_at_most(arrival.edited_from)
@@ -244,6 +262,23 @@ class State:
         if fit is not frame:
             self.take_into_force(replace(self.committed, frame=fit))
         return arrival
+
+    def _go_on_from_view(self, messages: Sequence[object]) -> None:
+        """Where the first list begins with a view that is known, its originals are the history."""
+        earlier = None
+        with suppress(TranscriptError, StoreError):
+            for owner in (self.owner, "") if holds_view(messages) else ():
+                earlier = earlier or self.store.use(partial(originals_behind, messages=messages, owner=owner))
+        if earlier is None:
+            return
+        self.tracker.take(earlier.messages)
+        frame = Frame(earlier.plan, tuple(messages[: earlier.head]), earlier.start)
+        self.take_into_force(Committed(frame, earlier.key, earlier.start, earlier.plan_id))
+        self.tracker.returned(messages, earlier.head)
+        self.sent, self.planning.previous = replace(frame, plan=None), earlier.plan
+        self.kept_tokens = self.gauge.of_messages(self.view.total)
+        self.last = replace(self.last, messages=earlier.start)
+        self.log("resumed", f"the list begins with a view of {earlier.start} messages: its originals are in the store")
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
@@ -311,7 +346,14 @@ class State:
         Raises:
             StoreError: what was sent before is.
         """
-        self.take_into_force(commit(frame, self.tracker, self.store, self.committed), view)
+        committed, view = commit(frame, self.tracker, self.store, self.committed), view or View.of(frame, self.tracker)
+        if frame.head:
+            self.store.use(lambda store: self._remember(store, committed, view.messages))
+        self.take_into_force(committed, view)
+
+    def _remember(self, store: Store, committed: Committed, sent: Sequence[object]) -> None:
+        start, key, plan_id = committed.frame.start, committed.key, committed.plan_id
+        remember_view(store, sent, self.tracker.history, start, owner=self.owner, key=key, plan_id=plan_id)
 
     def may_go_back(self, before: Committed) -> None:
         """A compaction has taken the place of `before`, which `undo` goes back to."""

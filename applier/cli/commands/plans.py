@@ -35,7 +35,7 @@ from applier.cli.screen import echo, print_data, print_json, screen, show_page, 
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
 from applier.store.secrets import redact_data
-from applier.view import preview
+from applier.view import look_in, preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan, Strategy
@@ -105,6 +105,7 @@ def plan_command(
     """
     _spare("transcript", transcript, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("planning…"):
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)
     if web:
@@ -161,6 +162,7 @@ def review_command(
     if edit:
         brief = click.edit(plan.brief if brief is None else brief, extension=".md") or brief
     read = read_file(transcript, part)
+    look_in(store)
     with working("checking…"):
         sheet = reviewed(plan, read.messages, edits, brief=brief, fold=not show_all)
     if web:
@@ -244,6 +246,7 @@ def apply_command(
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
     _spare("plan", plan_file, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("applying…"):
         sheet = reviewed(read_plan(plan_file), read.messages, edits)
         if output and not dry_run:
