@@ -290,14 +290,6 @@ def test_what_a_dry_run_has_seen_is_still_new_to_the_tiers(session_of):
     assert session.log()[-1].trigger == "arrival"
 
 
-def test_words_larger_than_the_window_are_said_to_be_once(session_of):
-    history = [{"role": "user", "content": "word " * 40_000}]
-    session = session_of()
-    assert session.prepare(history) == history
-    session.prepare(history)
-    assert [event.kind for event in session.log()].count("still_too_large") == 1
-
-
 @pytest.mark.real
 def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
     left = {}
