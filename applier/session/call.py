@@ -7,7 +7,6 @@ threads: `Session` holds the lock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -87,15 +86,6 @@ def _work(state: State, arrival: Arrival) -> None:
     _warn_if_too_large(state)
     _bring_back(state, [item for item in named if item.turn_id in state.recall.wanted])
     _plan_ahead(state)
-
-
-def _ask_store_again(state: State) -> None:
-    """Over the window a store that has failed is tried at every call, before anything is planned in vain."""
-    if may_store(state) or state.tokens <= state.limit_tokens:
-        return
-    with suppress(StoreError):
-        state.store.use(lambda store: store.save_history(state.tracker.history))
-        state.store_failed_at = None
 
 
 def _hand_out(state: State) -> list[Any]:
@@ -285,7 +275,6 @@ def undo(state: State) -> bool:
         return False
     before = state.tokens
     state.go_back()
-    state.reclaimed_tokens -= max(0, state.tokens - before)
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
