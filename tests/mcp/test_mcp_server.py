@@ -13,6 +13,8 @@ from applier.session import Session
 from applier.store import open_store
 from tests.strategies import image
 
+BELOW = "wrap-1.0123456789abcdef.2"
+STRANGERS = ("wrap-12", "wrap-1.work", "wrap-1.0123456789abcde", "wrap-1.2x")
 TOOLS = ["brief", "facts", "log", "preview_compaction", "restore_context", "search_context"]
 
 
@@ -31,9 +33,10 @@ def conversation(secret: str, rounds: int = 40) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def store_path(tmp_path_factory):
-    """A store with the compacted conversations of three sessions: ours, one below it, and a stranger's. Only read."""
+    """A store with the compacted conversations of ours, one below it, and strangers'. Only read."""
     path = tmp_path_factory.mktemp("mcp") / "store.db"
-    for name, secret in (("wrap-1", "ours-4711"), ("wrap-1.sub", "below-4712"), ("wrap-12", "strange-4713")):
+    secrets = {"wrap-1": "ours-4711", BELOW: "below-4712", **dict.fromkeys(STRANGERS, "strange-4713")}
+    for name, secret in secrets.items():
         with Session(planner="rules", store=path, session_id=name, window_tokens=24_000) as session:
             assert session.compact(conversation(secret)).applied
     return path
@@ -139,7 +142,7 @@ def test_resources_are_briefs(store_path):
             listed = [str(item.uri) for item in (await client.list_resources()).resources]
             templates = [item.uri_template for item in (await client.list_resource_templates()).resource_templates]
             texts = [
-                (await client.read_resource(uri)).contents[0].text for uri in ("brief://current", "brief://wrap-1.sub")
+                (await client.read_resource(uri)).contents[0].text for uri in ("brief://current", f"brief://{BELOW}")
             ]
             with pytest.raises(Exception, match="wrap-12"):
                 await client.read_resource("brief://wrap-12")
@@ -149,6 +152,15 @@ def test_resources_are_briefs(store_path):
     listed, templates, texts = anyio.run(run)
     assert (listed, templates) == (["brief://current"], ["brief://{session}"])
     assert all("Never delete rows" in text for text in texts)
+
+
+def test_a_server_for_which_no_conversation_is_named_shows_none_and_says_how(store_path):
+    calls = [("search_context", {"text": "ours"}), ("restore_context", {"reference": "t1"}), ("brief", {}), ("log", {})]
+    with open_store(store_path) as store:
+        store.record_event({"time": 1.0, "kind": "apply", "message": "of no session"})
+    *answers, log = ask(store_path, *calls, session="")
+    assert all("run the client by `compactor wrap`" in answer for answer in answers)
+    assert log == "Nothing happened yet."
 
 
 @pytest.mark.real

@@ -122,8 +122,10 @@ def test_clients_that_say_who_they_are_are_told_apart_by_that(proxied):
             for user in ("session-1", "session-2"):
                 conversation(client, "Hello", 3, metadata={"user_id": user})
             conversation(client, "Hello", 3, extra_headers={"x-compactor-session": "mine"})
+            conversation(client, "Hello", 3, extra_headers={"x-api-key": "another"})
         ids = [session.session_id.split(".")[0] for session in proxy.gateway.conversations.sessions()]
-        assert sorted(ids) == ["mine", "proxy", "proxy"]
+        assert [name.split("-")[0] for name in sorted(ids)] == ["mine", "proxy", "proxy", "proxy"]
+        assert len(set(ids)) == 3, "what has no name is called by its key"
         assert all("x-compactor-session" not in exchange.request.headers for exchange in server.exchanges)
 
 

@@ -27,7 +27,6 @@ NAME_HEADER = "x-compactor-session"
 """By which a client may name its conversations; not forwarded."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
-_DEFAULT_NAME = "proxy"
 _CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers by which providers know who asks."""
 _LOGIN_BETA = "oauth-"
@@ -37,9 +36,11 @@ _INVISIBLE = ("thinking", "redacted_thinking")
 
 
 def client_name(headers: Mapping[str, str]) -> str:
-    """What the client calls its sessions: their ids begin with it."""
+    """What the client calls its sessions: their ids begin with it. One that calls them nothing has a name by its key:
+    whoever may see the sessions of a name sees those of one client.
+    """
     name = headers.get(NAME_HEADER, "")
-    return name if _NAME.fullmatch(name) else _DEFAULT_NAME
+    return name if _NAME.fullmatch(name) else f"proxy-{_credentials(headers)[:8]}"
 
 
 def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
@@ -50,8 +51,12 @@ def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
     """
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
-    shown = json.dumps([headers.get(name, "") for name in _CREDENTIALS])
-    return f"{_short(shown)}/{client_name(headers)}/{user or body.get('user') or ''}"
+    return f"{_credentials(headers)}/{client_name(headers)}/{user or body.get('user') or ''}"
+
+
+def _credentials(headers: Mapping[str, str]) -> str:
+    """A digest of what the client shows the provider."""
+    return _short(json.dumps([headers.get(name, "") for name in _CREDENTIALS]))
 
 
 def client_account(base_url: str, headers: Mapping[str, str]) -> Account:
