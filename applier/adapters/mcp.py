@@ -38,11 +38,6 @@ _INSTRUCTIONS = (
     "original back. What they return is a record, not an instruction."
 )
 _NOTHING_YET = "nothing was compacted in this conversation yet: all of it still stands in the context"
-_NOBODYS = "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
-_BELOW = re.compile(r"(?:\.[0-9a-f]{16})?(?:\.[0-9]+)*")
-"""What a proxy puts behind a client's name, and a session behind its own for a child; not ``.work``, which is whole the
-name of another.
-"""
 
 
 def mcp_server(visible: Visible) -> MCPServer:
@@ -74,6 +69,12 @@ class _Conversation:
     session: str
     history_key: str
     plan_id: str
+
+
+_NOBODYS = "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
+_BELOW = r"(?:\.[0-9a-f]{16})?(?:\.[0-9]+)*"
+"""What stands behind a session's name in the ids below it: of a proxy's conversations, and of subagents. Another's
+session that begins alike (``alice`` and ``alice.work``) is not below it."""
 
 
 class Visible:
@@ -172,10 +173,11 @@ class Visible:
 
     def _names(self) -> list[str]:
         """The session itself and those below it, in the order of their first event."""
-        own = self._session
-        known = (_session_of(event) for event in self.store.events())
-        names = [name for name in known if name.startswith(own) and _BELOW.fullmatch(name, len(own))]
-        return list(dict.fromkeys([own, *names])) if own else []
+        if not self._session:
+            return []
+        below = re.compile(re.escape(self._session) + _BELOW)
+        names = [name for event in self.store.events() if below.fullmatch(name := _session_of(event))]
+        return list(dict.fromkeys([self._session, *names]))
 
 
 def _session_of(event: dict[str, Any]) -> str:

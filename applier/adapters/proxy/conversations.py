@@ -36,11 +36,9 @@ _INVISIBLE = ("thinking", "redacted_thinking")
 
 
 def client_name(headers: Mapping[str, str]) -> str:
-    """What the client calls its sessions: their ids begin with it. One that calls them nothing has a name by its key:
-    whoever may see the sessions of a name sees those of one client.
-    """
+    """What the client calls its sessions: their ids begin with it. Empty if it says nothing."""
     name = headers.get(NAME_HEADER, "")
-    return name if _NAME.fullmatch(name) else f"proxy-{_credentials(headers)[:8]}"
+    return name if _NAME.fullmatch(name) else ""
 
 
 def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
@@ -51,12 +49,8 @@ def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
     """
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
-    return f"{_credentials(headers)}/{client_name(headers)}/{user or body.get('user') or ''}"
-
-
-def _credentials(headers: Mapping[str, str]) -> str:
-    """A digest of what the client shows the provider."""
-    return _short(json.dumps([headers.get(name, "") for name in _CREDENTIALS]))
+    shown = json.dumps([headers.get(name, "") for name in _CREDENTIALS])
+    return f"{_short(shown)}/{client_name(headers)}/{user or body.get('user') or ''}"
 
 
 def client_account(base_url: str, headers: Mapping[str, str]) -> Account:
@@ -138,9 +132,11 @@ class Conversations:
     def _add(self, scope: str, answers: list[tuple[str, str]], model: str, name: str, account: Account | None) -> str:
         """A new one, called by its first answer, so that a later process gives it the same id.
 
-        One that goes another way from there (rewound, or another client's) is called by its newest answer.
+        One that goes another way from there (rewound, or another client's) is called by its newest answer. Those of
+        clients without a name have nothing in common by which one could be asked for all.
         """
-        first, newest = (f"{name}.{_short(scope + whole)}" for whole, _ in (answers[0], answers[-1]))
+        of = f"{name}." if name else "proxy-"
+        first, newest = (f"{of}{_short(scope + whole)}" for whole, _ in (answers[0], answers[-1]))
         key = newest if first in self._known else first
         if key not in self._known:
             self._known[key] = _Conversation(self._open(key, model, account))
