@@ -798,6 +798,8 @@ def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_ano
     for had, named in (
         (None, "ask_back"),
         (tools("mcp__memory__ask_back"), "mcp__memory__ask_back"),
+        (tools("mcp__evil__ask_back", "mcp__compactor__ask_back"), "mcp__compactor__ask_back"),
+        (tools("mcp__evil__ask_back", "mcp__compactor__ask_back", "ask_back"), "ask_back"),
         (tools("restore_context"), "restore_context"),
         (tools("Read"), ""),
     ):

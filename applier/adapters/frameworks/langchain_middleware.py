@@ -9,7 +9,7 @@ The graph's own state keeps every message; messages that are not compacted stay 
 several threads passes a function that names the session of each::
 
     def session_of(request):
-        return sessions[get_config()["configurable"]["thread_id"]]
+        return sessions.get(get_config()["configurable"].get("thread_id"))
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = ["LangChainCompaction", "pre_model_hook"]
 
 Call = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-SessionOf = Callable[[Any], "Session"]
-"""Names the session of a model request, or of a graph's state."""
+SessionOf = Callable[[Any], "Session | None"]
+"""Names the session of a model request, or of a graph's state; None leaves it alone."""
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
