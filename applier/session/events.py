@@ -35,7 +35,6 @@ EventKind = Literal[
     "recovered",
     "undone",
     "resumed",
-    "facts_saved",
     "fixed_parts_too_large",
     "still_too_large",
     "store_failed",

@@ -166,7 +166,7 @@ def _ends(turn: TurnEvidence) -> tuple[str, ...]:
 
 def _refused(turn: TurnEvidence) -> bytes:
     """1 for each call that the user did not let happen, else 0, in their order."""
-    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:2]) for call in turn.calls)
+    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:1]) for call in turn.calls)
 
 
 def _end(turn: TurnEvidence, outcome: Outcome) -> str:
@@ -276,7 +276,7 @@ Turns = Mapping[str, TurnEvidence]
 def _superseded(turns: Turns) -> dict[str, TurnEvidence]:
     """`turns`, each with the later turns that did over what it did."""
     ended = {
-        turn_id: [(call, outcome.status in ("passed", "done")) for call, outcome in turn.ended_calls]
+        turn_id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
         for turn_id, turn in turns.items()
     }
     later = superseded_turns(ended)

@@ -56,6 +56,8 @@ def test_what_is_read_is_not_written_over(compactor, transcript, folder):
         (("plan", transcript, "--planner", "rules", "-o", "link.json"), "transcript"),
         (("review", "plan.json", transcript, "-o", transcript), "transcript"),
         (("apply", "plan.json", transcript, "-o", "plan.json"), "plan"),
+        (("apply", "plan.json", transcript, "-o", transcript), "transcript"),
+        (("apply", "plan.json", transcript, "-o", "link.json"), "transcript"),
     ):
         ran = compactor(*typed)
         assert ran.code == 2
@@ -135,14 +137,6 @@ def editor(folder, monkeypatch, text, also=""):
     (folder / "editor.sh").write_text(f'#!/bin/sh\ncp {folder}/text.md "$1"\ntouch -d 2030-01-01 "$1"\n{also}\n')
     (folder / "editor.sh").chmod(0o755)
     monkeypatch.setenv("VISUAL", str(folder / "editor.sh"))
-
-
-def test_what_was_edited_is_kept_where_no_output_is_named(compactor, transcript, plan_file, folder, monkeypatch):
-    editor(folder, monkeypatch, "STATE\n- The work goes on (t1)\n")
-    ran = compactor("review", plan_file, transcript, "--edit")
-    assert ran.code == 0, ran.err
-    assert CompactionPlan.from_json(plan_file.read_bytes()).brief == "STATE\n- The work goes on (t1)"
-    assert f"The plan is in {plan_file}" in ran.out
 
 
 def test_a_brief_emptied_in_the_editor_is_empty(compactor, transcript, plan_file, folder, monkeypatch):

@@ -629,23 +629,6 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_fork_waits_for_a_call_so_that_no_lock_within_it_is_held_in_the_child_for_ever(session_of):
-    """Locks that nobody can reset: of a module that is imported."""
-    inside, within = threading.Event(), threading.Lock()
-
-    def hold(event):
-        with within:
-            inside.set()
-            sum(number * number for number in range(300_000))
-
-    session, history, busy = busy_session(session_of, hold, inside)
-    child = os.fork()
-    if child == 0:
-        os._exit(1 if within.locked() or len(session.prepare(history)) >= len(history) else 0)
-    busy.join()
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_a_fork_while_another_thread_opens_the_store_does_not_hang_the_child(session_of, monkeypatch, tmp_path):
     inside, go = threading.Event(), threading.Event()
 

@@ -32,12 +32,12 @@ from applier.cli.options import (
     turn_ranges,
 )
 from applier.cli.planning import first_removed, planned, planning_options, view_text
-from applier.cli.print_sheet import finding_text, print_sheet
+from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
 from applier.store.secrets import redact_data
-from applier.view import preview
+from applier.view import look_in, preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan, Strategy
@@ -110,6 +110,7 @@ def plan_command(
     """
     _spare("transcript", transcript, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("planning…"):
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)
     if web:
@@ -133,7 +134,7 @@ def plan_command(
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
 )
-@click.option("--edit", is_flag=True, help="Change the brief in your editor; PLAN is written (or -o).")
+@click.option("--edit", is_flag=True, help="Change the brief in your editor; the plan is saved, in PLAN without -o.")
 @_showing
 def review_command(
     plan_file: Path,
@@ -168,6 +169,7 @@ def review_command(
         edited = click.edit(plan.brief if brief is None else brief, extension=".md")
         output, brief = (output, brief) if edited is None else (place, edited)
     read = read_file(transcript, part)
+    look_in(store)
     with working("checking…"):
         sheet = reviewed(plan, read.messages, edits, brief=brief, fold=not show_all)
     if web:
@@ -176,8 +178,8 @@ def review_command(
     if output:
         refuse_changed(output, seen)
     _show(sheet, output, show_all=show_all, as_json=as_json)
-    if edit and output and not as_json:
-        echo(f"\nThe plan is in {output}")
+    if edit and output:
+        echo(f"saved: {output}", err=True)
 
 
 def _spare(what: str, path: Path | None, output: Path | None) -> None:
@@ -258,19 +260,21 @@ def apply_command(
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
     _spare("plan", plan_file, output)
     _spare("transcript", transcript, output)
-    read, plan = read_file(transcript, part), read_plan(plan_file)
+    read = read_file(transcript, part)
+    look_in(store)
     with working("applying…"):
+        plan = read_plan(plan_file)
         sheet = reviewed(plan, read.messages, edits)
         if output and not dry_run:
             _write_view(sheet, read, output, store)
     aside = str(output) == "-"
+    for finding in () if as_json else sheet.plan.findings:
+        if finding not in plan.findings:
+            echo(finding_line(finding), err=True)
     if as_json:
         print_json({**sheet.to_json(), "applied": not dry_run, "output": str(output or "")}, err=aside)
     else:
         echo(_outcome(sheet, dry_run=dry_run), err=aside)
-    for finding in sheet.plan.findings if not as_json else ():
-        if finding not in plan.findings:
-            echo(f"compactor: note: {finding_text(finding)}", err=True)
 
 
 def _write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None) -> None:
