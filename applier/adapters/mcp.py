@@ -7,6 +7,7 @@ one session and below it, or one history. A store that is not there yet holds no
 from __future__ import annotations
 
 import inspect
+import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
@@ -68,6 +69,11 @@ class _Conversation:
     session: str
     history_key: str
     plan_id: str
+
+
+_BELOW = r"(?:\.[0-9a-f]{16})?(?:\.[0-9]+)*"
+"""What stands behind a session's name in the ids below it: of a proxy's conversations, and of subagents. Another's
+session that begins alike (``alice`` and ``alice.work``) is not below it."""
 
 
 class Visible:
@@ -165,8 +171,8 @@ class Visible:
 
     def _names(self) -> list[str]:
         """The session itself and those below it, in the order of their first event."""
-        below = (_session_of(event) for event in self.store.events())
-        names = [name for name in below if name == self._session or name.startswith(f"{self._session}.")]
+        below = re.compile(re.escape(self._session) + _BELOW)
+        names = [name for event in self.store.events() if below.fullmatch(name := _session_of(event))]
         return list(dict.fromkeys([self._session, *names]))
 
 

@@ -24,6 +24,8 @@ _PATH_KEYS = ("file_path", "path", "filename", "file", "notebook_path", "filePat
 _COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
 _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 
+ARGUMENT_CHARACTERS = 120
+"""Of an argument of a call without path, command or query so much says what it is about."""
 COMMAND_CHARACTERS = 4_096
 """What a command does shows within so much of it."""
 
@@ -49,8 +51,12 @@ _READ_COMMAND = lazy_pattern(
 )
 """A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
 
-_PARTIAL_KEYS = frozenset({"offset", "limit", "view_range", "start_line", "end_line", "lines", "pages"})
-"""A read with one of these keys is of a part of the file."""
+_PARTIAL_KEY = lazy_pattern(
+    r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?|(?:line|byte|view)_?(?:range|numbers?|count|start|end)"
+    r"|offset|limit|range|head|tail|lines?|pages?|max_?(?:lines|bytes|chars|characters|length)|num_?lines|length|skip|take|section|chunk",
+    re.I,
+)
+"""A read with such a key is of a part of the file: ``offset``, ``startLine``, ``view_range``; not ``path``."""
 _WHOLE_KEYS = frozenset({"content", "file_text"})
 """A write with one of these keys leaves nothing of what the file held."""
 
@@ -100,9 +106,20 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """What it is about, in one line: the path, the command, or the query."""
-        text = self.path or self.command or self._first(_QUERY_KEYS) or self._first(tuple(self.input))
+        """What it is about, in one line: the path, the command, the query, or else all that it was given."""
+        text = self.path or self.command or (self._first(_QUERY_KEYS) if self._asks else "") or self._arguments
         return " ".join(text.split())
+
+    @property
+    def _asks(self) -> bool:
+        return self.kind in ("search", "ask") or self.is_report
+
+    @property
+    def _arguments(self) -> str:
+        """Its plain arguments, each with its name where there are several: numbers and flags tell calls apart, too."""
+        plain = {key: str(value) for key, value in self.input.items() if isinstance(value, str | int | float)}
+        filled = {key: " ".join(value.split())[:ARGUMENT_CHARACTERS] for key, value in plain.items() if value.strip()}
+        return ", ".join(f"{key}={value}" if len(filled) > 1 else value for key, value in filled.items())
 
     @property
     def sought(self) -> str:
@@ -245,4 +262,4 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
 
 
 def _reads_whole(call: Call) -> bool:
-    return bool(call.path) and call.kind == "read" and not _PARTIAL_KEYS & call.input.keys()
+    return bool(call.path) and call.kind == "read" and not any(map(_PARTIAL_KEY.fullmatch, call.input))

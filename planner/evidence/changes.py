@@ -27,6 +27,9 @@ SEEN_CHARACTERS = 200_000
 
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
+_PART = lazy_pattern(r"\w+")
+_CALLED = lazy_pattern(r"[\w.]+(?=\()")
+"""``load`` and ``self.load`` in ``self.load(``: what is called."""
 _HUNK = lazy_pattern(r"^@@ (.*)$", re.M)
 """Where a hunk of a patch is: ``@@ def load(self):``; not ``@@``."""
 
@@ -123,16 +126,19 @@ def _values(call: Call, keys: Sequence[str]) -> str:
 def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
     prose = change.path.endswith(PROSE)
     before = {match["name"] for match in definitions_in(old)}
-    own = [] if prose else [match["name"] for match in definitions_in(new)]
+    own = [] if prose else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
     defined = [name for name in own if name not in before]
     _put_first(change.defines, defined)
     beside = defined and old.strip() in new
     around = [name for name in own if name in before] or ([] if prose or beside else list(_enclosing(old, seen)))
-    _put_first(change.edits, [name for name in around if name not in change.defines])
+    defines = set(change.defines)
+    _put_first(change.edits, [name for name in around if name not in defines])
     if old:
-        known = f"{seen}\n{old}"
-        added = [name for name, kind in specifics_of(new).items() if kind == "identifier" and name not in known]
-        called = [f"{name}()" if f"{name}(" in new else name for name in added if "-" not in name and name not in own]
+        known = {*_PART.findall(seen), *_PART.findall(old)}
+        calls, own_names = set(_CALLED.findall(new)), set(own)
+        identifiers = (name for name, kind in specifics_of(new).items() if kind == "identifier" and "-" not in name)
+        added = [name for name in identifiers if not known.issuperset(_PART.findall(name))]
+        called = [f"{name}()" if name in calls else name for name in added if name not in own_names]
         _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
 
 

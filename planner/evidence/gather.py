@@ -276,7 +276,7 @@ Turns = Mapping[str, TurnEvidence]
 def _superseded(turns: Turns) -> dict[str, TurnEvidence]:
     """`turns`, each with the later turns that did over what it did."""
     ended = {
-        turn_id: [(call, outcome.status in ("passed", "done")) for call, outcome in turn.ended_calls]
+        turn_id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
         for turn_id, turn in turns.items()
     }
     later = superseded_turns(ended)

@@ -60,6 +60,8 @@ class Host:
     """How lines begin that it prints around the output of a command."""
     silent: tuple[str, ...] = ()
     """Those of them, whole, that tell nothing: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+    running: tuple[str, ...] = ()
+    """How it says that a command had not ended when its output was read."""
 
 
 HOSTS = (
@@ -104,6 +106,7 @@ HOSTS = (
             "Warning: the file exists but (?:the contents are empty|is shorter)",
         ),
         wrapping=("Exit code", "Error: Exit code"),
+        running=("Command running in background with ID: ", "<status>running</status>"),
     ),
     Host(
         "Codex",
@@ -126,6 +129,7 @@ HOSTS = (
             "Output:",
             "Process exited with code 0",
         ),
+        running=(r"Process running with session ID \d",),
     ),
     Host(
         "Copilot CLI",
@@ -179,10 +183,13 @@ _CONTENT = lazy_pattern(rf"\s*(?:{_any(host.contents for host in HOSTS)})")
 _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
 _SILENT = lazy_pattern(rf"\s*(?:{_any(host.silent for host in HOSTS)})\s*$")
+_RUNNING = lazy_pattern(rf"\s*(?:{_any(host.running for host in HOSTS)})")
 _REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
 _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}
 _ANSWERS = {tool: openings for host in HOSTS for tool, openings in host.answers.items()}
+_STRANGERS = lazy_pattern(r"^mcp_|__|[.:/]")
+"""Names of tools that a server brings, who may write what a host writes: ``mcp__x__ask``; not ``AskUserQuestion``."""
 _AFTER_ANSWER = (
     "\n\nNote: The user's next message may contain",
     "You can now continue with the user's answers in mind",
@@ -320,6 +327,8 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
 
 def _answer_spans(call: Call, text: str) -> list[Span]:
     """Where in the result of `call` the user speaks: at most one place, at most `ANSWER_CHARACTERS`."""
+    if _STRANGERS.search(call.name):
+        return []
     starts = _refusal_ends(text) if call.is_error else _ends(_ANSWERS.get(call.name, ()), text)
     if not starts:
         return []
@@ -353,6 +362,11 @@ def without_boilerplate(text: str) -> str:
 def is_wrapping(text: str) -> bool:
     """True for a line that a host prints around the output of a command."""
     return bool(_WRAPPING.match(text))
+
+
+def is_running(text: str) -> bool:
+    """True for a line in which a host says that the command had not ended yet."""
+    return bool(_RUNNING.match(text))
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:

@@ -15,14 +15,14 @@ from operator import attrgetter
 from typing import Literal
 
 from planner.evidence.calls import COMMAND_CHARACTERS, Call, is_looking, last_run
-from planner.evidence.hosts import is_wrapping
+from planner.evidence.hosts import is_running, is_wrapping
 from planner.reading.lines import Part, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Failures", "Outcome", "Status", "is_refusal", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
-Status = Literal["passed", "failed", "done", "unanswered"]
+Status = Literal["passed", "failed", "done", "running", "unanswered"]
 
 OUTCOME_LINES = 3
 """A result of at most so many lines is its own outcome; of a longer one at most so many are told."""
@@ -233,7 +233,7 @@ class Outcome:
     """How one call ended."""
 
     status: Status
-    """``done``: nothing says that it passed or failed."""
+    """``done``: nothing says that it passed or failed; ``running``: it had not ended when its output was read."""
     lines: tuple[int, ...]
     """Numbers of the lines that say so, ascending; empty where none does."""
 
@@ -285,6 +285,8 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
             report = [report[0], *(line for line in lines[-1:] if line not in report[:1]), *report[1:]]
         counts = lines if verdict == "failed" else ()
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
+    if any(is_running(one.text) for one in result[:HEAD_LINES]):
+        return [], Outcome("running", numbers_of(_telling_lines(call, result)))
     if verdict == "passed":
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("done", numbers_of(_telling_lines(call, result)))

@@ -154,7 +154,7 @@ def _check_outcome(
     evidence: Evidence, kinds: Sequence[CheckKind], turn: TurnEvidence, call: Call, outcome: Outcome
 ) -> RecordLine:
     command = shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)
-    word = {"passed": "passed", "failed": "failed"}.get(outcome.status, "ended")
+    word = {"passed": "passed", "failed": "failed", "running": "was still running"}.get(outcome.status, "ended")
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     end = f"{word}: {shortened(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
     return RecordLine(f"{', '.join(kinds)}: `{command}` {end}", (turn.turn.id,))
@@ -234,7 +234,7 @@ def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[s
     changed: dict[str, str] = {}
     closed = False
     for turn, call, outcome in evidence.ended_calls():
-        if outcome.status in ("failed", "unanswered"):
+        if outcome.status in ("failed", "running", "unanswered"):
             continue
         if closes(call):
             closed = True
@@ -266,8 +266,25 @@ _BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
 
 
+_ELSEWHERE = lazy_pattern(
+    r"(?:^|[;&|(]\s*)cd +[\"']?(?P<folder>[/~][^\s;&|\"')]*|\.\.[^\s;&|\"')]*)|\bgit -C +[\"']?(?P<of>[^\s\"']+)"
+)
+"""Where a command goes to before it asks git: ``cd /srv/other && git status``, ``git -C ../other log``."""
+
+
 def _git_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
-    return (one for one in evidence.ended_calls() if _GIT.search(one[1].command))
+    """Calls that asked git about the repository of the work; not those that went to another folder to ask."""
+    for turn, call, outcome in evidence.ended_calls():
+        if _GIT.search(call.command) and not _is_elsewhere(call.command, evidence.root):
+            yield turn, call, outcome
+
+
+def _is_elsewhere(command: str, root: str) -> bool:
+    """True if `command` goes to a folder that neither holds the changed files' `root` nor lies in it."""
+    folders = (match["folder"] or match["of"] for match in _ELSEWHERE.finditer(command))
+    inside = f"{root.rstrip('/')}/"
+    paths = [f"{folder.rstrip('/')}/" for folder in folders if root]
+    return any(not path.startswith(inside) and not inside.startswith(path) for path in paths)
 
 
 def _commits(call: Call) -> list[tuple[str, str]]:
@@ -289,6 +306,8 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
     standing: dict[str, str] = {}
     changed: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
+        if _is_elsewhere(call.command, evidence.root):
+            continue
         if _GIT.search(call.command):
             if _commits(call) or _SETTLED.search(call.text) or _GIVEN_UP.search(call.command):
                 standing.clear()

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from planner.evidence import gather_evidence, state
+from planner.evidence.gather import call_head
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
@@ -14,6 +15,13 @@ class Session:
 
     def __init__(self, task):
         self.messages = [{"role": "user", "content": task}]
+
+    @classmethod
+    def of(cls, other):
+        """Another one that began as `other`."""
+        session = cls("")
+        session.messages = list(other.messages)
+        return session
 
     def says(self, words):
         self.messages.append({"role": "assistant", "content": words})
@@ -167,3 +175,57 @@ def test_what_is_put_beside_a_function_is_not_an_edit_of_it():
     assert change.text == (
         "/repo/a_test.go: edited; defines TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides"
     )
+
+
+RUNNING = "Chunk ID: a1\nWall time: 30.0 seconds\nProcess running with session ID 77\nOutput:\n"
+
+
+def test_what_still_runs_has_not_passed():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="src/a.py", old_string="a", new_string="b")
+    session.calls("exec_command", "1 failed, 3 passed in 2s\n", cmd="bun run test")
+    session.calls("exec_command", f"{RUNNING}@x/core test: Exited with code 0\n12 passed in 3s", cmd="bun run test")
+    assert [line.text for line in state.check_outcomes(session.evidence)] == [
+        "test: `bun run test` was still running: @x/core test: Exited with code 0 · 12 passed in 3s"
+    ]
+    assert state.recoveries(session.evidence) == []
+    assert state.pending_changes(session.evidence) == []
+
+
+def test_another_repository_says_nothing_of_this_one():
+    session = Session("Fix it.")
+    for number in range(4):
+        session.calls("Write", "ok", file_path=f"/srv/app/src/a{number}.py", content="a")
+        session.calls("Write", "ok", file_path=f"/srv/app/tests/b{number}.py", content="a")
+    for command in ("git status", "cd /srv/app/tests && git status", "cd /srv && git status"):
+        branches = state.branches(Session.of(session).calls("Bash", "On branch main", command=command).evidence)
+        assert [line.text for line in branches] == ["on branch main"]
+    for command in ("cd /srv/other && git status", "cd ../other && git status", "git -C /srv/other status"):
+        asked = Session.of(session).calls("Bash", "On branch theirs\nUU src/x.py", command=command)
+        assert state.branches(asked.evidence) == state.conflicts(asked.evidence) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [({"order_id": 17}, {"order_id": 18}), ({"customer": "a", "page": 1}, {"customer": "a", "page": 2})],
+)
+def test_calls_with_other_arguments_are_other_calls(one, other):
+    session = Session("Refund them.").calls("refund_order", "ok", **one).calls("refund_order", "ok", **other)
+    heads = [call_head(call) for turn in session.evidence.turns.values() for call in turn.calls]
+    assert len(set(heads)) == 2
+    assert all(str(value) in head for head, given in zip(heads, (one, other), strict=True) for value in given.values())
+
+
+@pytest.mark.parametrize("part", ["startLine", "start_line", "head", "page", "start", "max_lines", "range", "offset"])
+def test_a_part_of_a_file_does_not_stand_for_the_file(part):
+    whole = "\n".join(f"line {number}" for number in range(40))
+    session = Session("Look.").calls("Read", whole, file_path="a.py")
+    session.calls("Read", "line 3", **{"file_path": "a.py", part: 3}).calls("Read", whole, file_path="b.py")
+    assert [turn.superseded_by for turn in session.evidence.turns.values()] == ["", "", "", ""]
+
+
+def test_a_large_edit_is_read_in_linear_time():
+    """It took a minute; the suite's own limit of time would show it."""
+    old, new = ("\n".join(f"{word}{n} = {word}(x{word}{n})" for n in range(20_000)) for word in ("old", "new"))
+    session = Session("Fix it.").calls("Edit", "ok", file_path="a.ts", old_string=old, new_string=new)
+    (change,) = state.changed_files(session.evidence)
+    assert "now names" in change.text

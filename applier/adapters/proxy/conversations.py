@@ -27,7 +27,6 @@ NAME_HEADER = "x-compactor-session"
 """By which a client may name its conversations; not forwarded."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
-_DEFAULT_NAME = "proxy"
 _CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers by which providers know who asks."""
 _LOGIN_BETA = "oauth-"
@@ -37,9 +36,9 @@ _INVISIBLE = ("thinking", "redacted_thinking")
 
 
 def client_name(headers: Mapping[str, str]) -> str:
-    """What the client calls its sessions: their ids begin with it."""
+    """What the client calls its sessions: their ids begin with it. Empty if it says nothing."""
     name = headers.get(NAME_HEADER, "")
-    return name if _NAME.fullmatch(name) else _DEFAULT_NAME
+    return name if _NAME.fullmatch(name) else ""
 
 
 def client_scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
@@ -133,9 +132,11 @@ class Conversations:
     def _add(self, scope: str, answers: list[tuple[str, str]], model: str, name: str, account: Account | None) -> str:
         """A new one, called by its first answer, so that a later process gives it the same id.
 
-        One that goes another way from there (rewound, or another client's) is called by its newest answer.
+        One that goes another way from there (rewound, or another client's) is called by its newest answer. Those of
+        clients without a name have nothing in common by which one could be asked for all.
         """
-        first, newest = (f"{name}.{_short(scope + whole)}" for whole, _ in (answers[0], answers[-1]))
+        of = f"{name}." if name else "proxy-"
+        first, newest = (f"{of}{_short(scope + whole)}" for whole, _ in (answers[0], answers[-1]))
         key = newest if first in self._known else first
         if key not in self._known:
             self._known[key] = _Conversation(self._open(key, model, account))
