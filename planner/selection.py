@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from itertools import chain, takewhile
 from typing import Any
 
@@ -272,15 +273,20 @@ class _Selecting:
 
     def _in_order(self, budget: float, brief: str) -> Iterator[Pick]:
         """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
-        word. Where no score tells turns apart, each pick is looked for when there is space for it."""
+        word. Each is looked for when asked for: a pick waits while one that comes later may be worth more."""
         ranked = rank_lines(
             self.request.evidence, self.request.relevance, self.pinned.lines, self.pinned.whole, 1.5 * budget
         )
         weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
-        picks = (pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick))
-        if len({weight for weight in weights.values() if weight}) <= 1:
-            return picks
-        return iter(sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id]))
+        most = max(weights.values(), default=0.0)
+        waiting: list[tuple[float, int, Pick]] = []
+        for place, pick in enumerate(ranked):
+            while waiting and -waiting[0][0] >= pick.priority * most:
+                yield heappop(waiting)[2]
+            if weights[pick.turn_id] and not self._stands_in(brief, pick):
+                heappush(waiting, (-pick.priority * weights[pick.turn_id], place, pick))
+        while waiting:
+            yield heappop(waiting)[2]
 
     def _weight(self, turn: TurnEvidence) -> float:
         """What the relevance of its lines is multiplied with; 0 if none of them may fill the space that is left."""
@@ -300,21 +306,21 @@ class _Selecting:
         """
         pick = next(picks, None)
         while pick is not None:
-            grown, unfit = self._pass(pick, picks, left)
+            first = pick
+            grown, pick = self._pass(first, picks, left)
             for turn_id, numbers in grown.items():
                 update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
                 left -= self._choose(self.turns[turn_id], self.chosen[turn_id].model_copy(update=update))
-            if unfit is pick:
+            if pick is first:
                 break
-            pick = unfit
         return left
 
     def _pass(self, first: Pick, picks: Iterator[Pick], left: float) -> tuple[dict[str, set[int]], Pick | None]:
-        """Take `first` and those of `picks` that surely fit into what is left: the lines that stand then of the turns
-        that have more, and the first that may not fit, or None."""
+        """Take `first` and those of `picks` that surely fit into what is left; the lines that stand then of the turns
+        that have more, and the first pick that may not fit."""
         standing: dict[str, set[int]] = {}
         grown: dict[str, set[int]] = {}
-        for pick in chain([first], picks):
+        for pick in chain((first,), picks):
             turn_id, numbers, _ = pick
             turn, decision = self.turns[turn_id], self.chosen[turn_id]
             if turn_id not in standing:

@@ -275,7 +275,6 @@ def undo(state: State) -> bool:
         return False
     before = state.tokens
     state.go_back()
-    state.reclaimed_tokens -= max(0, state.tokens - before)
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)

@@ -31,7 +31,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.bridge import session_or_none, through
+from applier.adapters.frameworks.bridge import checked, session_or_none, through
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ Processor = Callable[[RunContext[Any], list[ModelMessage]], list[ModelMessage]]
 
 def compacted_history(session: Session | SessionOf) -> Processor:
     """The processor for `session`, which is one conversation, or for the session that a function names for a run."""
+
+    checked(session)
 
     def compacted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
         chosen = session_or_none(session, ctx)

@@ -117,7 +117,7 @@ class Gateway:
                 if passage.session is not None:
                     passage.session.observe(part)
         if passage.session is not None:
-            self.metrics.add("saved_tokens", amount=passage.session.state.spared_tokens)
+            self.metrics.add("saved_tokens", amount=passage.session.state.reclaimed_tokens)
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
