@@ -6,21 +6,26 @@ Pure but for one thing: `apply` commits the originals to the store before it ret
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
-from applier.store import open_store
+from applier.store import open_store, store_file
 from applier.store.protocol import Store
+from applier.store.views import Earlier, holds_view, originals_behind, remember_view
 from planner.analysis import Analysis, analyze
-from planner.api import check_plan
-from planner.errors import ApplyError, StalePlan
+from planner.api import BEHIND_VIEWS, check_plan
+from planner.errors import ApplyError, StalePlan, StoreError, TranscriptError
 from planner.layout import joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls
-from planner.reading.history import History
+from planner.reading.history import History, read_history
 
-__all__ = ["Preview", "apply", "laid_out", "preview"]
+__all__ = ["Preview", "apply", "laid_out", "look_in", "preview"]
 
 
 @dataclass(frozen=True)
@@ -42,44 +47,104 @@ class Preview:
     """The plan as the guards left it."""
 
 
-def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Store | None = None) -> list[Any]:
+def apply(
+    plan: CompactionPlan,
+    messages: Sequence[object] | None = None,
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+) -> list[Any]:
     """The compacted list: valid for the Messages API, every removed byte in the store first.
 
     Args:
         plan: From `plan_compaction`, a file, or a person; guarded again here.
         messages: The history the plan was made for, or that history with more messages behind it, which are
             appended as they are. May be left out while the plan still holds the history it was made from.
-        store: Where the originals go; the default store if None.
+        store: Where originals, plan and view go: a store, its path, or None for the default one.
 
     Raises:
         StalePlan: the plan was made for another history.
         ApplyError: `plan` is no plan, or `store` no store.
         StoreError: the originals could not be stored; nothing changed.
     """
-    _, analysis, layout, behind = _guarded(plan, messages)
+    guarded, analysis, layout, behind = _guarded(plan, messages, store)
+    view = _view(layout, analysis.history, behind)
     if layout.first_changed is not None:
-        _keep_originals(analysis.history, store)
-    return _view(layout, analysis.history, behind)
+        with _opened(store) as opened:
+            _keep(opened, guarded, analysis.history, view, behind)
+        look_in(store)
+    return view
 
 
-def _keep_originals(history: History, store: Store | None) -> None:
-    if store is None:
-        with open_store() as default:
-            default.save_history(history)
+def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any], behind: Sequence[object]) -> None:
+    """Store the originals, the plan, and which of them `view` shows."""
+    key, plan_id = store.save_history(history), store.save_plan(plan)
+    whole = read_history([*history.originals, *behind]) if behind else history
+    pairs = zip(reversed(view), reversed(whole.originals), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    start = len(whole.messages) - same
+    if start > len(history.messages):  # what came since is one message now with the end of the planned part
+        key = store.save_history(whole)
+    remember_view(store, view, whole, start, key=key, plan_id=plan_id)
+
+
+@contextmanager
+def _opened(store: Store | str | os.PathLike[str] | None) -> Iterator[Store]:
+    if store is None or isinstance(store, str | os.PathLike):
+        with open_store(store) as opened:
+            yield opened
     elif hasattr(store, "save_history"):
-        store.save_history(history)
+        yield store
     else:
-        raise ApplyError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
+        raise ApplyError(f"store: expected a store, its path or None, found {type(store).__name__}")
 
 
-def preview(plan: CompactionPlan, messages: Sequence[object] | None = None) -> Preview:
-    """What `apply` would do, without writing anything, not even to the store.
+_USED_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
+_USED_PATHS: set[str | os.PathLike[str] | None] = set()
+"""Where this process has put originals: who plans again without naming a store means one of these."""
+
+
+def look_in(store: Store | str | os.PathLike[str] | None) -> None:
+    """Have `store` looked in, too, for what stands behind a list that begins with a view."""
+    if isinstance(store, Store):
+        _USED_STORES.add(store)
+    elif store is None or isinstance(store, str | os.PathLike):
+        _USED_PATHS.add(store)
+
+
+def _behind(messages: Sequence[object], store: Store | str | os.PathLike[str] | None = None) -> Earlier | None:
+    """What stands behind `messages` by `store`, or by the default one and those that this process has used; None if
+    none of them knows a view there."""
+    try:
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
+            return None
+    except TranscriptError:
+        return None
+    for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
+        with suppress(StoreError):
+            if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
+                with _opened(place) as opened:
+                    earlier = originals_behind(opened, messages)
+                if earlier is not None:
+                    return earlier
+    return None
+
+
+def _originals(messages: Sequence[object], store: Any) -> tuple[Sequence[object], CompactionPlan | None] | None:
+    earlier = _behind(messages, store)
+    return None if earlier is None else (earlier.messages, earlier.plan)
+
+
+BEHIND_VIEWS.append(_originals)
+
+
+def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
+    """What `apply` would do with the same arguments, without writing anything, not even to the store.
 
     Raises:
         StalePlan: the plan was made for another history.
         ApplyError: `plan` is no plan.
     """
-    guarded, analysis, layout, behind = _guarded(plan, messages)
+    guarded, analysis, layout, behind = _guarded(plan, messages, store)
     first, before = layout.first_changed, analysis.tokens
     invalidated = 0 if first is None else analysis.counter.messages(analysis.history.messages[first:])
     return Preview(
@@ -117,7 +182,7 @@ def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[An
 
 
 def _guarded(
-    plan: CompactionPlan, messages: Sequence[object] | None
+    plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
 ) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
     """The plan as the guards leave it, what was read, its layout, and the messages behind what was planned.
 
@@ -126,7 +191,13 @@ def _guarded(
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
         raise ApplyError(f"plan: expected a CompactionPlan, found {type(plan).__name__}: {cure}")
-    analysis, behind = _planned(plan, messages)
+    try:
+        analysis, behind = _planned(plan, messages)
+    except StalePlan:
+        earlier = _behind(messages, store) if messages is not None else None
+        if earlier is None:
+            raise
+        analysis, behind = _planned(plan, earlier.messages)
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None

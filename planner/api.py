@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_plan, sound_proposal
+from planner.placeholders import first_note
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal, TurnProposal
 from planner.reading.families import names_provider
@@ -45,6 +46,9 @@ PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 RESTORE_TOOL = "restore_context"
 """The agent's tool by which it looks behind a reference."""
+BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
+"""Each says of a list, and of the store that was handed in or None, which originals stand behind it and by which plan,
+if it begins with a view of ours: `applier` knows the stores. The first that knows it counts."""
 
 
 def plan_compaction(
@@ -68,7 +72,8 @@ def plan_compaction(
     """A validated plan that brings `messages` down to a target, bound to them. Changes nothing.
 
     Args:
-        messages: The complete history: dicts or SDK objects, never a compacted view. Not mutated.
+        messages: The complete history: dicts or SDK objects. Not mutated. A list that begins with a view which `apply`
+            made, known by its digest in the store, is planned from its originals.
         task: What the agent works on now; relevance is judged against it.
         target_tokens: Size of the view in tokens of the target model, system and tools included when given.
         target_ratio: The same as a share of the history's tokens, in (0, 1]. Default: a quarter.
@@ -105,6 +110,9 @@ def plan_compaction(
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     asked = open_planner(planner, model, client, prompts_dir)
     settings = settings or PlanSettings()
+    earlier = next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None)
+    if earlier is not None:
+        messages, previous = earlier[0], previous or earlier[1]
     analysis = analyze(messages, settings.target_model)
     fixed = analysis.counter.request((), system, tools)
     if not settings.restore_tool:
@@ -164,17 +172,14 @@ def plan_analysis(
         problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
         too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
         plan = _guarded(request, proposal, None, *findings, too_little)
-    return _explained(plan, request)
+    return _explained(_with_unknown_view(plan, request), request)
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
-    """`plan_compaction` in a thread of its own; takes the same options, and asynchronous clients besides."""
+    """`plan_compaction` in a thread of its own; takes the same options."""
     import asyncio  # the core is synchronous: who plans in threads of their own need not load it
 
-    names = ("planner", "model", "client", "prompts_dir")
-    own = {name: options.pop(name) for name in names if name in options}
-    asked = open_planner(own.get("planner", "auto"), own.get("model"), own.get("client"), own.get("prompts_dir"))
-    return await asyncio.to_thread(partial(plan_compaction, messages, task, planner=asked, **options))
+    return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
@@ -233,6 +238,22 @@ def _all_kept(request: PlanRequest, proposal: Proposal) -> dict[str, TurnDecisio
             failed_approach=turn.failed,
         )
     return decisions
+
+
+def _with_unknown_view(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
+    """`plan`; where the history begins with a view whose originals nobody here has, that stays as it is if it fits, and
+    a finding says so: what it says of demands and failures would be told a second time, by less."""
+    at, turns = first_note(request.history.messages), request.history.turns
+    turn = next((turn for turn in turns[:2] if at is not None and turn.start <= at < turn.stop), None)
+    if turn is None:
+        return plan
+    fits = request.evidence.turns[turn.id].tokens <= request.target_tokens
+    kept = tuple(
+        own.model_copy(update={"strategy": "keep"}) if fits and own.turn_id == turn.id else own for own in plan.turns
+    )
+    problem = "the history begins with what looks like a view, and its originals are in no store that was looked in"
+    finding = Finding(code="unknown_view", turn_id=turn.id, problem=problem, repair="kept as it is" if fits else "")
+    return guard_plan(plan.model_copy(update={"turns": kept, "findings": (*plan.findings, finding)}), request.analysis)
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:

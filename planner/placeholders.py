@@ -21,11 +21,13 @@ from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
 from planner.reading.media import media_mark
+from planner.reading.messages import Message, blocks
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "clean",
     "entry_text",
+    "first_note",
     "guide_text",
     "history_key",
     "line_numbers",
@@ -261,6 +263,16 @@ def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: st
     standing = _WHOLE.format(whole) if whole else ""
     parts = _GUIDE, f"{marks}." if marks else "", restoring, standing, _ROOT.format(root) if root else ""
     return " ".join(filter(None, parts))
+
+
+def first_note(messages: Iterable[Message]) -> int | None:
+    """The first of `messages` in which a user says what the first note of a view says; it may be anybody's paste."""
+    return next((at for at, message in enumerate(messages) if _opens_view(message)), None)
+
+
+def _opens_view(message: Message) -> bool:
+    texts = (str(block.get("text", "")) for block in blocks(message) if block["type"] == "text")
+    return message["role"] == "user" and any("<compacted history=" in text for text in texts)
 
 
 def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ from applier.sheet import Failed, Row, Sheet
 from applier.view import Preview
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
 
-__all__ = ["print_sheet"]
+__all__ = ["finding_line", "print_sheet"]
 
 STYLES: dict[Strategy, str] = {"keep": "green", "summarize": "cyan", "reference": "yellow", "drop": "red"}
 TASK_LINES = 3
@@ -42,7 +42,7 @@ def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     _section(console, "Brief, first in the view", plan.brief.splitlines(), whole=True)
     failed = (_failed(one, max(LEAST_NAMED, console.width // 4)) for one in sheet.failed)
     _section(console, "Failed approaches, kept", _some(failed, whole), whole)
-    _section(console, "Findings", _some(map(_finding, plan.findings), whole), whole)
+    _section(console, "Findings", _some(map(finding_line, plan.findings), whole), whole)
     _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
     console.print("")
     console.print(_table(sheet.rows, console.width))
@@ -143,7 +143,8 @@ def _fact(fact: ExtractedFact) -> str:
     return f"{fact.type} ({fact.source}): {one_line(fact.content)}{quoted}"
 
 
-def _finding(finding: Finding) -> str:
+def finding_line(finding: Finding) -> str:
+    """A finding in one line."""
     place = f"{finding.turn_id}: " if finding.turn_id else ""
     repair = f"; {one_line(finding.repair)}" if finding.repair else ""
     return f"{finding.code}: {place}{one_line(finding.problem)}{repair}"

@@ -71,6 +71,9 @@ def _work(state: State, arrival: Arrival) -> None:
         state.log("history_edited", f"message {arrival.edited_from} was edited where it stands; read again")
     if state.troubles.get("fixed_parts_too_large"):
         return
+    state.give_up_lost()
+    if state.tokens > state.limit_tokens:  # worth asking at every call a store that has failed
+        state.store_failed_at = None
     unsent = min(arrival.start, state.last.messages)
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
@@ -96,12 +99,8 @@ def _hand_out(state: State) -> list[Any]:
 
 def _store_left_out(state: State) -> None:
     """Store what the view leaves out, or leave out less: a message came that goes without its thinking, or one that the
-    caller has edited where something else stands for it; or the store was begun anew."""
-    try:
-        state.store_anew()
-    except StoreError as error:
-        state.store_failed_at = state.clock()
-        state.trouble("store_failed", f"what is left out is not stored any more: {error}")
+    caller has edited where something else stands for it."""
+    state.give_up_lost()
     committed = state.committed
     if committed.holds(committed.frame, len(state.tracker)):
         return
@@ -155,22 +154,10 @@ def _warn_if_too_large(state: State) -> None:
 
 
 def _take_up_plan(state: State) -> None:
-    """Take up what the worker has made, and store its facts if the session has gone on for long."""
+    """Take up what the worker has made."""
     plan = state.planning.take_up()
-    if plan is None:
-        return
-    state.tracker.know(plan.bound_analysis)
-    if not state.facts_are_due:
-        return
-    state.facts_at = state.clock()
-    history, facts = state.tracker.history, plan.extracted_facts
-    try:
-        key = state.store.use(lambda store: store.save_history(history))
-        state.store.use(lambda store: store.save_facts(facts, key))
-    except StoreError as error:
-        state.log("store_failed", f"facts were not stored: {error}")
-    else:
-        state.log("facts_saved", f"{len(facts)} facts stored")
+    if plan is not None:
+        state.tracker.know(plan.bound_analysis)
 
 
 def _plan_ahead(state: State) -> None:
@@ -193,9 +180,7 @@ def _plans_ahead(state: State) -> bool:
 
 
 def _is_due(state: State) -> bool:
-    """True if a step that plans will fire in a few calls, or facts are to be extracted."""
-    if state.facts_are_due:
-        return True
+    """True if a step that plans will fire in a few calls."""
     measured, goal = state.measure(), state.preset.plan_goal
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
@@ -248,18 +233,13 @@ def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bo
     state.receive(messages)
     if not dry_run:
         _store_left_out(state)
-    length = len(state.tracker)
-    if state.last.committed is None:  # whatever was sent, this process does not know it
-        state.thoughts.awaited = length
     done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.preset.manual:
         done = attempt(state, tier, "manual", Bounds(), focus=focus, dry_run=dry_run)
         if done.applied or (dry_run and done.tier):
             break
     if done.applied:
-        frame = state.committed.frame
-        state.tracker.returned(done.messages, len(frame.head))
-        state.thoughts.note(length + (state.thoughts.awaited == length), frame)
+        state.tracker.returned(done.messages, len(state.committed.frame.head))
         _save(state)
     return done
 
@@ -293,10 +273,9 @@ def undo(state: State) -> bool:
     """Back to the frame before the last compaction."""
     if not state.undoable:
         return False
-    before, older = state.tokens, state.undoable[-1]
-    state.undoable = state.undoable[:-1]
-    state.take_into_force(replace(state.committed, frame=state.bound(older.frame), plan_id=older.plan_id))
-    state.cached_messages = 0
+    before = state.tokens
+    state.go_back()
+    state.reclaimed_tokens -= max(0, state.tokens - before)
     state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
@@ -305,9 +284,9 @@ def undo(state: State) -> bool:
 
 def _save(state: State) -> None:
     """Store how the session stands, if that has changed."""
-    committed, (saved, read_tokens) = state.committed, state.saved
+    committed, (saved, *more) = state.committed, state.saved
     stands = committed is saved or (saved is None and committed.frame.is_empty)
-    if stands and state.planning.read_tokens == read_tokens:
+    if stands and more == [state.planning.read_tokens, state.is_sent]:
         return
     problem = ""
     try:
@@ -315,7 +294,7 @@ def _save(state: State) -> None:
             state.commit(committed.frame, state.view)
         standing = state.to_save()
         save_session(state.store, state.session_id, standing)
-        state.saved = state.committed, standing.read_tokens
+        state.saved = state.committed, standing.read_tokens, standing.is_sent
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     state.trouble("store_failed", problem)

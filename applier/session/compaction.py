@@ -220,7 +220,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
     """`edits` made on paper, and measured."""
     gauge, tracker, key = state.gauge, state.tracker, key_for(edits, state.tracker, state.committed)
     policy, tool = state.call.thinking_policy, state.restore_tool
-    frame = state.bound(draft(state.committed.frame, edits, tracker, key, policy, tool))
+    frame = draft(state.committed.frame, edits, tracker, key, policy, tool)
     view = View.of(frame, tracker)
     first = first_difference(state.view.messages, view.messages)
     unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))

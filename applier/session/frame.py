@@ -23,8 +23,8 @@ __all__ = [
     "Edits",
     "Frame",
     "Place",
-    "Thoughts",
     "View",
+    "bound",
     "draft",
     "first_difference",
     "first_disagreement",
@@ -49,9 +49,11 @@ class Edits:
     """In one line, for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Texts in place of tool results; a line on how to restore the original is added when it is stored."""
+    """Texts in place of tool results or of a user's text; a line on how to restore it is added when it is stored."""
     additions: Mapping[int, str] = field(default_factory=dict)
     """Texts behind the content of user messages."""
+    head: tuple[object, ...] = ()
+    """In place of the messages that stand for the compacted part; none: as they are."""
     unweighed_from: int | None = None
     """Messages of the history from here on stay by their place, not by what is in them: results that were shortened
     stay so. None: the plan has weighed all but the live tail, so what it keeps comes back whole."""
@@ -123,11 +125,11 @@ def draft(
         for at, text in edits.additions.items()
         if at >= frame.start
     }
-    touched = [message for message, _ in placeholders] + list(additions)
+    touched = [message for message, _ in placeholders] + list(additions) + [frame.start - 1] * bool(edits.head)
     unthinking = late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
-        head=_head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
+        head=edits.head or _head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
         placeholders={**frame.placeholders, **placeholders},
         additions={**frame.additions, **additions},
         unthinking=frame.unthinking | unthinking,
@@ -223,10 +225,12 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 
 def _with_text(block: Block, text: str | None) -> Block:
-    """The result with `text` for its content; a cache mark that stood inside stands on the result then.
+    """The result or text with `text` for its content; a cache mark that stood inside stands on the result then.
 
     Any other block, or one without a placeholder, as it is.
     """
+    if text is not None and block["type"] == "text":
+        return {**block, "text": text}
     if text is None or block["type"] != "tool_result":
         return block
     return {**block, **inner_mark(block), "content": text}
@@ -255,51 +259,19 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
     return min(placed | added | unthought, default=None)
 
 
+def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int) -> Frame:
+    """`frame` without the thinking of messages from `since` on that was thought behind the list of `sent` and is wrong
+    behind its own: a model that binds its thinking to all before it refuses that."""
+    first = first_disagreement(frame, sent)
+    if first is None:
+        return frame
+    late = {at for at in late_thinking(tracker, first) if at >= max(since, frame.start)} - frame.unthinking
+    return replace(frame, unthinking=frame.unthinking | late) if late else frame
+
+
 def _differing(one: Mapping[_K, str], other: Mapping[_K, str]) -> set[_K]:
     """The keys behind which the two say something else."""
     return set() if one is other else {key for key, _ in one.items() ^ other.items()}
-
-
-MOST_NOTED = 10
-"""So many frames are remembered behind whose lists something was thought."""
-
-
-@dataclass
-class Thoughts:
-    """Behind the list of which frame each answer was thought: a model that binds its thinking refuses it elsewhere."""
-
-    behind: list[tuple[int, Frame]] = field(default_factory=lambda: [(0, Frame())])
-    """From which message of the history on, in order, each without its plan; the first stands for all before it."""
-    awaited: int = -1
-    """Where the answer will stand that may be on its way."""
-
-    def note(self, start: int, frame: Frame) -> None:
-        """Answers from message `start` on are thought behind the list of `frame`."""
-        frame = replace(frame, plan=None)
-        known = [one for one in self.behind if one[0] < start] or [(0, frame)]
-        if first_disagreement(known[-1][1], frame) is not None:
-            known.append((start, frame))
-        if len(known) > MOST_NOTED:
-            known[:2] = [(0, known[1][1])]
-        self.behind = known
-
-    def rewind(self, start: int) -> None:
-        """The history was changed from `start` on."""
-        self.behind = [one for one in self.behind if one[0] <= start] or [(0, Frame())]
-
-    def bound(self, frame: Frame, tracker: HistoryTracker) -> Frame:
-        """`frame` without the thinking that was thought behind another list than it gives; an answer that may be on its
-        way included."""
-        stops = [start for start, _ in self.behind[1:]] + [len(tracker) + 1]
-        late: set[int] = set()
-        for (start, behind), stop in zip(self.behind, stops, strict=True):
-            first = first_disagreement(frame, behind)
-            if first is not None:
-                unfit = late_thinking(tracker, max(first, start - 1, frame.start - 1)) | behind.unthinking
-                if first < self.awaited == len(tracker):
-                    unfit |= {self.awaited}
-                late |= {at for at in unfit if max(start, frame.start) <= at < stop}
-        return replace(frame, unthinking=frame.unthinking | late) if late - frame.unthinking else frame
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
-from planner.evidence.gather import TurnEvidence, read_turn
+from planner.evidence.gather import TurnEvidence
 from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
     Message,
@@ -107,8 +107,6 @@ class HistoryTracker:
     known_analysis: Analysis | None = None
     """What was read last, of this history or of a prefix; None before."""
     _history: History | None = None
-    _read: dict[str, TurnEvidence] = field(default_factory=dict)
-    """Turns that were read since the last plan, by digest."""
 
     def __len__(self) -> int:
         """Messages of the history."""
@@ -127,7 +125,6 @@ class HistoryTracker:
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
-            self._read.clear()
         return self.known_analysis
 
     def know(self, analysis: Analysis | None) -> None:
@@ -137,14 +134,9 @@ class HistoryTracker:
             self.known_analysis = analysis
 
     def evidence_of(self, message: int) -> TurnEvidence:
-        """What the turn of that message holds; read once, unless a plan comes between."""
-        history = self.history
-        turn, known = history.by_id[self.turn_id(message)], self.known_analysis
-        read = known.evidence.by_digest.get(turn.digest) if known is not None else None
-        if read is None:
-            read = self._read.get(turn.digest) or read_turn(history, turn, self.counter)
-            self._read[turn.digest] = read
-        return read if read.turn == turn else replace(read, turn=turn)
+        """What the turn of that message holds."""
+        turn = self.history.by_id[self.turn_id(message)]
+        return replace(self.analysis.evidence.by_digest[turn.digest], turn=turn)
 
     @property
     def live_start(self) -> int:
@@ -205,11 +197,6 @@ class HistoryTracker:
         for message in history.messages:
             self._append(message, message)
         self._anchors = [_Anchor(list(self.originals), len(self), 0)]
-
-    def recount(self, counter: TokenCounter) -> None:
-        """Count anew, for another model."""
-        self.counter, self.known_analysis, self._read = counter, None, {}
-        self._reindex()
 
     def _remember(self, anchor: _Anchor) -> None:
         def place(one: _Anchor) -> tuple[int, int, frozenset[int]]:

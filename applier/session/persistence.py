@@ -19,7 +19,6 @@ from applier.store import open_store
 from applier.store.protocol import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
 from planner.placeholders import history_key
-from planner.reading.history import read_history
 from planner.reading.messages import plain_message
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "key_for",
     "load_session",
     "save_session",
-    "stored_again",
 ]
 
 A = TypeVar("A")
@@ -149,20 +147,6 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
     return replace(before, frame=frame, plan_id=plan_id)
 
 
-def stored_again(committed: Committed, tracker: HistoryTracker, store: SessionStore) -> Committed:
-    """`committed` in a store that was begun anew: its plan and what its placeholders name, as far as that is known.
-
-    Raises:
-        StoreError: it does not take it.
-    """
-    history, plan = read_history(tracker.originals[: committed.messages]), committed.frame.plan
-    if committed.key:
-        store.use(lambda opened: opened.save_history(history))
-    if plan is not None:
-        store.use(lambda opened: opened.save_plan(plan))
-    return replace(committed, key="", messages=0)
-
-
 class SavedFrame(BaseModel):
     """A committed frame as it is stored."""
 
@@ -228,6 +212,8 @@ class SavedSession(BaseModel):
     frame: SavedFrame
     before: SavedFrame | None = None
     """What `undo` goes back to."""
+    is_sent: bool = True
+    """False if the answer on its way was thought behind another list."""
     compactions: int = 0
     reclaimed_tokens: int = 0
     ratio: float = 1.0

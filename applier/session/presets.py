@@ -157,8 +157,6 @@ class Preset:
     """What `recover` does, until the prompt is clearly shorter."""
     carries: Allowance | None = None
     """How much of files, lists and rules is said again behind a plan."""
-    facts_after_seconds: float = math.inf
-    """Extract facts to the store when a session has gone on for so long (Aircher: 30 minutes)."""
     expected_growth_tokens: float = 0.0
     """What a call adds, until it was measured."""
 
@@ -170,7 +168,7 @@ class Preset:
 
     def without_automatics(self) -> Preset:
         """Only what is asked for by name."""
-        return replace(self, arrival=(), steps=(), facts_after_seconds=math.inf)
+        return replace(self, arrival=(), steps=())
 
     def tuned(self, keep_ratio: float | None, compact_at_ratio: float | None) -> Preset:
         """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
@@ -244,7 +242,6 @@ RELEVANCE = Preset(
     manual=(RELEVANT,),
     recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4), FitNewest()),
     carries=replace(FILES, share_of_goal=0.1),
-    facts_after_seconds=1_800,
     expected_growth_tokens=1_000,
 )
 
@@ -320,7 +317,6 @@ ADK = _system(
     PlanTurns(0.4, keep_last_messages=10),
     When("warning", level="warning"),
     arrival=(DemoteLarge(5_000, 1_000), SAFE_ARRIVAL),
-    facts_after_seconds=1_800,
 )
 AMP = _system("amp", PlanTurns(0.5, target_tokens=8_000, name="handoff"), *EXHAUSTED)
 OFF = Preset("off")

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -46,8 +45,6 @@ PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
 one at most so many characters for each token of the limit."""
 CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
-FORK_SECONDS = 2.0
-"""So long a fork waits for calls that other threads are in, all sessions together; by rules they take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class SessionState:
     compactions: int
     reclaimed_tokens: int
     spared_tokens: int
-    """What the last answered prompt would have had more if nothing had ever been compacted, as the provider counts."""
+    """What the prompt would have more if nothing had ever been compacted."""
     breaker: BreakerState
     history_key: str
     """Under which the store has the history as of the last commit; empty before."""
@@ -164,7 +161,7 @@ class Session:
         chosen = preset_of(settings.preset if preset is None else preset, settings)
         planning = Planning(planner, client, settings, clock, log, task)
         request = AgentCall(model or settings.plan.target_model, system, tools)
-        self._state = State(self.session_id, settings, chosen, shared, log, clock, planning, request)
+        self._state = State(self.session_id, settings, chosen, shared, log, clock, planning, session_id or "", request)
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:
@@ -209,7 +206,8 @@ class Session:
         window cut off has the next `prepare` compact.
         """
         with self._alone() as state:
-            state.take_usage(used_input_tokens(response))
+            used, last = used_input_tokens(response), state.last.counted_tokens
+            state.gauge = state.gauge.calibrated(last, used, state.limit_tokens)
             if stop_reason_of(response) == WINDOW_EXCEEDED:
                 call.request(state, "window_exceeded")
 
@@ -322,7 +320,7 @@ class Session:
             name, known = reference.strip(), len(state.tracker) > 0
             if known:
                 key = state.store.use(lambda store: store.save_history(state.tracker.history))
-                state.store_anew()
+                state.give_up_lost()
                 state.keys[:] = [*(older for older in state.keys if older != key), key]
                 name = name if ":" in name else f"{key}:{name}"
             within, most = tuple(state.keys), max_characters
@@ -408,11 +406,6 @@ class Session:
         finally:
             self._lock.release()
 
-    def _begin_anew(self) -> None:
-        """In a forked child: a lock that another thread held is held for ever, and what that was doing is half done."""
-        self._lock = threading.RLock()
-        self._state = self._state.begun_anew()
-
     def __enter__(self) -> Self:
         """The session itself."""
         return self
@@ -425,29 +418,19 @@ class Session:
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
-_held: list[Session] = []
-"""Sessions whose locks are held while the process forks."""
 
 
-def _before_fork() -> None:
-    """Wait, for a while, until no other thread is in a call.
-
-    What a call holds besides its session's lock (of a module that it imports) would be held in the child for ever.
-    """
-    deadline = time.monotonic() + FORK_SECONDS
-    _held.extend(s for s in list(_SESSIONS) if s._lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
-
-
-def _forked(*, in_child: bool) -> None:
-    for session in [one for one in list(_SESSIONS) if one not in _held] if in_child else ():
-        session._begin_anew()
-    while _held:
-        _held.pop()._lock.release()
+def _in_forked_child() -> None:
+    """A lock that another thread held is held for ever, and what that was doing is half done: begin anew."""
+    for session in list(_SESSIONS):
+        if session._lock.acquire(blocking=False):
+            session._lock.release()
+        else:
+            session._lock, session._state = threading.RLock(), session._state.begun_anew()
 
 
 if hasattr(os, "register_at_fork"):
-    in_parent, in_child = partial(_forked, in_child=False), partial(_forked, in_child=True)
-    os.register_at_fork(before=_before_fork, after_in_parent=in_parent, after_in_child=in_child)
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def _check_task(task: object) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from applier.session.carryover import FileMarks, Recall
 from applier.session.events import EventKind, EventLog
-from applier.session.frame import Frame, Thoughts, View, late_thinking
+from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import (
     Committed,
@@ -23,13 +25,14 @@ from applier.session.persistence import (
     SessionStore,
     commit,
     load_session,
-    stored_again,
 )
 from applier.session.planning import Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from planner.errors import StoreDamaged
+from applier.store.protocol import Store
+from applier.store.views import holds_view, originals_behind, remember_view
+from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import CachePrices, cache_prices
 from planner.reading.tokens import TokenCounter
 
@@ -41,16 +44,12 @@ MOST_UNDOABLE = 10
 """So many compactions can be taken back: each one holds a decision for every turn of its history."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredPrompt:
-    """The last prompt whose usage the provider gave."""
+class Undoable(NamedTuple):
+    """What `undo` goes back to."""
 
-    tokens: int
-    messages: int
-    """Of the history, when it was sent."""
-    frame: Frame
-    spared_tokens: int
-    """What it would have had more."""
+    committed: Committed
+    since: int | None = None
+    """Answers from this message of the history on were thought behind what came after it; None before there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ class LastList:
     at: float | None = None
     committed: Committed | None = None
     """None before the first list, and once the history went another way since."""
-    undoable: tuple[Committed, ...] = ()
-    held_below: int = 0
+    undoable: tuple[Undoable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,8 @@ class State:
     log: EventLog
     clock: Callable[[], float]
     planning: Planning
+    owner: str
+    """Of the views that the session makes and knows again: its id, if it was given one."""
     call: AgentCall
     """What the agent's next request says besides its messages; its model, and how long its answer may be, as they were
     given last."""
@@ -106,9 +106,12 @@ class State:
     """What the provider has said a prompt may have."""
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    undoable: tuple[Committed, ...] = ()
+    undoable: tuple[Undoable, ...] = ()
     last: LastList = field(default_factory=LastList)
-    thoughts: Thoughts = field(default_factory=Thoughts)
+    sent: Frame = field(default_factory=Frame)
+    """Behind whose list the newest answers were thought."""
+    thought_since: int = 0
+    """From this message of the history on, where a compaction was taken back."""
     recall: Recall = field(default_factory=Recall)
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
@@ -122,8 +125,8 @@ class State:
     store_failed_at: float | None = None
     store_opening: int = 0
     """The opening of the store that was last made to hold all that is left out."""
-    saved: tuple[Committed | None, int] = (None, 0)
-    """What a restart would go on with, and what planners had read by then."""
+    saved: tuple[Committed | None, int, bool] = (None, 0, True)
+    """What a restart would go on with, what planners had read by then, and whether it was handed out."""
     requested: str = ""
     focus: str = ""
     is_recovering: bool = False
@@ -132,7 +135,6 @@ class State:
     """What is wrong since some call, by the event that said so."""
     compactions: int = 0
     reclaimed_tokens: int = 0
-    answered: AnsweredPrompt | None = None
 
     def __post_init__(self) -> None:
         """Take the request up, in a session that has seen nothing yet."""
@@ -140,8 +142,6 @@ class State:
         self.gauge, self.marks = Gauge(), FileMarks(self.settings.file_roots)
         self.growth_tokens = self.preset.expected_growth_tokens
         """What a call adds on average."""
-        self.facts_at = self.clock()
-        """When facts were extracted last, or the session began."""
         self.store_opening = self.store.opening
         self.take_call(self.call)
 
@@ -150,7 +150,17 @@ class State:
         planner = self.planning
         planning = Planning(planner.planner, planner.client, self.settings, self.clock, self.log, planner.task)
         planning.breaker = planner.breaker
-        return State(self.session_id, self.settings, self.preset, self.store, self.log, self.clock, planning, self.call)
+        return State(
+            self.session_id,
+            self.settings,
+            self.preset,
+            self.store,
+            self.log,
+            self.clock,
+            planning,
+            self.owner,
+            self.call,
+        )
 
     @property
     def limit_tokens(self) -> int:
@@ -165,9 +175,7 @@ class State:
 
     @property
     def spared_tokens(self) -> int:
-        """What the prompt would have more if nothing had ever been compacted; as the provider counts, once it did."""
-        if self.answered is not None:
-            return self.answered.spared_tokens
+        """What the prompt would have more if nothing had ever been compacted."""
         return self.gauge.of_messages(max(0, self.tracker.tokens - self.view.total))
 
     @property
@@ -180,11 +188,6 @@ class State:
     def answered_tokens(self) -> int:
         """What came since the last plan and is no longer waited for: a plan may take it."""
         return self.gauge.of_messages(sum(self.tracker.counted[self.committed.frame.start : self.tracker.live_start]))
-
-    @property
-    def facts_are_due(self) -> bool:
-        """True once the session has gone on for long since facts were stored."""
-        return self.clock() - self.facts_at >= self.preset.facts_after_seconds
 
     @property
     def restore_tool(self) -> str:
@@ -229,65 +232,60 @@ class State:
         self.troubles[kind] = problem
 
     def take_call(self, call: AgentCall) -> None:
-        """The next request says this besides its messages; another model is counted for anew."""
+        """The next request says this besides its messages; what another model's tokens are is measured anew."""
         before, model = self.call, call.model or self.call.model
         if model != before.model:
-            counter = TokenCounter.for_model(model)
-            if counter.scale != self.tracker.counter.scale:
-                self.tracker.recount(counter)
-                self.view = View.of(self.committed.frame, self.tracker)
-                self.gauge, self.answered = Gauge(), None
+            scale = TokenCounter.for_model(model).scale / TokenCounter.for_model(before.model).scale
+            if scale != 1:
+                ratio = TokenCounter.for_model(model).scale / self.tracker.counter.scale
+                self.gauge = Gauge(ratio=ratio, is_resumed=True)
         self.window_tokens = self.settings.window_of(model)
         most = call.max_output_tokens or before.max_output_tokens
         self.call = replace(call, model=model, max_output_tokens=most)
         self.gauge = self.gauge.with_fixed(self.call.fixed_tokens(self.tracker.counter))
 
-    def take_usage(self, tokens: int) -> None:
-        """The provider counted `tokens` for the list handed out last: that calibrates, and says what was spared.
-
-        Where another frame came into force since the prompt before, the difference is what it removed.
-        """
-        self.gauge = self.gauge.calibrated(self.last.counted_tokens, tokens, self.limit_tokens)
-        if tokens <= 0:
-            return
-        known, frame, spared = self.answered, self.committed.frame, self.spared_tokens
-        if known is not None and known.frame is not frame:
-            new = self.gauge.of_messages(sum(self.tracker.counted[known.messages : self.last.messages]))
-            spared = max(0, spared + known.tokens + new - tokens)
-        self.answered = AnsweredPrompt(tokens, self.last.messages, frame, spared)
-
     def receive(self, messages: Sequence[object]) -> Arrival:
         """Take the caller's list: afterwards `view` is a valid list for it."""
+        if not len(self.tracker) and isinstance(messages, Sequence):
+            self._go_on_from_view(messages)
         arrival = self.tracker.take(messages)
         if arrival.edited_from is not None:
             self._holds_at_most(arrival.edited_from)
         if arrival.changed:
             self._step_back(arrival.start)
             return arrival
-        self._expect_thinking()
         frame = self.committed.frame
         for index in arrival.replaced:
             self.view.replace(frame, self.tracker, index)
         self.view.extend(frame, self.tracker, arrival.start)
-        if self.last.committed is None:  # what an earlier process was answered may be among the new messages
-            bound = self.bound(frame)
-            if bound is not frame:
-                self.take_into_force(replace(self.committed, frame=bound))
+        fit = self._bound(frame)
+        if fit is not frame:
+            self.take_into_force(replace(self.committed, frame=fit))
         return arrival
 
-    def _expect_thinking(self) -> None:
-        """An answer that came without thinking has none to leave out."""
-        frame, at = self.committed.frame, self.thoughts.awaited
-        if at < len(self.tracker) and at in frame.unthinking - late_thinking(self.tracker, at - 1):
-            self.committed = replace(self.committed, frame=replace(frame, unthinking=frame.unthinking - {at}))
+    def _go_on_from_view(self, messages: Sequence[object]) -> None:
+        """Where the first list begins with a view that is known, its originals are the history."""
+        earlier = None
+        with suppress(TranscriptError, StoreError):
+            for owner in (self.owner, "") if holds_view(messages) else ():
+                earlier = earlier or self.store.use(partial(originals_behind, messages=messages, owner=owner))
+        if earlier is None:
+            return
+        self.tracker.take(earlier.messages)
+        frame = Frame(earlier.plan, tuple(messages[: earlier.head]), earlier.start)
+        self.take_into_force(Committed(frame, earlier.key, earlier.start, earlier.plan_id))
+        self.tracker.returned(messages, earlier.head)
+        self.sent, self.planning.previous = replace(frame, plan=None), earlier.plan
+        self.kept_tokens = self.gauge.of_messages(self.view.total)
+        self.last = replace(self.last, messages=earlier.start)
+        self.log("resumed", f"the list begins with a view of {earlier.start} messages: its originals are in the store")
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
         self.last = replace(self.last, committed=None)
-        self.thoughts.rewind(start)
-        frame = self.bound(self.committed.frame.before(start))
+        frame = self._bound(self.committed.frame.before(start))
         stored = min(self.committed.messages, start)
-        self.undoable, self.answered = (), None
+        self.undoable, self.thought_since = (), 0
         stands = replace(self.committed, frame=frame, key="", messages=stored)
         self.take_into_force(Committed() if frame.is_empty else stands)
         self.recall = Recall.of(frame, self.tracker)
@@ -298,23 +296,24 @@ class State:
         def cut(committed: Committed) -> Committed:
             return replace(committed, messages=min(committed.messages, messages))
 
-        self.committed, self.undoable = cut(self.committed), tuple(cut(old) for old in self.undoable)
+        self.committed = cut(self.committed)
+        self.undoable = tuple(old._replace(committed=cut(old.committed)) for old in self.undoable)
 
-    def bound(self, frame: Frame) -> Frame:
+    def _bound(self, frame: Frame) -> Frame:
         """`frame` without the thinking that would be refused behind the list it gives."""
-        return self.thoughts.bound(frame, self.tracker) if self.call.thinking_policy == "strip" else frame
+        strips = self.call.thinking_policy == "strip"
+        return bound(frame, self.sent, self.tracker, self.thought_since) if strips else frame
 
-    def store_anew(self) -> None:
-        """Where the store was begun anew, nothing counts as stored until it is stored again.
-
-        Raises:
-            StoreError: it does not take it.
-        """
+    def give_up_lost(self) -> None:
+        """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
         if self.store.opening != self.store_opening:
-            stands = [stored_again(one, self.tracker, self.store) for one in (self.committed, *self.undoable)]
-            self.committed, self.undoable = stands[0], tuple(stands[1:])
-            self.store_opening = self.store.opening
-            self.log("store_failed", "the store's file was taken away: what is left out is stored again, in a new one")
+            self.store_opening, self.undoable, self.keys[:] = self.store.opening, (), []
+            self.last = replace(self.last, committed=None)
+            self.take_into_force(self._whole())
+            self.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
+
+    def _whole(self) -> Committed:
+        return Committed(self._bound(Frame()))
 
     def fall_back(self) -> None:
         """The store would not have what `view` leaves out: back to what leaves out only what is stored.
@@ -324,7 +323,7 @@ class State:
         """
         committed, before = self.committed, self.last.committed
         if before is not None:
-            self.undoable, self.held_below = self.last.undoable, self.last.held_below
+            self.undoable = self.last.undoable
             committed = replace(committed, frame=before.frame, plan_id=before.plan_id)
         if not committed.holds(committed.frame, len(self.tracker)):
             committed = replace(committed, frame=committed.frame.before(committed.messages))
@@ -347,14 +346,28 @@ class State:
         Raises:
             StoreError: what was sent before is.
         """
-        self.take_into_force(commit(frame, self.tracker, self.store, self.committed), view)
+        committed, view = commit(frame, self.tracker, self.store, self.committed), view or View.of(frame, self.tracker)
+        if frame.head:
+            self.store.use(lambda store: self._remember(store, committed, view.messages))
+        self.take_into_force(committed, view)
+
+    def _remember(self, store: Store, committed: Committed, sent: Sequence[object]) -> None:
+        start, key, plan_id = committed.frame.start, committed.key, committed.plan_id
+        remember_view(store, sent, self.tracker.history, start, owner=self.owner, key=key, plan_id=plan_id)
 
     def may_go_back(self, before: Committed) -> None:
         """A compaction has taken the place of `before`, which `undo` goes back to."""
         plan = before.frame.plan
         if plan is not None:  # what it was made from is read anew for each plan, and as large as the history
             before = replace(before, frame=replace(before.frame, plan=plan.unbound()))
-        self.undoable = (*self.undoable, before)[-MOST_UNDOABLE:]
+        self.undoable = (*self.undoable, Undoable(before))[-MOST_UNDOABLE:]
+
+    def go_back(self) -> None:
+        """Take the last compaction back."""
+        (older, since), self.undoable = self.undoable[-1], self.undoable[:-1]
+        self.thought_since = since or 0
+        self.take_into_force(replace(self.committed, frame=older.frame, plan_id=older.plan_id))
+        self.cached_messages = 0
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
         """The list as it is sent: the view, with a cache breakpoint behind its compacted part."""
@@ -362,17 +375,11 @@ class State:
         return with_breakpoint(view.messages, len(frame.head), self.call)
 
     def hand_out(self) -> list[Any]:
-        """The list to send, noted as sent.
-
-        An answer still to come is thought behind it, so nothing that went before is wrong for that one any more.
-        """
+        """The list to send, noted as sent: the answer to come is thought behind it."""
         frame, length = self.committed.frame, len(self.tracker)
-        known = frozenset(at for at in frame.unthinking if at < length)
-        if known != frame.unthinking:
-            frame = replace(frame, unthinking=known)
-            self.committed = replace(self.committed, frame=frame)
-        self.thoughts.note(length, frame)
-        self.thoughts.awaited = length
+        self.sent, self.thought_since = replace(frame, plan=None), 0
+        if self.undoable and self.undoable[-1].since is None:
+            self.undoable = tuple(old if old.since is not None else old._replace(since=length) for old in self.undoable)
         new = length - self.last.messages
         if self.last.messages and new > 0:
             added = self.gauge.of_messages(sum(self.view.counted[-new:]))
@@ -380,7 +387,7 @@ class State:
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)
-        self.last = LastList(length, self.view.total, self.clock(), self.committed, self.undoable, self.held_below)
+        self.last = LastList(length, self.view.total, self.clock(), self.committed, self.undoable)
         return sent
 
     def resume(self) -> None:
@@ -402,7 +409,7 @@ class State:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
         committed, self.undoable = (
             use(saved.frame.committed),
-            () if saved.before is None else (use(saved.before.committed),),
+            () if saved.before is None else (Undoable(use(saved.before.committed), 0),),
         )
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
@@ -414,16 +421,22 @@ class State:
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         length = len(self.tracker)
         self.last = replace(self.last, messages=length)
-        self.thoughts = Thoughts([(0, replace(committed.frame, plan=None))], length)
+        self.sent = replace(committed.frame, plan=None) if saved.is_sent else Frame()
         self.planning.previous, self.planning.read_tokens = committed.frame.plan, saved.read_tokens
-        self.saved = None, saved.read_tokens
+        self.saved = self.committed, saved.read_tokens, saved.is_sent
         self.log("resumed", f"{len(self.tracker)} messages, {self.compactions} compactions")
+
+    @property
+    def is_sent(self) -> bool:
+        """True if what is in force was handed out."""
+        return first_disagreement(self.sent, self.committed.frame) is None
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""
         return SavedSession(
             frame=SavedFrame.of(self.committed),
-            before=SavedFrame.of(self.undoable[-1]) if self.undoable else None,
+            before=SavedFrame.of(self.undoable[-1].committed) if self.undoable else None,
+            is_sent=self.is_sent,
             compactions=self.compactions,
             reclaimed_tokens=self.reclaimed_tokens,
             ratio=self.gauge.ratio,

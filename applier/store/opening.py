@@ -88,6 +88,8 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
     if name.startswith(_POSTGRES) and "\0" not in name:
         return None
     plain = name.removeprefix("sqlite:///")
+    if plain == ":memory:":
+        raise StoreError(":memory: keeps nothing: give a path; a folder of tempfile's is gone afterwards, too")
     if not plain or _ADDRESS.fullmatch(plain):
         raise StoreError(f"{name[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
     try:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from applier.adapters.transcripts import to_openai
-from planner import plan_compaction, read_history
+from planner import CompactionPlan, plan_compaction, read_history
 from planner.validity import check_messages
 
 
@@ -111,6 +111,30 @@ def test_dry_run_writes_nothing_not_even_a_store(compactor, transcript, plan_fil
     assert ran.code == 0
     assert "would become" in ran.out
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "transcript.json"]
+
+
+def test_what_the_guards_say_of_an_edited_plan_is_said_where_it_is_applied(compactor, transcript, plan_file, folder):
+    said = compactor("apply", plan_file, transcript, "-o", "view.json")
+    assert (said.code, said.err) == (0, "")
+    plan = json.loads(plan_file.read_text())
+    plan["brief"] = "STATE\n- Deployed from src/never_seen.py to port 48611 (t1)"
+    plan_file.write_text(json.dumps(plan))
+    ran = compactor("apply", plan_file, transcript, "-o", "edited.json")
+    assert ran.code == 0
+    assert "src/never_seen.py" in ran.err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("output", [None, "other.json"])
+def test_what_is_edited_is_saved(compactor, transcript, plan_file, folder, monkeypatch, output):
+    before = plan_file.read_text()
+    monkeypatch.setenv("VISUAL", "sed -i '$ a ## CONSTRAINTS'")
+    typed = ("review", plan_file, transcript, "--edit", *(("-o", output) if output else ()))
+    ran = compactor(*typed)
+    saved = folder / (output or plan_file.name)
+    assert (ran.code, str(saved.name) in ran.err) == (0, True)
+    assert "CONSTRAINTS" in CompactionPlan.from_json(saved.read_text()).brief
+    assert (plan_file.read_text() == before) == bool(output)
 
 
 def test_standard_output_carries_the_view_alone(compactor, transcript, plan_file, applied):

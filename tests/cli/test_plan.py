@@ -54,6 +54,8 @@ def test_what_is_read_is_not_written_over(compactor, transcript, folder):
         (("plan", transcript, "--planner", "rules", "-o", "link.json"), "transcript"),
         (("review", "plan.json", transcript, "-o", transcript), "transcript"),
         (("apply", "plan.json", transcript, "-o", "plan.json"), "plan"),
+        (("apply", "plan.json", transcript, "-o", transcript), "transcript"),
+        (("apply", "plan.json", transcript, "-o", "link.json"), "transcript"),
     ):
         ran = compactor(*typed)
         assert ran.code == 2

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from applier.store import open_store
 from applier.view import apply, preview
 from planner import (
     CompactionPlan,
@@ -178,3 +180,11 @@ def test_a_planner_that_says_nothing_leaves_it_to_the_evidence():
     silent = planned(messages, planner=Answers(Proposal({}, Provenance(planner="silent"))))
     assert silent.estimated_tokens <= silent.target_tokens
     assert {turn.reason for turn in silent.turns} == {"not ranked"}
+
+
+@pytest.mark.parametrize("named", [str, Path])
+def test_a_store_may_be_named_by_its_path(tmp_path, named):
+    messages = make_session(12)
+    apply(planned(messages, target_ratio=0.3), store=named(tmp_path / "originals.db"))
+    with open_store(tmp_path / "originals.db") as store:
+        assert [history.messages for history in store.histories()] == [len(messages)]

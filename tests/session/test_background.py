@@ -151,16 +151,3 @@ def test_the_worker_is_debounced_and_does_one_job_at_a_time():
     assert worker.start(lambda: 1 / 0, now=105.0)
     worker.wait()
     assert isinstance(worker.take().exception(), ZeroDivisionError)
-
-
-def test_a_long_session_has_its_facts_stored(session_of, store, clock):
-    session = session_of(settings=load_settings(background=True), window_tokens=1_000_000)
-    agent = Agent(session).play(make_session(12))
-    clock.pass_(1_801)
-    agent.play(make_session(14)[23:25])
-    worker_of(session).wait()
-    agent.play(make_session(16)[27:29])
-    assert [event.kind for event in session.log()] == ["facts_saved"]
-    key = store.histories()[-1].key
-    assert any(fact.type == "error" for fact in store.facts(key))
-    assert session.state.compactions == 0

@@ -108,6 +108,8 @@ def test_a_file_of_another_user_is_refused():
         ("a\0b.db", "give the store's path in full"),
         ("\ud800.db", "give the store's path in full"),
         ("x" * 5000, "the store cannot be made here: File name too long"),
+        (":memory:", "give a path"),
+        ("sqlite:///:memory:", "give a path"),
         ("sqlite:///", "expected a path, sqlite:///path or postgresql://user@host/name"),
         ("mysql://host/db", "expected a path, sqlite:///path or postgresql://user@host/name"),
         ("sqlite://store.db", "expected a path, sqlite:///path or postgresql://user@host/name"),

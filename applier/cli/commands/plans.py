@@ -30,12 +30,12 @@ from applier.cli.options import (
     transcript,
 )
 from applier.cli.planning import first_removed, planned, planning_options, view_text
-from applier.cli.print_sheet import print_sheet
+from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.protocol import Store
 from applier.store.secrets import redact_data
-from applier.view import preview
+from applier.view import look_in, preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan, Strategy
@@ -105,6 +105,7 @@ def plan_command(
     """
     _spare("transcript", transcript, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("planning…"):
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)
     if web:
@@ -128,7 +129,7 @@ def plan_command(
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
 )
-@click.option("--edit", is_flag=True, help="Change the brief in your editor.")
+@click.option("--edit", is_flag=True, help="Change the brief in your editor; the plan is saved, in PLAN without -o.")
 @_showing
 def review_command(
     plan_file: Path,
@@ -158,15 +159,18 @@ def review_command(
         _show(review_sheet(plan, fold=not show_all), None, show_all=show_all, as_json=as_json)
         return
     brief = read_text(brief_file) if brief_file else None
-    if edit:
-        brief = click.edit(plan.brief if brief is None else brief, extension=".md") or brief
+    if edit and (written := click.edit(plan.brief if brief is None else brief, extension=".md")):
+        brief, output = written, output or plan_file
     read = read_file(transcript, part)
+    look_in(store)
     with working("checking…"):
         sheet = reviewed(plan, read.messages, edits, brief=brief, fold=not show_all)
     if web:
         _review_in_browser(sheet.plan, read, transcript, output=output or plan_file, store=store)
     else:
         _show(sheet, output, show_all=show_all, as_json=as_json)
+    if edit and output and not web:
+        echo(f"saved: {output}", err=True)
 
 
 def _spare(what: str, path: Path | None, output: Path | None) -> None:
@@ -243,12 +247,18 @@ def apply_command(
     if output is None and not dry_run:
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
     _spare("plan", plan_file, output)
+    _spare("transcript", transcript, output)
     read = read_file(transcript, part)
+    look_in(store)
     with working("applying…"):
-        sheet = reviewed(read_plan(plan_file), read.messages, edits)
+        plan = read_plan(plan_file)
+        sheet = reviewed(plan, read.messages, edits)
         if output and not dry_run:
             _write_view(sheet, read, output, store)
     aside = str(output) == "-"
+    for finding in sheet.plan.findings:
+        if finding not in plan.findings:
+            echo(finding_line(finding), err=True)
     if as_json:
         print_json({**sheet.to_json(), "applied": not dry_run, "output": str(output or "")}, err=aside)
     else:

@@ -1,0 +1,116 @@
+"""Which originals stand behind a list that begins with a view of ours: kept when a view is made, asked when one comes.
+
+A view is known by the digest of its messages among the views of the same owner in the same store, never by what it
+says: a pasted or forged frame restores nothing. Neighbours of one role count as one message, for files keep results one
+by one. Makes no view and plans nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from applier.store.protocol import Store
+from planner.errors import ReferenceNotFound
+from planner.layout import joined_messages
+from planner.placeholders import first_note
+from planner.plan import CompactionPlan
+from planner.reading.history import History
+from planner.reading.messages import Message, message_digest, plain_message
+
+__all__ = ["Earlier", "holds_view", "originals_behind", "remember_view"]
+
+MOST_ALIKE = 8
+"""So many views are remembered that begin with the same note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What stands behind a list that begins with a view."""
+
+    messages: list[Any]
+    """The whole list from its beginning: originals, and what came since, the caller's own objects."""
+    head: int
+    """So many messages of the list that was given stand for the first `start` of these."""
+    start: int
+    key: str
+    """Of the history in the store."""
+    plan_id: str
+    plan: CompactionPlan | None
+    """The plan that the view was made by; None if it is not stored."""
+
+
+def holds_view(messages: Sequence[object]) -> bool:
+    """True if something in `messages` looks like a view, ours or not."""
+    return first_note(list(map(plain_message, messages))) is not None
+
+
+def remember_view(
+    store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
+) -> None:
+    """Remember that `view` shows `history`, which is stored under `key`: its messages are those from `start` on one by
+    one, and all before them stand for the first `start`.
+
+    `owner`: whose view it is; only who names the same one finds it.
+
+    Raises:
+        StoreError: it could not be stored.
+    """
+    plain = [plain_message(message) for message in view]
+    head = len(plain) - (len(history.messages) - start)
+    joined = joined_messages((), plain[:head])
+    note = first_note(joined)
+    if note is None:
+        return
+    edited = {
+        str(at): message_digest(plain[at - start + head])
+        for at in range(start, len(history.messages))
+        if view[at - start + head] is not history.originals[at]
+    }
+    name, digest = _name(owner, joined[: note + 1]), _digest(joined)
+    row = {"history": key, "plan": plan_id, "head": len(joined), "digest": digest, "start": start, "edited": edited}
+    others = [one for one in store.get_state(name) or [] if one["digest"] != digest]
+    if row not in others:
+        store.set_state(name, [*others, row][-MOST_ALIKE:])
+
+
+def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
+    """What stands behind `messages`; None if they begin with no view of `owner` that `store` knows.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    plain = [plain_message(message) for message in messages]
+    joined = joined_messages((), plain)
+    note = first_note(joined)
+    if note is None:
+        return None
+    for row in reversed(store.get_state(_name(owner, joined[: note + 1])) or []):
+        if _digest(joined[: row["head"]]) == row["digest"]:
+            return _earlier(store, messages, plain, row)
+    return None
+
+
+def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]) -> Earlier:
+    changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
+    head = [*changes, len(plain)][row["head"] - 1]
+    stored, start, edited = store.load_history(row["history"]), row["start"], row["edited"]
+    behind = [
+        stored.messages[at] if edited and edited.get(str(at)) == message_digest(message) else own
+        for at, (message, own) in enumerate(zip(plain[head:], messages[head:], strict=True), start)
+    ]
+    plan = None
+    with suppress(ReferenceNotFound):
+        plan = store.load_plan(row["plan"]) if row["plan"] else None
+    return Earlier([*stored.messages[:start], *behind], head, start, row["history"], row["plan"], plan)
+
+
+def _name(owner: str, opening: Sequence[Message]) -> str:
+    return f"view:{owner}:{_digest(opening)}"
+
+
+def _digest(messages: Sequence[Message]) -> str:
+    return hashlib.sha256("".join(map(message_digest, messages)).encode()).hexdigest()
