@@ -170,7 +170,7 @@ def _ends(turn: TurnEvidence) -> tuple[str, ...]:
 
 def _refused(turn: TurnEvidence) -> bytes:
     """1 for each call that the user did not let happen, else 0, in their order."""
-    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:2]) for call in turn.calls)
+    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:1]) for call in turn.calls)
 
 
 def _end(turn: TurnEvidence, outcome: Outcome) -> str:
