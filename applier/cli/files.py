@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 import click
@@ -15,7 +16,15 @@ from applier.cli.screen import echo
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 
-__all__ = ["make_folder", "read_file", "read_plan", "read_text", "write_whole"]
+__all__ = [
+    "digest_of",
+    "make_folder",
+    "read_file",
+    "read_plan",
+    "read_text",
+    "refuse_changed",
+    "write_whole",
+]
 
 MAX_PLAN_MEGABYTES = 64
 """A larger plan file is refused: the plan of 100,000 turns has less."""
@@ -59,6 +68,21 @@ def read_text(path: Path) -> str:
             return str(file.read())
     except UnicodeDecodeError:
         raise SettingsError(f"{path}: expected text in UTF-8") from None
+
+
+def digest_of(path: Path) -> str:
+    """What the file `path` holds now, to be compared later; empty if there is none."""
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def refuse_changed(path: Path, digest: str) -> None:
+    """Refuse to overwrite what somebody else wrote to `path` since it was of this `digest`.
+
+    Raises:
+        SettingsError: it is another file now; one that is gone loses nothing.
+    """
+    if digest_of(path) not in ("", digest):
+        raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
 
 
 def write_whole(path: Path, text: str) -> None:

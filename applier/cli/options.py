@@ -6,6 +6,7 @@ A command that only reads makes no new store.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ __all__ = [
     "task",
     "together",
     "transcript",
+    "turn_ranges",
 ]
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -52,6 +54,9 @@ store_option: Decorator = click.option(
 task: Decorator = click.option("--task", help="What the agent is to do now (default: the transcript's own).")
 
 
+_TURNS = re.compile(r"t?([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?")
+"""``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
+
 SHARE = click.FloatRange(0, 1, min_open=True)
 """Of the whole: more than nothing, at most all of it."""
 
@@ -65,6 +70,20 @@ def together(*options: Decorator) -> Decorator:
         return command
 
     return decorate
+
+
+def turn_ranges(text: str) -> list[tuple[int, int]]:
+    """The turns that ``t12-t14,t20`` names, as first and last numbers; none if it names no turns.
+
+    Raises:
+        BadParameter: a range runs backwards.
+    """
+    matches = [_TURNS.fullmatch(item.strip()) for item in text.split(",")]
+    ranges = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
+    for first, last in ranges:
+        if last < first:
+            raise click.BadParameter(f"{text[:60]!r}: the range runs backwards; expected t{last}-t{first}.")
+    return ranges if len(ranges) == len(matches) else []
 
 
 class OutputFile(click.Path):

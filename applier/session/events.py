@@ -154,10 +154,10 @@ def _known_kind(kind: str) -> str:
 
 
 def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:
-    listed = [hook] if callable(hook) else list(hook)
-    wrong = next((one for one in listed if not callable(one)), None)
-    if wrong is not None:
-        raise SettingsError(f"hooks: expected callables, found {type(wrong).__name__}")
+    listed = list(hook) if isinstance(hook, Sequence) and not callable(hook) else [hook]
+    for one in listed:
+        if not callable(one):
+            raise SettingsError(f"hooks: expected callables, found {type(one).__name__}")
     return listed
 
 

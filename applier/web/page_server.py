@@ -9,10 +9,10 @@ import importlib.resources
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.to_thread
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from applier.serving import AppServer
 from applier.web.page_guard import Keys, PageGuard, refusal
-from applier.web.plan_review import Review, Revision
+from applier.web.plan_review import Review, Revision, Search
 from planner.errors import CompactorError
 
 __all__ = ["PageServer"]
@@ -31,6 +31,7 @@ _STOP_SECONDS = 2
 """How long answers under way may still run after the end."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
+_Body = TypeVar("_Body", bound=BaseModel)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -105,14 +106,15 @@ def _review_routes(review: Review) -> Iterator[Route]:
     yield Route("/api/review", page)
     yield Route("/api/turns/{turn_id}", turn)
     for name, work in {"check": review.check, "save": review.save, "apply": review.apply}.items():
-        yield Route(f"/api/{name}", _with_revision(work), methods=["POST"])
+        yield Route(f"/api/{name}", _with_body(Revision, work), methods=["POST"])
+    yield Route("/api/search", _with_body(Search, review.search), methods=["POST"])
 
 
-def _with_revision(work: Callable[[Revision], Mapping[str, Any]]) -> Endpoint:
+def _with_body(form: type[_Body], work: Callable[[_Body], Mapping[str, Any]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
-            revision = Revision.model_validate_json(await request.body())
-            return _answer(await anyio.to_thread.run_sync(work, revision))
+            body = form.model_validate_json(await request.body())
+            return _answer(await anyio.to_thread.run_sync(work, body))
         except ValidationError as error:
             item = error.errors(include_url=False)[0]
             return refusal(400, f"{'.'.join(map(str, item['loc']))}: {item['msg']}")

@@ -19,7 +19,7 @@ from planner.errors import SettingsError
 from planner.placeholders import line_numbers, ranges_of
 from planner.plan import CompactionPlan, Strategy, TurnDecision
 
-__all__ = ["Review", "Revision"]
+__all__ = ["Review", "Revision", "Search"]
 
 MOST_BRIEF_CHARACTERS = 200_000
 MOST_WORD_LINES = 12
@@ -45,6 +45,12 @@ class Revision(_Untrusted):
     brief: str | None = Field(default=None, max_length=MOST_BRIEF_CHARACTERS)
     open: str = ""
     """The turn that is looked at: what it leaves is told."""
+
+
+class Search(_Untrusted):
+    """What is looked for in the originals."""
+
+    text: str = Field(min_length=1, max_length=1_000)
 
 
 class Review:
@@ -120,6 +126,11 @@ class Review:
                 for line in turn.lines
             ],
         }
+
+    def search(self, wanted: Search) -> dict[str, Any]:
+        """The turns that hold the text in one of their lines, in letters of any case."""
+        text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
+        return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
     def save(self, revision: Revision) -> Mapping[str, str]:
         """Write the plan as revised and guarded."""

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run", "superseded_turns"]
+__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run", "shell_changes", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -66,6 +66,8 @@ _OPENS = lazy_pattern(r"(?:[({] *|(?:then|do|else) )*")
 """What a shell puts before a command that it holds together with others: ``( cd a``, ``then grep b``."""
 _CLOSES = lazy_pattern(r"(?:[)}]|done|fi|esac)(?: *\d?[<>].*)?")
 _STOPS = lazy_pattern(r"\bset -[a-z]*e")
+_HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1(?P<rest>[^\n]*)\n(?s:.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
+"""A document within a command: ``cat > a <<'EOF'`` up to ``EOF``."""
 _QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
@@ -182,14 +184,67 @@ def _kind(name: str, command: str) -> CallKind:
     if _PROCESS_NAME.search(name):
         return "run"
     if command and _RUN_NAME.search(name):
-        return "read" if is_looking(command) else "run"
+        return "read" if is_looking(command) and not shell_changes(command) else "run"
     return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
 
 
 def chained(command: str) -> list[str]:
     """The commands that `command` chains, in order: ``a "b && c" | d`` chains ``a _`` and ``d``, for what stands in
     quotes chains nothing."""
-    return _CHAINING.split(_QUOTED.sub("_", command))
+    return _CHAINING.split(_bare(command))
+
+
+def _bare(command: str) -> str:
+    """`command` without what it quotes and what it hands on as a document."""
+    return _QUOTED.sub("_", _HEREDOC.sub(r"<<_\g<rest>", command.replace("\\\n", " ")))
+
+
+class ShellChange(NamedTuple):
+    """What a shell command did to one file."""
+
+    path: str
+    how: str
+
+
+_NAME = r"(?!_(?:\s|$)|/dev/|/tmp/|/proc/)[\w./~@+-]*[\w]"
+_REDIRECTED = lazy_pattern(rf"(?<![\w<>&=-])>{{1,2}}\s*(?P<path>{_NAME})(?=\s|$)")
+"""``> notes.md``, ``>> a/b``; not ``2> log``, ``>/dev/null``, ``>&2``, nor what is in quotes."""
+_TEE = lazy_pattern(rf"\s*tee\s+(?:-a\s+)?(?P<path>{_NAME})(?=\s|$)")
+_EDITS = lazy_pattern(
+    r"\s*(?:(?P<tool>g?sed\s(?=(?:.*\s)?-[a-zA-Z]*i)|perl\s+-(?=\w*i))|(?P<git>git\s+(?:checkout\s.*?--\s|restore\s))"
+    r"|(?P<copies>cp\s|mv\s)|(?P<removes>rm\s|git\s+rm\s))(?P<rest>.*)",
+    re.S,
+)
+"""Commands that change the files they name: ``sed -i _ a.py``, ``git checkout -- a.py``, ``cp a b``; not ``sed -n``."""
+_FILE = lazy_pattern(rf"(?:^|\s)(?P<path>{_NAME}\.\w{{1,12}})(?=\s|$)")
+
+
+def shell_changes(command: str) -> list[ShellChange]:
+    """The files that a shell command changes, as far as it names them outside of quotes."""
+    changes = []
+    for one in chained(command):
+        changes += [ShellChange(match["path"], "written by a command") for match in _REDIRECTED.finditer(one)]
+        if tee := _TEE.match(one):
+            changes.append(ShellChange(tee["path"], "written by a command"))
+        if edits := _EDITS.match(one):
+            changes += _named_changes(edits)
+    return changes
+
+
+def _named_changes(edits: re.Match[str]) -> Iterator[ShellChange]:
+    names = [match["path"] for match in _FILE.finditer(edits["rest"])]
+    if edits["copies"]:
+        names = names[-1:] if len(names) > 1 else []
+    how = (
+        "edited by a command"
+        if edits["tool"]
+        else "restored by git"
+        if edits["git"]
+        else "removed"
+        if edits["removes"]
+        else "written by a command"
+    )
+    return (ShellChange(name, how) for name in names)
 
 
 def last_run(command: str) -> list[str]:
@@ -198,7 +253,7 @@ def last_run(command: str) -> list[str]:
     Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
     ``b`` alone. With ``pipefail`` each command of a pipe is one, with ``set -e`` each of them all.
     """
-    bare = _QUOTED.sub("_", command.replace("\\\n", " "))
+    bare = _bare(command)
     whole_pipe, whole_list = "pipefail" in bare, _STOPS.search(bare) is not None
     pieces = iter(_CHAINED.split(bare))
     last: list[str] = []

@@ -7,16 +7,23 @@ Tells the old text of an edit from the new.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.evidence.calls import Call
+from planner.evidence.calls import Call, chained, shell_changes
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import definitions_in, specifics_of
 from planner.reading.lines import Line, call_parts, without_numbers
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["FileChange", "edit_sides", "file_changes", "unchanged_lines", "written_texts"]
+__all__ = [
+    "FileChange",
+    "edit_sides",
+    "file_changes",
+    "known_path",
+    "unchanged_lines",
+    "written_texts",
+]
 
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
@@ -44,6 +51,10 @@ class FileChange:
     failed_turn: str = ""
     """Where the last attempt to change it failed."""
     failed_last: bool = False
+    by_command: str = ""
+    """How a shell command changed it last, in words; empty where a tool that edits did."""
+    undone: str = ""
+    """The command that took back all changes of the repository since."""
     written: bool = False
     """True if its whole text was written."""
     defines: list[str] = field(default_factory=list)
@@ -62,6 +73,8 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
         if call.kind in ("read", "search") and call.path in written and not call.is_error:
             shown = without_numbers(call.text)
             seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
+        if call.kind == "run" and outcome.status not in ("failed", "running", "unanswered"):
+            _note_commands(changes, call, turn.turn.id)
         for path, old, new in () if turn.is_refused(call) else written_texts(call):
             change = changes.setdefault(path, FileChange(path))
             change.failed_last = outcome.status == "failed"
@@ -69,6 +82,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
                 change.failed_turn = turn.turn.id
             else:
                 change.turns.append(turn.turn.id)
+                change.by_command = change.undone = ""
                 change.written = not old and bool({"content", "file_text"} & call.input.keys())
                 _note_names(change, old, new, seen.get(path, ""))
                 seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
@@ -94,6 +108,36 @@ def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
         lines = _HUNK.sub(r" \1", body).split("\n")
         old = "\n".join(line[1:] for line in lines if line[:1] in ("-", " "))
         yield start[1], old, "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
+
+
+_TAKES_BACK = lazy_pattern(
+    r"\s*(?P<what>git\s+(?:reset\s+--hard|stash(?!\s+(?:pop|apply|list|show|drop|branch|clear))"
+    r"|checkout\s+(?:--\s+)?\.(?=\s|$)|restore\s+\.(?=\s|$)|clean\s+-\w*f))"
+)
+"""Commands that take back changes of the whole repository: ``git reset --hard``; not ``git stash pop``."""
+_BRINGS_BACK = lazy_pattern(r"\bgit\s+stash\s+(?:pop|apply)\b")
+
+
+def known_path(path: str, known: Iterable[str]) -> str:
+    """The one of `known` that a relative `path` ends, else `path`."""
+    ending = f"/{path.removeprefix('./')}"
+    return next((one for one in known if one == path or (path[:1] != "/" and one.endswith(ending))), path)
+
+
+def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str) -> None:
+    brings_back = _BRINGS_BACK.search(call.command) is not None
+    taken_back = next((match["what"] for one in chained(call.command) if (match := _TAKES_BACK.match(one))), "")
+    for change in changes.values() if brings_back else ():
+        change.undone = ""
+    for change in changes.values() if taken_back and not brings_back else ():
+        change.undone = " ".join(taken_back.split())
+        change.turns.append(turn_id)
+    for path, how in shell_changes(call.command):
+        path = known_path(path, changes)
+        change = changes.setdefault(path, FileChange(path))
+        change.turns.append(turn_id)
+        change.by_command, change.failed_last = how, False
+        change.defines, change.edits, change.adds = [], [], []
 
 
 def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:

@@ -15,7 +15,7 @@ from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import common_root, file_paths, without_root
-from planner.evidence.outcomes import Outcome, is_refusal, read_calls
+from planner.evidence.outcomes import Outcome, exit_code, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
@@ -130,6 +130,10 @@ class TurnEvidence:
         """True if the user did not let `call` happen."""
         return bool(self.once(_refused)[call.number])
 
+    def exit_code(self, call: Call) -> int | None:
+        """The exit code that the host prints beside the output of `call`; None without one."""
+        return exit_code(list(statements(self.lines_of(call.result_block))))
+
     @property
     def failed_calls(self) -> list[Call]:
         """Those that the user refused did not fail: another one later is no success of theirs."""
@@ -166,7 +170,7 @@ def _ends(turn: TurnEvidence) -> tuple[str, ...]:
 
 def _refused(turn: TurnEvidence) -> bytes:
     """1 for each call that the user did not let happen, else 0, in their order."""
-    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:2]) for call in turn.calls)
+    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:1]) for call in turn.calls)
 
 
 def _end(turn: TurnEvidence, outcome: Outcome) -> str:

@@ -19,7 +19,7 @@ from planner.evidence.hosts import is_running, is_wrapping
 from planner.reading.lines import Part, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Failures", "Outcome", "Status", "is_refusal", "read_calls"]
+__all__ = ["Failures", "Outcome", "Status", "exit_code", "is_refusal", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -110,8 +110,10 @@ _NO_FAILURE = lazy_pattern(
     re.I,
 )
 """``0 errors``, ``found no new issues``: words of failure that deny one."""
-_BARE = lazy_pattern(r"\s*(?:error|fatal|failed|failure):?\s*", re.I)
-"""A line that says no more than that there was an error."""
+_BARE = lazy_pattern(r"\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*", re.I)
+"""A line that says no more than that there was an error, or separates: ``==== FAILURES ====``, ``-----``."""
+_QUIET = lazy_pattern(r"\b2> ?/dev/null|&> ?/dev/null")
+"""A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
 _EXIT = lazy_pattern(
     r"(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code|exit_code)[\"']?\s*[:=]?\s*(?!0\b)-?[1-9]\d*\b", re.I
 )
@@ -277,7 +279,7 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     """The report of the call's failure, empty if it did not fail, and how it ended."""
     if call.result is None:
         return [], Outcome("unanswered", ())
-    runs = call.kind in ("run", "other") and not call.is_report
+    runs = call.kind == "run" and not call.is_report  # counts in what another tool returns are data
     verdict, lines = _verdict_of_run(result) if runs else (None, ())
     if _has_failed(call, result, verdict):
         report = _report(call, result)
@@ -294,9 +296,11 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
 
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
     """True if `call`, whose run's last word is `verdict`, failed: by the host's flag, its exit code, or its report."""
-    code = _exit_code(result)
+    code = exit_code(result)
     if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
         return False
+    if code and call.kind == "read" and _QUIET.search(call.command):
+        return any(_SHELL_SAYS.match(one.text) or _signals(one.text) for one in _printed_lines(result))
     if call.is_error or code not in (0, None):
         return True
     if call.kind == "ask" or verdict == "passed":
@@ -328,7 +332,7 @@ def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
     return searches and not any(_SHELL_SAYS.match(one.text) or _signals(one.text) for one in printed)
 
 
-def _exit_code(result: Sequence[Statement]) -> int | None:
+def exit_code(result: Sequence[Statement]) -> int | None:
     """The exit code that the host prints at the start or end of a result; None without one."""
     tail = result[max(HEAD_LINES, len(result) - TAIL_LINES) :]
     for statement in (*result[:HEAD_LINES], *tail):
@@ -362,7 +366,7 @@ def _verdict_of_run(result: Sequence[Statement]) -> tuple[Verdict | None, tuple[
     if not judged:
         return None, ()
     final = judged[-1][1]
-    if final == "passed" and _exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
+    if final == "passed" and exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
         final = "failed"
     return final, tuple(one for one, verdict in judged if verdict == final)[-OUTCOME_LINES:]
 

@@ -7,12 +7,12 @@ worth showing, and none says what the record does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.evidence.calls import Call, chained
-from planner.evidence.changes import FileChange, file_changes, written_texts
+from planner.evidence.calls import Call, chained, last_run, shell_changes
+from planner.evidence.changes import FileChange, file_changes, known_path, written_texts
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.outcomes import Outcome
@@ -43,8 +43,10 @@ LINE_CHARACTERS = 300
 """Of one line so much."""
 REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
-OUTCOME_CHARACTERS = 160
-"""Of how a check ended so much."""
+OUTCOME_CHARACTERS = 120
+"""Of a line that says how a check ended so much."""
+COMMAND_READ = 1_000
+"""In so much of a command checks are looked for."""
 COMMAND_CHARACTERS = 120
 """Of a command, and of the subject of a commit."""
 MOST_NAMES = 5
@@ -108,74 +110,121 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     path, ids = evidence.shown(change.path), tuple(dict.fromkeys(change.turns))
     if not ids:
         return RecordLine(f"{path}: change failed", (change.failed_turn,))
-    state = "written" if change.written else "edited"
+    state = change.by_command or ("written" if change.written else "edited")
     names = [
         f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
         for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
         if listed
     ]
-    state += ", last change failed" * change.failed_last
+    state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
     return RecordLine("; ".join([f"{path}: {state}", *names]), ids)
 
 
-_CHECKS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
-    ("typecheck", lazy_pattern(r"\b(?:typecheck|type-check|tsc|mypy|pyright|go vet|flow check)\b")),
-    ("lint", lazy_pattern(r"\b(?:lint|eslint|ruff|biome|golangci-lint|flake8|clippy|rubocop|prettier)\b|lint:|:lint")),
-    ("test", lazy_pattern(r"\b(?:test|tests|pytest|jest|vitest|rspec|mocha|tox|nextest|ctest|unittest)\b|test:|:test")),
-    ("build", lazy_pattern(r"\b(?:build|compile|make|tsup|webpack|vite build|cargo check)\b")),
+_BEFORE_TOOL = (
+    r"\s*(?:\w+=\S*\s+|(?:time|nice|sudo|env|exec|npx|bunx|bundle\s+exec)\s+|timeout\s+(?:-\S+\s+){0,4}\S+\s+"
+    r"|(?:uv|poetry|pipenv|pdm|hatch|rye)\s+run\s+(?:-\S+\s+){0,4}|(?:[\w.~-]{1,80}/){0,16}python[\d.]*\s+-m\s+){0,6}"
+    r"(?:[\w.~-]{1,80}/){0,16}"
 )
-"""Which kind of check a command is, the first that fits: ``bun run typecheck``, ``go test ./...``; not ``cat test.py``,
-which only looks."""
-_NO_CHECK = lazy_pattern(r"\s*(?:git|gh|cd|echo|cat|ls|grep|rg|mkdir|rm|cp|mv|touch|tail|head|sed|export|go doc)\b")
-"""Commands that check nothing, whatever the words behind them: ``git commit -m "Fix the build"``."""
+"""What stands before the program that is run: ``CI=1 timeout 60 npx``, ``uv run``, ``.venv/bin/``."""
+_TOOLS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
+    ("typecheck", lazy_pattern(_BEFORE_TOOL + r"(?:tsc|mypy|pyright|basedpyright|go vet|flow check)(?=\s|$)")),
+    (
+        "lint",
+        lazy_pattern(
+            _BEFORE_TOOL + r"(?:eslint|ruff(?=\s+check|\s+format\b.*--check)|biome|golangci-lint|flake8|rubocop"
+            r"|cargo clippy|prettier(?=.*--check))(?=\s|$)"
+        ),
+    ),
+    ("test", lazy_pattern(_BEFORE_TOOL + r"(?:pytest|jest|vitest|rspec|mocha|tox|nextest|ctest|unittest)(?=\s|$)")),
+    ("build", lazy_pattern(_BEFORE_TOOL + r"(?:tsup|webpack|vite build|cargo check|make(?=\s*$|\s+all))(?=\s|$)")),
+)
+"""Programs that are checks by themselves, where a program stands: ``npx tsc -p .``; not ``npm install jest``."""
+_RUNNER = lazy_pattern(
+    _BEFORE_TOOL + r"(?:npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo"
+    r"|composer|bazel)\s+(?:(?:run|exec|-{1,2}[\w-]+(?:[= ][\w@./-]+)?)\s+){0,6}(?P<task>[A-Za-z][\w:.-]*)(?=\s|$)"
+)
+"""Programs that run a named task: ``bun --filter @a/core build``, ``make -C app test``; not ``bun test.ts``."""
+_TASKS: Mapping[str, CheckKind] = {
+    **dict.fromkeys(("typecheck", "type-check", "tsc", "vet"), "typecheck"),
+    **dict.fromkeys(("lint", "clippy", "eslint"), "lint"),
+    **dict.fromkeys(("test", "tests"), "test"),
+    **dict.fromkeys(("build", "compile"), "build"),
+}
+_ASKS_TOOL = lazy_pattern(r".*\s--?(?:help|version|h|V)(?=\s|$)", re.S)
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Which checks a call ran, in their order: ``make lint && make test`` ran two."""
-    if call.kind != "run":
-        return []
-    commands = chained(call.command.split("<<", 1)[0][:LINE_CHARACTERS])
-    runs = [command for command in commands if not _NO_CHECK.match(command)]
-    kinds = (next((kind for kind, pattern in _CHECKS if pattern.search(run)), None) for run in runs)
+    """Which checks a call ran, in their order: ``make lint && make test`` ran two; ``git add a.test.ts`` none."""
+    kinds = map(_check_kind, chained(call.command[:COMMAND_READ])) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
+def _check_kind(command: str) -> CheckKind | None:
+    if _ASKS_TOOL.match(command):
+        return None
+    if tool := next((kind for kind, pattern in _TOOLS if pattern.match(command)), None):
+        return tool
+    task = _RUNNER.match(command)
+    name = task["task"] if task else ""
+    return _TASKS.get(name) or _TASKS.get(name.partition(":")[0]) or _TASKS.get(name.rpartition(":")[2])
+
+
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
-    """Of each kind of check the last run: its command, whether it passed, and the lines that say so."""
-    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered"]
+    """Of each kind of check the last run with its own words: its counts, what failed, or its exit code.
+
+    Nothing is said of a run whose end does not show.
+    """
+    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[0].is_refused(one[1])]
     last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
     return [
-        _check_outcome(evidence, [kind for kind in last if last[kind] == at], *ended[at])
+        RecordLine(f"{', '.join(kind for kind in last if last[kind] == at)}: {text}", (ended[at][0].turn.id,))
         for at in dict.fromkeys(last.values())
+        if (text := _check_outcome(evidence, *ended[at]))
     ]
 
 
-def _check_outcome(
-    evidence: Evidence, kinds: Sequence[CheckKind], turn: TurnEvidence, call: Call, outcome: Outcome
-) -> RecordLine:
-    command = shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)
-    word = {"passed": "passed", "failed": "failed", "running": "was still running"}.get(outcome.status, "ended")
+def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: Outcome) -> str:
+    command = f"`{shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)}`"
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
-    end = f"{word}: {shortened(' · '.join(lines[-2:]), OUTCOME_CHARACTERS)}" if lines else word
-    return RecordLine(f"{', '.join(kinds)}: `{command}` {end}", (turn.turn.id,))
+    words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
+    code = turn.exit_code(call)
+    if outcome.status == "running":
+        return f"{command} was still running: {words}" if words else f"{command} was still running"
+    if call.is_error or code:
+        return f"{command} failed: {words}" if words else f"{command} failed"
+    if outcome.status in ("passed", "failed"):
+        return f"{command}: {words}"
+    if code == 0 and any(map(_check_kind, last_run(call.command))):
+        return f"{command}: exit code 0"
+    return f"{command} printed nothing" if not call.text.strip() else ""
 
 
-_SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head|grep|rg)\b.*$|\s*2>&1\s*$", re.S)
+_SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$", re.S)
 """What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
+_RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|pass|passed|files)\b", re.I)
+"""``ok app/a 0.3s [no tests to run]``: that is no success."""
 
 
 def recoveries(evidence: Evidence) -> list[RecordLine]:
-    """Commands that failed and of which a later run shows that it passed; what failed stands as an entry of its own."""
+    """Commands that failed and of which a later run shows that it passed, by its counts or its exit code."""
     failed: dict[str, list[str]] = {}
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
         command = f"{call.name} {_SHOWING.sub('', call.command)}"
-        if call.kind == "run" and outcome.status == "failed" and not turn.is_refused(call):
+        if call.kind != "run" or turn.is_refused(call):
+            continue
+        if outcome.status == "failed":
             failed.setdefault(command, []).append(turn.turn.id)
-        elif outcome.status == "passed" and (ids := failed.pop(command, None)):
+        elif _shows_success(turn, call, outcome) and (ids := failed.pop(command, None)):
             text = f"{call_head(call, evidence.root)} failed; the same command passed at {turn.turn.id}"
             lines.append(RecordLine(text, (*dict.fromkeys(ids), turn.turn.id)))
     return lines
+
+
+def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
+    if outcome.status == "passed":
+        return not all(_RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
+    return outcome.status == "done" and turn.exit_code(call) == 0 and "|" not in call.command
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
@@ -234,12 +283,17 @@ def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[s
     changed: dict[str, str] = {}
     closed = False
     for turn, call, outcome in evidence.ended_calls():
-        if outcome.status in ("failed", "running", "unanswered"):
+        if outcome.status == "unanswered" or turn.is_refused(call):
             continue
         if closes(call):
             closed = True
             changed.clear()
-        changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
+        if outcome.status not in ("failed", "running"):
+            changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
+            changed |= {
+                known_path(change.path, changed): turn.turn.id
+                for change in (shell_changes(call.command) if call.kind == "run" else ())
+            }
     return changed if closed else {}
 
 

@@ -1,5 +1,7 @@
-"""``python -m tests.bench presets|rounds|exams|labels|speed|growth``: what sessions cost and keep, how readers grade
-it, how fast all of it is, and how time and memory grow with an input that is made to hurt.
+"""``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``), how readers grade it
+(``exams``, ``labels``), what views tell twice (``twice``), what suites of others find (``compactbench``,
+``side-constraints``), whether the task goes on (``continue``), how fast all of it is (``speed``), and how time
+and memory grow with an input made to hurt (``growth``).
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -24,12 +26,14 @@ from planner.model.planners import ModelPlanner
 from planner.prices import CACHE_READ_PRICES
 from planner.proposal import Planner
 from planner.rules import RulesPlanner
+from tests.bench import continuing, public_suites, twice
 from tests.bench.growth import INPUTS, measure_growth
 from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from tests.bench.readings import SUMMARY, print_exams, print_labels
 from tests.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
 from tests.bench.scripted import ScriptedPlanner
 from tests.bench.speed import measure_speed
+from tests.bench.statements import rule_statements, sampled
 
 __all__ = ["main"]
 
@@ -76,12 +80,20 @@ def _parser() -> argparse.ArgumentParser:
     labels.add_argument("--method", action="append")
     labels.add_argument("--ratio", action="append", type=float)
     labels.set_defaults(run=_labels)
+    statements = commands.add_parser("statements", help="what rules state, beside the record, for a reader to judge")
+    statements.add_argument("transcripts", nargs="+", type=Path)
+    statements.add_argument("--sample", type=int, default=0, help="so many of them; all by default")
+    statements.add_argument("--seed", type=int, default=1)
+    statements.set_defaults(run=_statements)
     speed = commands.add_parser("speed", help="time and memory, as ratios to one tiktoken pass over the same text")
     speed.add_argument("--tokens", type=int, default=150_000)
     speed.set_defaults(run=_speed)
     growth = commands.add_parser("growth", help="seconds and memory at 1, 2, 4 and 8 times of inputs made to hurt")
     growth.add_argument("--only", default="", help="inputs whose names hold this")
     growth.set_defaults(run=_growth)
+    twice.add_command(commands)
+    continuing.add_command(commands)
+    public_suites.add_commands(commands)
     return parser
 
 
@@ -170,6 +182,15 @@ def _exams(console: Console, options: argparse.Namespace) -> None:
 
 def _labels(console: Console, options: argparse.Namespace) -> None:
     print_labels(console, options.places, options.labels, options.method or ["rules"], options.ratio or [0.25, 0.1])
+
+
+def _statements(console: Console, options: argparse.Namespace) -> None:
+    paths = [
+        path for place in options.transcripts for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])
+    ]
+    every = [statement for path in paths for statement in rule_statements(path)]
+    for statement in sampled(every, options.sample or len(every), options.seed):
+        console.print(str(statement), highlight=False, markup=False, soft_wrap=True)
 
 
 def _speed(console: Console, options: argparse.Namespace) -> None:

@@ -42,7 +42,10 @@ def test_version(compactor):
         (["plan", "transcript.json", "--target-ratio", "0.5", "--target-tokens", "9"], "exclude each other"),
         (["plan", "transcript.json", "--planner", "best"], "'best' is not one of"),
         (["plan", "transcript.json", "--set", "t3=forget"], "expected t12=STRATEGY"),
-        (["plan", "transcript.json", "--set", "3=keep"], "expected t12=STRATEGY"),
+        (["plan", "transcript.json", "--set", "3,=keep"], "expected t12=STRATEGY"),
+        (["restore", "t9-t3"], "the range runs backwards; expected t3-t9"),
+        (["restore", "t1-t99999"], "more than 1,000 turns at once"),
+        (["apply", "plan.json", "transcript.json", "-o", "transcript.json"], "is the transcript, which would be"),
         (["plan", "transcript.json", "--prompts", "nowhere"], "'nowhere' does not exist"),
         (["review", "plan.json", "--set", "t3=keep"], "need TRANSCRIPT"),
         (["review", "plan.json", "transcript.json", "--set", "t999=keep"], "the plan has turns t1 to t"),
@@ -52,7 +55,7 @@ def test_version(compactor):
         (["plan", "broken-too.json", "-o", "no/where.json"], "'no': no such folder: make it first"),
         (["undo", "transcript.json", "-o", "no/where.json"], "no such folder"),
         (["restore", "t1", "--lines", "9-3"], "expected lines like 3-9"),
-        (["plan", "transcript.json", "--set", "t5-t2=keep"], "the range runs backwards; expected t2-t5=keep"),
+        (["plan", "transcript.json", "--set", "t5-t2=keep"], "the range runs backwards; expected t2-t5"),
         (["plan", "transcript.json", "--set", f"t{'9' * 5_000}=keep"], "expected t12=STRATEGY"),
         (["review", "plan.json", "transcript.json", "--set", "t1-t99999999=keep"], "the plan has turns t1 to t"),
         (["plan", "transcript.json", "--target-tokens", "9" * 30], "is not in the range"),
@@ -64,7 +67,6 @@ def test_version(compactor):
         (["wrap"], "CLIENT"),
         (["proxy", "--host", "0.0.0.0"], "COMPACTOR_PROXY_TOKEN"),
         (["proxy", "--window", "1"], "--window"),
-        (["mcp"], "--session or --history"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):

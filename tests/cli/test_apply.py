@@ -27,6 +27,21 @@ def test_every_reference_restores_exactly(compactor, applied, example, example_p
         assert messages == list(history.messages_of(history.by_id[turn_id]))
 
 
+def test_several_turns_are_restored_each_below_its_reference(compactor, applied, example):
+    history = read_history(example["messages"])
+    key = compactor("store", "list", "--json").json[0]["key"][:9]
+    for named in ("t2-t3,t5", "2-3,5", f"{key}:t2-t3,t5"):
+        values = compactor("restore", named, "--json").json
+        assert [one["messages"] for one in values] == [
+            list(history.messages_of(history.by_id[turn_id])) for turn_id in ("t2", "t3", "t5")
+        ]
+    texts = [compactor("restore", turn_id).out for turn_id in ("t2", "t3")]
+    heads = [one["reference"] for one in compactor("restore", "t2-t3", "--json").json]
+    assert compactor("restore", "t2-t3").out == "".join(
+        f"{head}\n{text}" for head, text in zip(heads, texts, strict=True)
+    )
+
+
 def test_restore_prints_text_lines_and_matches(compactor, applied):
     whole = compactor("restore", "t2").out.splitlines()
     assert compactor("restore", "t2", "--lines", "2-3").out.splitlines() == whole[1:3]

@@ -4,6 +4,8 @@ import io
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner import CompactionPlan
 from tests.loopback import KEY, Loopback
@@ -119,10 +121,36 @@ def test_decision_can_be_changed_and_guards_check_it(compactor, transcript, plan
     assert f"failed_approach: {failed.turn_id}" in ran.out
 
 
-def test_range_of_turns_can_be_changed(compactor, transcript, plan_file):
-    ran = compactor("review", plan_file, transcript, "--set", "t2-t5=keep", "--json")
-    turns = {turn["turn_id"]: turn["strategy"] for turn in ran.json["plan"]["turns"]}
-    assert [turns[f"t{number}"] for number in range(2, 6)] == ["keep"] * 4
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4), st.booleans()), min_size=1, max_size=4))
+def test_any_list_of_turns_can_be_kept(compactor, transcript, plan_file, ranges):
+    mark = {True: "t", False: ""}
+    named = ",".join(f"{mark[t]}{at}" + (f"-{mark[t]}{at + more}" if more else "") for at, more, t in ranges)
+    ran = compactor("review", plan_file, transcript, "--set", f"{named}=keep", "--json")
+    strategies = {turn["turn_id"]: turn["strategy"] for turn in ran.json["plan"]["turns"]}
+    kept = {f"t{number}" for at, more, _ in ranges for number in range(at, at + more + 1)}
+    assert {turn_id for turn_id in kept if strategies[turn_id] != "keep"} == set()
+
+
+def editor(folder, monkeypatch, text, also=""):
+    (folder / "text.md").write_text(text)
+    (folder / "editor.sh").write_text(f'#!/bin/sh\ncp {folder}/text.md "$1"\ntouch -d 2030-01-01 "$1"\n{also}\n')
+    (folder / "editor.sh").chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(folder / "editor.sh"))
+
+
+def test_a_brief_emptied_in_the_editor_is_empty(compactor, transcript, plan_file, folder, monkeypatch):
+    editor(folder, monkeypatch, "")
+    assert compactor("review", plan_file, transcript, "--edit", "-o", "new.json").code == 0
+    assert CompactionPlan.from_json((folder / "new.json").read_bytes()).brief == ""
+
+
+def test_a_plan_that_changed_meanwhile_is_not_overwritten(compactor, transcript, plan_file, folder, monkeypatch):
+    editor(folder, monkeypatch, "STATE\n- The work goes on (t1)\n", also=f"echo other >> {plan_file}")
+    ran = compactor("review", plan_file, transcript, "--edit")
+    assert ran.code == 2
+    assert "was changed meanwhile" in ran.err
+    assert plan_file.read_text().endswith("other\n")
 
 
 def test_plan_file_edited_by_hand_is_checked(compactor, transcript, plan_file, example_plan):

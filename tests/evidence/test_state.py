@@ -76,8 +76,8 @@ def test_of_each_kind_of_check_the_last_run_counts():
     session.calls("Bash", "[main a1b2c3d] Fix the build and test", command="git commit -m 'Fix the build and test'")
     session.calls("Bash", "4 passed in 1s", command="cd app && pytest -q 2>&1 | tail -3")
     assert lines(state.check_outcomes(session.evidence)) == [
-        ("test: `cd app && pytest -q 2>&1 | tail -3` passed: 4 passed in 1s", ("t5",)),
-        ("lint: `ruff check .` passed: All checks passed!", ("t3",)),
+        ("test: `cd app && pytest -q 2>&1 | tail -3`: 4 passed in 1s", ("t5",)),
+        ("lint: `ruff check .`: All checks passed!", ("t3",)),
     ]
 
 
@@ -229,3 +229,98 @@ def test_a_large_edit_is_read_in_linear_time():
     session = Session("Fix it.").calls("Edit", "ok", file_path="a.ts", old_string=old, new_string=new)
     (change,) = state.changed_files(session.evidence)
     assert "now names" in change.text
+
+
+CHECKS = {
+    "pytest -q": ["test"],
+    "CI=1 timeout 60 uv run pytest -x": ["test"],
+    ".venv/bin/python -m pytest tests": ["test"],
+    "cd app && bun --filter @a/core build": ["build"],
+    "npm run test:unit": ["test"],
+    "make lint && make -C app test": ["lint", "test"],
+    "npx tsc --noEmit": ["typecheck"],
+    "go vet ./... ; go test ./...": ["typecheck", "test"],
+    "git add auth.test.ts": [],
+    "git commit -m 'build: test the lint'": [],
+    "npm install jest": [],
+    "pytest --version": [],
+    "node build/make.js": [],
+    "make clean": [],
+    "cat > a.sh <<'EOF'\npytest -q\nEOF": [],
+    "python tests/report.py": [],
+}
+
+
+@pytest.mark.parametrize(("command", "kinds"), CHECKS.items(), ids=CHECKS)
+def test_a_check_is_a_program_that_checks_where_a_program_stands(command, kinds):
+    session = Session("Fix it.").calls("Bash", "3 passed", command=command)
+    (call,) = session.evidence.turns["t2"].calls
+    assert state.check_kinds(call) == kinds
+
+
+ENDS = {
+    "its counts": ("bun test", " 1309 pass\n 0 fail", False, "test: `bun test`: 1309 pass · 0 fail"),
+    "words of failure in its log": (
+        "bun test",
+        "error: boom\n 9 pass\n 0 fail",
+        False,
+        "test: `bun test`: 9 pass · 0 fail",
+    ),
+    "its exit code": (
+        "go test ./a",
+        "Process exited with code 0\nOutput:\nfine",
+        False,
+        "test: `go test ./a`: exit code 0",
+    ),
+    "nothing": ("go build ./...", "", False, "build: `go build ./...` printed nothing"),
+    "the flag": ("make test", "Exit code 2\nboom", True, "test: `make test` failed: Exit code 2 · boom"),
+    "no end that shows": ("make test", "one\ntwo\nthree\nfour\nfive", False, None),
+    "the exit code of what shows it": ("make test | tail -1", "Process exited with code 0\nOutput:\nfine", False, None),
+}
+
+
+@pytest.mark.parametrize(("command", "result", "flag", "line"), ENDS.values(), ids=ENDS)
+def test_a_check_is_told_in_its_own_words_or_not_at_all(command, result, flag, line):
+    session = Session("Fix it.").calls("Bash", result, flag, command=command)
+    assert [one.text for one in state.check_outcomes(session.evidence)] == [line] * (line is not None)
+
+
+@pytest.mark.parametrize("result", ["ok  app/a 0.3s [no tests to run]", "0 passed in 1s", "fine"])
+def test_a_run_that_shows_no_success_is_none(result):
+    session = Session("Fix it.").calls("Bash", "FAIL app/a", True, command="go test ./...")
+    assert state.recoveries(session.calls("Bash", result, command="go test ./...").evidence) == []
+
+
+SHELL = {
+    "sed -i 's/a/b/' src/a.py": ["src/a.py: edited by a command"],
+    "cd x && sed -n 1,9p src/a.py": ["src/a.py: edited"],
+    "cat > notes.md <<'EOF'\nit's > b.py\nEOF": ["src/a.py: edited", "notes.md: written by a command"],
+    "echo x >> src/a.py 2> /dev/null": ["src/a.py: written by a command"],
+    "make 2>err.txt >/dev/null; grep 'a > b.py' c": ["src/a.py: edited"],
+    "git checkout main -- src/a.py": ["src/a.py: restored by git"],
+    "git restore a.py": ["src/a.py: restored by git"],
+    "git checkout -b fix": ["src/a.py: edited"],
+    "git reset --hard HEAD~1": ["src/a.py: edited, before `git reset --hard`"],
+    "git stash && make": ["src/a.py: edited, before `git stash`"],
+    "git stash pop": ["src/a.py: edited"],
+    "git stash; make; git stash pop": ["src/a.py: edited"],
+    "cp src/a.py src/b.py": ["src/a.py: edited", "src/b.py: written by a command"],
+    "rm src/a.py": ["src/a.py: removed"],
+}
+
+
+@pytest.mark.parametrize(("command", "changes"), SHELL.items(), ids=SHELL)
+def test_a_shell_command_that_changes_a_file_changes_it(command, changes):
+    session = Session("Fix it.").calls("Edit", "ok", file_path="/w/app/src/a.py", old_string="a", new_string="b")
+    session.calls("Bash", "ok", command=command)
+    assert [line.text.replace("/w/app/", "") for line in state.changed_files(session.evidence)] == changes
+    failed = Session("Fix it.").calls("Bash", "Exit code 1\nno", True, command=command)
+    assert state.changed_files(failed.evidence) == []
+
+
+def test_a_failed_test_is_a_test_and_a_command_that_edits_is_a_change_since():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    session.calls("Bash", "1 failed", True, command="pytest")
+    assert state.pending_changes(session.evidence) == []
+    session.calls("Bash", "", command="sed -i 's/a/b/' b.py")
+    assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: b.py", ("t4",))]

@@ -112,6 +112,10 @@ FAILED = {
         call("apply_patch", "apply_patch verification failed: no such lines", input="*** Begin Patch"),
         "verification failed",
     ),
+    "no separator": (
+        call("Bash", "Exit code 1\nit broke\n-----", is_error=True, command="make"),
+        "it broke",
+    ),
     "the agent reverts": ([{"role": "assistant", "content": "I reverted the change to src/auth.ts."}], "reverted"),
 }
 
@@ -158,6 +162,11 @@ FINE = {
     ),
     "the agent agrees": [{"role": "assistant", "content": "You're right, it takes a name."}],
     "a property": [{"role": "assistant", "content": "It returns None when the format doesn't match."}],
+    "a browser's console": call(
+        "mcp__browser__navigate", "### Result\n- Page URL: http://a\n- Console: 17 errors, 0 warnings", url="http://a"
+    ),
+    "an empty find": call("Bash", "Exit code 1", is_error=True, command="find lib -name 'x*' 2>/dev/null"),
+    "a list of what is there": call("Bash", "Exit code 2\nutils.ts", is_error=True, command="ls a b 2>/dev/null"),
     "a null error": call("mcp__x__get", '{"error": null, "items": []}', id="3"),
 }
 

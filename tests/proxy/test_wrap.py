@@ -130,3 +130,46 @@ def test_the_real_client():
     done = run_client("claude", 20, window_tokens=40_000)
     assert (done.exit_code, done.rounds, done.violations) == (0, 20, ())
     assert "compactions" in done.report
+
+
+WAITING = """
+import os, signal, sys, time, urllib.request
+def end(number, frame):
+    urllib.request.urlopen(os.environ["ANTHROPIC_BASE_URL"] + "/health").read()
+    print("ended with the proxy still there", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGHUP, end)
+print("ready", flush=True)
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_wrap_is_the_clients_and_the_proxy_outlives_it(tmp_path, number):
+    with MessagesServer("hello") as server:
+        command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", WAITING]
+        with subprocess.Popen(
+            command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+            out, err = process.communicate(timeout=20)
+    assert (out, process.returncode) == ("ended with the proxy still there\n", 3)
+    assert err.startswith("compactor: 0 compactions; ")
+
+
+def test_a_bare_name_is_never_a_program_of_the_folder_it_is_run_in(tmp_path):
+    """Nor by an empty, a dotted or a relative entry of PATH: the folder may be an agent's project."""
+    project, own = tmp_path / "project", tmp_path / "bin"
+    for folder, words in ((project, "strange"), (project / "bin", "strange"), (own, "mine")):
+        folder.mkdir()
+        (folder / "agent").write_text(f"#!/bin/sh\necho {words}\n")
+        (folder / "agent").chmod(0o755)
+    for path, out in ((f":.:bin:{own}", "mine\n"), (":.:bin", "")):
+        env = environment(tmp_path, PATH=path)
+        done = subprocess.run(
+            [*COMPACTOR, "wrap", "agent"], cwd=project, env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.returncode) == (out, 0 if out else 1)
+    assert "agent: no such program in PATH" in done.stderr

@@ -1,5 +1,7 @@
 """The page in a real Chromium: keys and clicks, what it shows, and that no text of a transcript ever runs."""
 
+import json
+
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -7,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 
 from applier.session.events import Event
 from applier.web import PageServer
-from planner import plan_compaction
+from planner import plan_compaction, read_history
 from tests.web.browser import chromium, click, opened, settled, show_as, text, wait
 from tests.web.conftest import review_of
 
@@ -162,11 +164,34 @@ def test_save_and_apply_hand_over_what_is_shown(review, plan, written):
     assert written.sheets[0].plan.decisions[dropped].strategy == "keep"
 
 
-def test_filter_shows_what_is_asked_for(review, plan):
+SHOWN = "[...document.querySelectorAll('#turn-list li')].filter(item => !item.hidden)"
+
+
+def test_search_finds_titles_and_originals_and_escape_shows_all_again(review, plan, messages):
+    history = read_history(messages)
+    holding = {t.id for t in history.turns if "pytest" in json.dumps(history.messages_of(t)).lower()}
     press(review, "/", "pytest")
-    shown = "return [...document.querySelectorAll('#turn-list li')].filter(item => !item.hidden)"
-    assert 0 < review.execute_script(f"{shown}.length") < len(plan.turns)
-    assert review.execute_script(f"return ({shown[7:]}).every(item => item.textContent.includes('pytest'))")
+    wait(review, lambda: len(review.execute_script(f"return {SHOWN}")) == len(holding))
+    ids = review.execute_script(f"return {SHOWN}.map(item => item.querySelector('.id').textContent)")
+    titled = review.execute_script(f"return {SHOWN}.filter(item => item.textContent.includes('pytest')).length")
+    assert set(ids) == holding
+    assert titled < len(holding) < len(plan.turns), "some hold it in their originals alone"
+    press(review, Keys.ESCAPE)
+    assert review.execute_script("return document.getElementById('search').value") == ""
+    assert len(review.execute_script(f"return {SHOWN}")) == len(plan.turns)
+
+
+@pytest.mark.parametrize("size", [(1440, 960), (1024, 500)])
+def test_what_is_said_lies_over_nothing(browser, review, plan, size):
+    show_as(browser, *size)
+    failed = next(own.turn_id for own in reversed(plan.turns) if own.failed_approach)
+    click(review, f"#turn-list li:nth-child({failed[1:]}) button[data-strategy=drop]")
+    settled(review)
+    wait(review, lambda: "drop would lose" in text(review, "#status"))
+    box = "document.querySelector('{}').getBoundingClientRect()"
+    top = review.execute_script(f"return {box.format('#status')}.top")
+    assert review.execute_script(f"return {box.format('main')}.bottom") <= top
+    show_as(browser)
 
 
 def test_every_control_has_a_name(review):

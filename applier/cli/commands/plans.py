@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
@@ -16,7 +17,7 @@ from uuid import uuid4
 import click
 
 from applier.adapters.transcripts import Transcript, write_transcript
-from applier.cli.files import read_file, read_plan, read_text, write_whole
+from applier.cli.files import digest_of, read_file, read_plan, read_text, refuse_changed, write_whole
 from applier.cli.options import (
     EXISTING_FILE,
     OutputFile,
@@ -28,6 +29,7 @@ from applier.cli.options import (
     store_option,
     together,
     transcript,
+    turn_ranges,
 )
 from applier.cli.planning import first_removed, planned, planning_options, view_text
 from applier.cli.print_sheet import finding_line, print_sheet
@@ -44,32 +46,35 @@ from planner.reading.messages import Message, blocks, message_digest
 __all__ = ["apply_command", "plan_command", "review_command", "undo_command"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-_EDIT = re.compile(r"t([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?=([a-z]{1,20})")
-"""A change of a decision: ``t12=keep``, ``t12-t20=drop``, ``t12-20=drop``; not ``12=keep``, not ``t0=keep``."""
 _NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
 """How what stands in place of a history begins; not the same without the attribute."""
 
 
-class _EditType(click.ParamType[Edit]):
-    name = "TURN=STRATEGY"
+class _EditType(click.ParamType[list[Edit]]):
+    name = "TURNS=STRATEGY"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Edit:
-        if isinstance(value, Edit):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Edit]:
+        if isinstance(value, list):
             return value
-        match = _EDIT.fullmatch(str(value))
-        strategy = next((known for known in STRATEGIES if match and match[3] == known), None)
-        if match is None or strategy is None:
-            expected = f"expected t12=STRATEGY or t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}."
+        turns, _, wanted = str(value).partition("=")
+        strategy = next((known for known in STRATEGIES if wanted == known), None)
+        ranges = turn_ranges(turns) if strategy else []
+        if strategy is None or not ranges:
+            expected = (
+                f"expected t12=STRATEGY, t12-t20=STRATEGY or t3,t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}."
+            )
             self.fail(f"{str(value)[:60]!r}: {expected}", param, ctx)
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            self.fail(f"{value!r}: the range runs backwards; expected t{last}-t{first}={strategy}.", param, ctx)
-        return Edit(first, last, strategy)
+        return [Edit(first, last, strategy) for first, last in ranges]
 
 
 _plan_file = click.argument("plan_file", metavar="PLAN", type=EXISTING_FILE)
 _edits = click.option(
-    "--set", "edits", type=_EditType(), multiple=True, help="Change a decision; the guards check again."
+    "--set",
+    "edits",
+    type=_EditType(),
+    multiple=True,
+    callback=lambda _context, _option, values: tuple(chain.from_iterable(values)),
+    help="Change decisions; the guards check again.",
 )
 _showing = together(
     part,
@@ -110,7 +115,7 @@ def plan_command(
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)
     if web:
         place = output or transcript.with_name(f"{transcript.stem}.plan.json")
-        _review_in_browser(sheet.plan, read, transcript, output=place, store=store)
+        _review_in_browser(sheet.plan, read, transcript, output=place, seen=digest_of(place), store=store)
         return
     _show(sheet, output, show_all=show_all, as_json=as_json)
     if output and not as_json:
@@ -146,12 +151,13 @@ def review_command(
 ) -> None:
     """Print the review of a plan, as changed by hand.
 
-    Changes are made in the file, by --set, --brief or --edit. With TRANSCRIPT the guards check it again, and what
-    removed turns leave in their place is shown. With --web all of it is shown in a browser, where saving writes PLAN
-    (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
+    Changes are made in the file, by --set or --brief (kept with -o), or by --edit. With TRANSCRIPT the guards check
+    it again, and what removed turns leave in their place is shown. With --web all of it is shown in a browser, where
+    saving writes PLAN (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
     """
     _spare("transcript", transcript, output)
-    plan = read_plan(plan_file)
+    place = output or plan_file
+    seen, plan = digest_of(place), read_plan(plan_file)
     if transcript is None:
         if edits or output or brief_file or edit or web:
             need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too: the guards check against it."
@@ -159,22 +165,25 @@ def review_command(
         _show(review_sheet(plan, fold=not show_all), None, show_all=show_all, as_json=as_json)
         return
     brief = read_text(brief_file) if brief_file else None
-    if edit and (written := click.edit(plan.brief if brief is None else brief, extension=".md")):
-        brief, output = written, output or plan_file
+    if edit:
+        edited = click.edit(plan.brief if brief is None else brief, extension=".md")
+        output, brief = (output, brief) if edited is None else (place, edited)
     read = read_file(transcript, part)
     look_in(store)
     with working("checking…"):
         sheet = reviewed(plan, read.messages, edits, brief=brief, fold=not show_all)
     if web:
-        _review_in_browser(sheet.plan, read, transcript, output=output or plan_file, store=store)
-    else:
-        _show(sheet, output, show_all=show_all, as_json=as_json)
-    if edit and output and not web:
+        _review_in_browser(sheet.plan, read, transcript, output=place, seen=seen, store=store)
+        return
+    if output:
+        refuse_changed(output, seen)
+    _show(sheet, output, show_all=show_all, as_json=as_json)
+    if edit and output:
         echo(f"saved: {output}", err=True)
 
 
 def _spare(what: str, path: Path | None, output: Path | None) -> None:
-    """Refuse an `output` that is the input `path`, by what each is: it would be lost, and is stored nowhere."""
+    """Refuse an `output` that is the input `path`, by what each is: it would be lost."""
     if output and path and output.exists() and output.samefile(path):
         raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
 
@@ -189,14 +198,17 @@ def _show(sheet: Sheet, output: Path | None, *, show_all: bool, as_json: bool) -
 
 
 def _review_in_browser(
-    plan: CompactionPlan, read: Transcript, transcript: Path, *, output: Path, store: str | None
+    plan: CompactionPlan, read: Transcript, transcript: Path, *, output: Path, seen: str, store: str | None
 ) -> None:
     """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old."""
     web = import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
+        nonlocal seen
+        refuse_changed(output, seen)
         write_whole(output, guarded.to_json())
+        seen = digest_of(output)
         echo(f"saved: {output}", err=True)
         return {"message": f"The plan is in {output.name}", "detail": ""}
 
@@ -256,7 +268,7 @@ def apply_command(
         if output and not dry_run:
             _write_view(sheet, read, output, store)
     aside = str(output) == "-"
-    for finding in sheet.plan.findings:
+    for finding in () if as_json else sheet.plan.findings:
         if finding not in plan.findings:
             echo(finding_line(finding), err=True)
     if as_json:

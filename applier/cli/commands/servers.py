@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,19 +173,41 @@ def _environment(proxy: ProxyServer, name: str) -> dict[str, str]:
 
 
 def _run(client: tuple[str, ...], environment: Mapping[str, str]) -> int:
-    """Run it to its end; Ctrl-C is the client's to handle."""
+    """Run it to its end, with the proxy: Ctrl-C is the client's own, and what would end us is sent on to it."""
+    command, running = [_found(client[0]), *client[1:]], list[subprocess.Popen[bytes]]()
+    pending: list[int] = []
+
+    def send_on(number: int, _frame: object) -> None:
+        if not running:
+            pending.append(number)
+        for process in running:
+            process.send_signal(number)
+
+    handlers: dict[str, Any] = {"SIGINT": lambda _number, _frame: None, "SIGTERM": send_on, "SIGHUP": send_on}
+    numbers = {getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)}
+    before = {number: signal.signal(number, handler) for number, handler in numbers.items()}
     try:
-        process = subprocess.Popen(client, env=environment)
+        running.append(subprocess.Popen(command, env=environment))
+        for number in tuple(pending):  # came before there was a client
+            running[0].send_signal(number)
+        code = running[0].wait()
     except OSError as error:
         raise click.ClickException(f"{client[0]}: {error.strerror}") from None
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        code = process.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
-        if process.poll() is None:
-            process.terminate()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+def _found(name: str) -> str:
+    """The program called `name`; a bare name is looked up in PATH, but for entries relative to the folder we are in."""
+    if os.path.dirname(name):
+        return name
+    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]
+    program_file = shutil.which(name, path=os.pathsep.join(places))
+    if program_file is None or not os.path.isabs(program_file):
+        raise click.ClickException(f"{name}: no such program in PATH")
+    return program_file
 
 
 def _report(proxy: ProxyServer) -> dict[str, Any]:
@@ -264,13 +287,12 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
     """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
 
-    Nothing of other conversations in the store can be reached, whatever the client asks for.
+    Nothing of other conversations in the store can be reached, whatever the client asks for; nothing at all where none
+    is named.
     """
     if config:
         print_json(_configuration(session, history, store and store_anywhere(store)))
         return
-    if not session and not history:
-        raise click.UsageError("Say by --session or --history which conversation may be seen.")
     if history:
         with existing_store(store) as opened:
             known_history(opened, history)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from applier.cli.options import as_json, existing_store, known_history, store_option
+from applier.cli.options import as_json, existing_store, known_history, store_option, turn_ranges
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
@@ -19,6 +19,10 @@ __all__ = ["facts_command", "log_command", "restore_command", "store_command"]
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 """``3-9``, ``3``; not ``3-``."""
+
+
+MOST_TURNS = 1_000
+"""A longer range is a slip: `undo` gives a whole history back."""
 
 
 class _Range(click.ParamType[tuple[int, int]]):
@@ -43,22 +47,36 @@ def restore_command(
 ) -> None:
     """Print the exact original behind a reference.
 
-    REF is h1a2b3c4d:t12, or t12 where the store has one conversation. Lines are counted as the excerpts of a plan
-    and a search count them.
+    REF is h1a2b3c4d:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
+    reference. Lines are counted as the excerpts of a plan and a search count them.
     """
+    references = _references(reference)
     with existing_store(store) as opened:
-        restored = opened.restore(reference, lines=lines, search=search)
+        each = [opened.restore(one, lines=lines, search=search) for one in references]
     if as_json:
         fields = ("reference", "messages", "text", "lines", "total_lines")
-        print_json({name: getattr(restored, name) for name in fields})
+        values = [{name: getattr(restored, name) for name in fields} for restored in each]
+        print_json(values if len(values) > 1 else values[0])
         return
-    media = [block["type"] for block in restored.blocks if block["type"] != "text"]
+    media = [block["type"] for restored in each for block in restored.blocks if block["type"] != "text"]
     if media:
         echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
+    several = len(each) > 1
+    text = "".join(f"{one.reference}\n{one.text}\n" if several else f"{one.text}\n" for one in each)
     if screen().is_terminal:
-        echo(restored.text)
+        echo(text, nl=False)
     else:
-        print_data(f"{restored.text}\n")
+        print_data(text)
+
+
+def _references(text: str) -> list[str]:
+    """Each turn that `text` names, with its history; `text` itself if it names one, or is no list of turns."""
+    history, colon, turns = text.rpartition(":")
+    ranges = turn_ranges(turns)
+    if sum(last - first + 1 for first, last in ranges) > MOST_TURNS:
+        raise click.UsageError(f"{text[:60]!r}: more than {MOST_TURNS:,} turns at once: name fewer.")
+    numbers = [number for first, last in ranges for number in range(first, last + 1)]
+    return [f"{history}{colon}t{number}" for number in numbers] or [text]
 
 
 @click.command

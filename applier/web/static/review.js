@@ -26,7 +26,7 @@ class Page {
     this.server = server;
     this.page = page;
     this.revision = new Revision(server, page.checked);
-    this.list = new TurnList(page.turns, this.revision, (at, how) => this.select(at, how));
+    this.list = new TurnList(page.turns, this.revision, (at, how) => this.select(at, how), (words) => this.find(words));
     this.detail = new Detail(server, this.revision, this.list, fail);
     this.strip = new Strip(byId("strip"), byId("scale"), page.turns, (at) => this.goTo(page.turns[at].id));
     this.brief = new Brief(page, this.revision);
@@ -81,8 +81,7 @@ class Page {
     if (at === undefined) return;
     if (this.list.rows[at].item.hidden) {
       byId("filter").value = "all";
-      byId("search").value = "";
-      this.list.filter();
+      this.list.clear();
     }
     this.select(at);
     this.list.rows[at].main.focus({ preventScroll: true });
@@ -154,7 +153,9 @@ class Page {
     if (document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
     const isTyping = event.target.matches("textarea, input, select");
     if (event.key === "Escape") {
+      event.preventDefault();
       if (isTyping) event.target.blur();
+      if (event.target === byId("search")) this.list.clear();
       this.tab("turns");
       return;
     }
@@ -193,6 +194,15 @@ class Page {
     if (at >= 0) {
       this.select(at, { isShown: false });
       this.list.rows[at].main.focus({ preventScroll: true });
+    }
+  }
+
+  async find(text) {
+    try {
+      return (await this.server.search(text)).turns;
+    } catch (error) {
+      fail(error);
+      return [];
     }
   }
 

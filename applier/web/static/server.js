@@ -35,6 +35,7 @@ export async function openServer() {
     review: () => request("/api/review", undefined, key),
     report: () => request("/api/report", undefined, key),
     turn: (turnId) => request(`/api/turns/${encodeURIComponent(turnId)}`, undefined, key),
+    search: (text) => request("/api/search", { text: text.slice(0, 1000) }, key),
     check: (revision) => request("/api/check", revision, key),
     save: (revision) => request("/api/save", revision, key),
     apply: (revision) => request("/api/apply", revision, key),

@@ -3,6 +3,7 @@
 
 import { assign, byId, counted, element, write } from "./dom.js";
 
+const TYPING_MS = 200;
 export const STRATEGIES = ["keep", "summarize", "reference", "drop"];
 const LETTERS = { keep: "K", summarize: "S", reference: "R", drop: "D" };
 const FILTERS = {
@@ -17,10 +18,12 @@ const FILTERS = {
 };
 
 export class TurnList {
-  constructor(turns, revision, select) {
+  constructor(turns, revision, select, find) {
     this.turns = turns;
     this.revision = revision;
     this.select = select;
+    this.find = find;
+    this.matches = new Set();
     this.current = -1;
     this.largest = Math.max(1, ...turns.map((turn) => turn.before));
     this.numbers = new Map(turns.map((turn, at) => [turn.id, at]));
@@ -32,7 +35,7 @@ export class TurnList {
       ...Object.entries(FILTERS).map(([name, [label]]) => element("option", { value: name }, label)),
     );
     byId("filter").addEventListener("change", () => this.filter());
-    byId("search").addEventListener("input", () => this.filter());
+    byId("search").addEventListener("input", () => this.search());
     byId("search").form.addEventListener("submit", (event) => event.preventDefault());
   }
 
@@ -102,13 +105,35 @@ export class TurnList {
     }
   }
 
+  /** By ids and titles at once, and by what stands in the originals as soon as the command has answered. */
+  search() {
+    const words = byId("search").value.trim();
+    this.matches = new Set();
+    this.filter();
+    clearTimeout(this.typing);
+    if (words) this.typing = setTimeout(() => this.searchOriginals(words), TYPING_MS);
+  }
+
+  async searchOriginals(words) {
+    document.body.setAttribute("aria-busy", "true");
+    const matches = await this.find(words);
+    document.body.removeAttribute("aria-busy");
+    if (byId("search").value.trim() !== words) return;
+    this.matches = new Set(matches);
+    this.filter();
+  }
+
+  clear() {
+    byId("search").value = "";
+    this.search();
+  }
+
   filter() {
     const [, test] = FILTERS[byId("filter").value];
     const words = byId("search").value.toLowerCase().trim();
     this.turns.forEach((turn, at) => {
-      const isShown = test(turn, this.revision.checked.turns[at], this.revision)
-        && (turn.id === words || turn.what.toLowerCase().includes(words));
-      this.rows[at].item.hidden = !isShown;
+      const isMatch = !words || turn.id === words || turn.what.toLowerCase().includes(words) || this.matches.has(turn.id);
+      this.rows[at].item.hidden = !(isMatch && test(turn, this.revision.checked.turns[at], this.revision));
     });
   }
 
