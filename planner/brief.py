@@ -47,7 +47,7 @@ MOST_STATEMENTS = 400
 MOST_CHARACTERS = 2_000
 """Of one statement: a longer one is no statement."""
 MOST_CITED = 6
-"""A mended citation names at most so many turns."""
+"""A mended citation names at most so many turns, or those alone that hold what the statement names."""
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
@@ -168,18 +168,17 @@ def _checked(statement: Statement, evidence: Evidence, users_words: str) -> Chec
     sound, problem = _quoted(sound, users_words, evidence)
     if problem:
         findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
-    return CheckedStatement(statement, sound, tuple(findings))
+    if findings:  # without a clause or its marks it may name other things, or be none
+        mended = next(iter(read_brief(f"{sound.heading}\n{sound.line}")), None)
+        again = _checked(mended, evidence, users_words) if mended is not None else None
+        return CheckedStatement(statement, again and again.sound, (*findings, *(again.findings if again else ())))
+    return CheckedStatement(statement, sound, ())
 
 
 def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | None, str]:
     """`statement` citing turns that hold all it names; None if some name stands in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
-    missing: list[str] | None = None
-    for turn_id in cited:
-        lacks = invented(statement.text, evidence.turns[turn_id].names)
-        missing = lacks if missing is None else [name for name in missing if name in lacks]
-    if missing is None:
-        missing = invented(statement.text, None)
+    missing = _missing(statement.text, cited, evidence)
     if not missing:
         return replace(statement, turns=cited), "" if cited == statement.turns else _short(statement)
     added: list[str] = []
@@ -191,10 +190,21 @@ def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | Non
             added.append(holder)
         elif invented(name, evidence.names):
             return None, f"{name!r} stands in no turn: {_short(statement)}"
-    turns = tuple(dict.fromkeys((*cited, *added)))[-MOST_CITED:]
+    turns = tuple(dict.fromkeys((*cited, *added)))
+    lacking = _missing(statement.text, turns, evidence)
+    for turn_id in cited:
+        fewer = tuple(one for one in turns if one != turn_id)
+        if len(turns) > MOST_CITED and _missing(statement.text, fewer, evidence) == lacking:
+            turns = fewer
     if turns == statement.turns:
         return statement, ""
     return replace(statement, turns=turns), f"{missing[0]!r} stands elsewhere: {_short(statement)}"
+
+
+def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
+    """What `text` names that none of the turns holds."""
+    lacks = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
+    return [name for name in lacks[0] if all(name in own for own in lacks)]
 
 
 def _without_invented(statement: Statement, evidence: Evidence) -> Statement | None:
@@ -226,15 +236,12 @@ def _folded(text: str) -> str:
 def _quoted(statement: Statement, users_words: str, evidence: Evidence) -> tuple[Statement, str]:
     """`statement` without quotation marks around what the user did not say; code keeps those of its turns."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
-    false = [
-        match
-        for match in _QUOTE.finditer(statement.text)
-        if not _may_quote(match, users_words) and not _is_code(match, cited)
-    ]
-    text = statement.text
-    for match in reversed(false):
-        text = text[: match.start()] + match[0][1:-1] + text[match.end() :]
-    problem = f"not the user's own words: {false[0][0][1:81]!r}" if false else ""
+    text, problem = statement.text, ""
+    while false := next(
+        (one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words) and not _is_code(one, cited)), None
+    ):  # one at a time: without a pair of marks others pair anew
+        text = " ".join((text[: false.start()] + false[0][1:-1] + text[false.end() :]).split())
+        problem = problem or f"not the user's own words: {false[0][1:81]!r}"
     return replace(statement, text=text), problem
 
 

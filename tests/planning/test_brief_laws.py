@@ -89,6 +89,22 @@ def test_checking_a_brief_twice_is_checking_it_once(page):
     assert check_brief(checked, EVIDENCE) == (checked, ())
 
 
+MANY = analyze(
+    [{"role": ("user", "assistant")[at % 2], "content": f"part_{at}.py and row_{at % 4}.csv"} for at in range(9)]
+).evidence
+PIECES = (*(f"part_{at}.py" for at in range(9)), "row_1.csv", "of the", "; ", '"', "“", "”", "'", " whole page long")
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=16),
+    st.lists(st.sampled_from([*MANY.turns, "t900001"]), max_size=8, unique=True),
+)
+def test_a_statement_that_was_mended_holds_as_it_is(pieces, cited):
+    line = f"- it holds {' '.join(pieces)} now" + (f" ({', '.join(cited)})" if cited else "")
+    checked, _ = check_brief(f"STATE\n{line}", MANY)
+    assert check_brief(checked, MANY) == (checked, ())
+
+
 @given(pages(), st.integers(0, 300))
 def test_a_brief_that_is_fitted_is_within_its_budget_or_empty(page, most):
     checked, _ = check_brief(page[0], EVIDENCE)
