@@ -178,13 +178,10 @@ def plan_analysis(
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
-    """`plan_compaction` in a thread of its own; takes the same options, and asynchronous clients besides."""
+    """`plan_compaction` in a thread of its own; takes the same options."""
     import asyncio  # the core is synchronous: who plans in threads of their own need not load it
 
-    names = ("planner", "model", "client", "prompts_dir")
-    own = {name: options.pop(name) for name in names if name in options}
-    asked = open_planner(own.get("planner", "auto"), own.get("model"), own.get("client"), own.get("prompts_dir"))
-    return await asyncio.to_thread(partial(plan_compaction, messages, task, planner=asked, **options))
+    return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:

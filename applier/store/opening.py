@@ -88,6 +88,8 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
     if name.startswith(_POSTGRES) and "\0" not in name:
         return None
     plain = name.removeprefix("sqlite:///")
+    if plain.startswith((":memory:", "file:")):
+        raise StoreError(f"{plain[:80]!r}: names no file of its own; originals must outlive the process: give a path")
     if not plain or _ADDRESS.fullmatch(plain):
         raise StoreError(f"{name[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
     try:

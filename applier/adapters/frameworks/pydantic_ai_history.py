@@ -12,6 +12,7 @@ conversations passes a function that names the session of a run: ``lambda ctx: s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import is_
@@ -34,7 +35,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.bridge import session_or_none, through
+from applier.adapters.frameworks.bridge import checked, session_or_none, through
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 
 if TYPE_CHECKING:
@@ -59,9 +60,13 @@ class CompactedHistory(AbstractCapability[Any]):
     _given: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
     """The whole list that the run's newest request was made of."""
 
+    def __post_init__(self) -> None:
+        """See that sessions can be opened."""
+        checked(self.session)
+
     async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
         """One of its own for each run."""
-        return replace(self)
+        return copy(self)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
