@@ -45,6 +45,8 @@ __all__ = [
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 RESTORE_TOOL = "restore_context"
+_SERVER = "compactor"
+"""What our MCP server is called, unless whoever set it up chose another name."""
 """The agent's tool by which it looks behind a reference."""
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
 """Each says of a list, and of the store that was handed in or None, which originals stand behind it and by which plan,
@@ -176,13 +178,10 @@ def plan_analysis(
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
-    """`plan_compaction` in a thread of its own; takes the same options, and asynchronous clients besides."""
+    """`plan_compaction` in a thread of its own; takes the same options."""
     import asyncio  # the core is synchronous: who plans in threads of their own need not load it
 
-    names = ("planner", "model", "client", "prompts_dir")
-    own = {name: options.pop(name) for name in names if name in options}
-    asked = open_planner(own.get("planner", "auto"), own.get("model"), own.get("client"), own.get("prompts_dir"))
-    return await asyncio.to_thread(partial(plan_compaction, messages, task, planner=asked, **options))
+    return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
@@ -328,10 +327,13 @@ def bare_tool_name(name: str) -> str:
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
-    """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none."""
+    """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none.
+
+    The host's own comes before one of our server, and that before one of a server that anybody may have written.
+    """
     names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
-    named = (name for name in names if called in (name, bare_tool_name(name)))
-    return next((name for name in named if re.fullmatch(TOOL_NAME, name)), "")
+    named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
+    return min(named, key=lambda name: (name != called, not name.endswith(f"{_SERVER}__{called}")), default="")
 
 
 def check_planner(choice: object) -> None:

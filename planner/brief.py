@@ -7,12 +7,15 @@ and never with the page.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
 from planner.evidence.grounding import invented
+from planner.evidence.names import specifics_of
 from planner.plan import Finding
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
@@ -28,6 +31,7 @@ __all__ = [
     "check_statements",
     "fit_brief",
     "read_brief",
+    "told_failures",
 ]
 
 Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
@@ -47,11 +51,33 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
+TELLING_WORDS = 2
+"""A statement that shares no specific with what failed names it by so many words of it."""
+
+_WORD = lazy_pattern(r"[^\W\d_]{5,}")
+_EMPTY = (
+    "error errors failed failure fails failing command status returned while exited process expected found cannot "
+    "could should would there which where after before because output result results"
+)
+_EMPTY_WORDS = frozenset(_EMPTY.split())
+"""Words that most failures have, and that name none."""
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
-_QUOTE = lazy_pattern('["“]([^"“”]{8,600})["”]')
+_QUOTE = lazy_pattern(
+    r"[\"“”„«»＂]([^\"“”„«»＂\n]{8,600})[\"“”„«»＂]"
+    r"|[‘‹「『]([^’›」』\n]{8,600}(?:(?<=\w)’\w[^’›」』\n]*)*)[’›」』]"
+    r"|(?<!\w)'(?=\S)((?:[^'\n]|(?<=\w)'(?=\w)){8,600})'(?!\w)"
+)
+"""Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
+apostrophes of ``the agents' own and the users' words``."""
+_IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
+"""What stands right before a mark that is one of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
+_OF_PROMPT = lazy_pattern(r"\s*\((?:inferred|live|kept|hint)\)", re.I)
+"""Words of the prompt, which mean nothing to who reads the page: ``(inferred)``; not ``(inferred from a.py)``."""
+_UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
+"""A line that says nothing by itself: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]+|[#*:\s]+$")
 
 
@@ -91,8 +117,8 @@ def read_brief(text: str) -> list[Statement]:
             heading = name
         elif line.strip() and len(statements) < MOST_STATEMENTS:
             cited = tuple(dict.fromkeys(turn for group in _CITED.findall(line) for turn in _ids(group)))
-            words = " ".join(_BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS])).split())
-            if words:
+            words = " ".join(_OF_PROMPT.sub("", _BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS]))).split())
+            if words and not _UNFINISHED.search(words):
                 statements.append(Statement(heading, words, cited))
     return statements
 
@@ -129,7 +155,7 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
 
 def _checked(statement: Statement, evidence: Evidence, users_words: str) -> CheckedStatement:
     findings: list[Finding] = []
-    sound, problem = _grounded(statement, evidence)
+    sound, problem = _grounded(replace(statement, text=evidence.shown(statement.text)), evidence)
     if sound is None:
         rest = _without_invented(statement, evidence)
         repair = "the clause that names it is struck" if rest else "the statement is struck"
@@ -139,7 +165,7 @@ def _checked(statement: Statement, evidence: Evidence, users_words: str) -> Chec
         return CheckedStatement(statement, None, tuple(findings))
     if problem:
         findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
-    sound, problem = _quoted(sound, users_words)
+    sound, problem = _quoted(sound, users_words, evidence)
     if problem:
         findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
     return CheckedStatement(statement, sound, tuple(findings))
@@ -194,23 +220,85 @@ def _quotable(turn: TurnEvidence) -> str:
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.lower().replace("’", "'").split())
+    return " ".join(text.lower().replace("’", "'").replace("…", "...").split())
 
 
-def _quoted(statement: Statement, users_words: str) -> tuple[Statement, str]:
-    """`statement` without quotation marks around what the user did not say; only requests quote the user."""
-    if statement.heading != "REQUEST":
-        return statement, ""
+def _quoted(statement: Statement, users_words: str, evidence: Evidence) -> tuple[Statement, str]:
+    """`statement` without quotation marks around what the user did not say; code keeps those of its turns."""
+    cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     false = [
         match
         for match in _QUOTE.finditer(statement.text)
-        if len(match[1].split()) >= QUOTE_WORDS and _folded(match[1].strip(" .…")) not in users_words
+        if not _may_quote(match, users_words) and not _is_code(match, cited)
     ]
     text = statement.text
     for match in reversed(false):
-        text = text[: match.start()] + match[1] + text[match.end() :]
-    problem = f"not the user's own words: {false[0][1][:80]!r}" if false else ""
+        text = text[: match.start()] + match[0][1:-1] + text[match.end() :]
+    problem = f"not the user's own words: {false[0][0][1:81]!r}" if false else ""
     return replace(statement, text=text), problem
+
+
+def _may_quote(match: re.Match[str], users_words: str) -> bool:
+    words = match[0][1:-1]
+    return len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words
+
+
+def _is_code(match: re.Match[str], cited: Sequence[TurnEvidence]) -> bool:
+    """True for a text of code that stands in a cited turn with its marks."""
+    before = match.string[: match.start()]
+    is_marked = before.count("`") % 2 == 1 or _IN_CODE.search(before) is not None
+    return is_marked and any(match[0] in turn.text for turn in cited)
+
+
+def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
+    """The decisive lines that `brief` tells of failures, by turn id, so that no entry need tell them again.
+
+    A statement that holds, cites the turn, and names something of the line; under FAILED something of the call that
+    failed is enough. A turn without such lines stands there where a statement tells of what was tried in it.
+    """
+    told: dict[str, frozenset[int]] = {}
+    for statement in read_brief(brief):
+        of_turns = dict(_told_turns(statement, evidence))
+        sound = _grounded(statement, evidence)[0] if of_turns else None
+        for turn_id in of_turns.keys() & set(sound.turns if sound else ()):
+            told[turn_id] = told.get(turn_id, frozenset()) | of_turns[turn_id]
+    return told
+
+
+def _told_turns(statement: Statement, evidence: Evidence) -> Iterator[tuple[str, frozenset[int]]]:
+    """The turns whose failure `statement` tells, with the lines."""
+    for turn in (evidence.turns[turn_id] for turn_id in statement.turns if turn_id in evidence.turns):
+        lines = frozenset(_told_lines(statement, turn))
+        tried = not turn.failed and statement.heading == "FAILED" and _names_call(statement, turn.calls)
+        if lines or tried:
+            yield turn.turn.id, lines
+
+
+def _told_lines(statement: Statement, turn: TurnEvidence) -> Iterator[int]:
+    """The decisive lines of `turn` that `statement` tells."""
+    for number in turn.decisive_lines:
+        line = turn.lines[number - 1]
+        own = [call for call in turn.calls if line.block in (call.block, call.result_block)]
+        if _names(statement.text, line.text) or (statement.heading == "FAILED" and _names_call(statement, own)):
+            yield number
+
+
+def _names_call(statement: Statement, calls: Iterable[Call]) -> bool:
+    return any(_names(statement.text, f"{call.attempt} {call.subject}") for call in calls)
+
+
+def _names(text: str, what: str) -> bool:
+    """True if `text` names something of `what`: a path by its last name, a name, or several words."""
+    shared = _last_names(text) & _last_names(what)
+    return bool(shared) or len(_telling_words(text) & _telling_words(what)) >= TELLING_WORDS
+
+
+def _last_names(text: str) -> set[str]:
+    return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
+
+
+def _telling_words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)} - _EMPTY_WORDS
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:

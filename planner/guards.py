@@ -60,10 +60,10 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 
     `analysis` must be of the history the plan was made for. Idempotent.
     """
-    pinned = Pinned(analysis, plan.window_tokens)
+    brief, of_brief = check_brief(plan.brief, analysis.evidence)
+    pinned = Pinned(analysis, plan.window_tokens, brief)
     sound, findings = _guard_decisions(pinned, plan.turns)
     facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
-    brief, of_brief = check_brief(plan.brief, analysis.evidence)
     findings += (*of_facts, *of_brief)
     for decisions in _ever_more(pinned, sound):
         tool = plan.restore_tool
@@ -192,12 +192,14 @@ def _lines_too(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int])
     return {"strategy": "summarize", "excerpts": ranges_of(_standing(turn, decision).union(lines))}
 
 
-def _failed(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """A failed approach stays with the lines that show it; one only the planner knows of, with its opening."""
+def _failed(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+    """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
+    knows of, with its opening."""
     if decision.strategy == "keep" or not decision.failed_approach:
         return None
-    lines = frozenset(turn.decisive_lines)
-    if not lines and decision.strategy in ("drop", "reference") and not turn.failed:
+    lines = pinned.failure_lines(turn)
+    is_told = turn.failed or turn.turn.id in pinned.told
+    if not lines and decision.strategy in ("drop", "reference") and not is_told:
         lines = _opening(turn)
     if lines <= _standing(turn, decision):
         return None
@@ -206,7 +208,7 @@ def _failed(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Tur
 
 
 def _users_words(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    lines = turn.obligations
+    lines = frozenset(turn.pinned_lines)
     if decision.strategy == "keep" or lines <= _standing(turn, decision):
         return None
     problem = f"{decision.strategy} would lose words of the user"

@@ -8,6 +8,7 @@ words stand in a frame of their own, byte for byte. Decides nothing: the same de
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -67,6 +68,12 @@ _ROOT = "Relative paths are in {}."
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
+_OPENING = lazy_pattern(r"[<＜﹤](?=([^<＜﹤>＞]{0,100}))")
+"""Whatever looks like ``<``, with so much of what stands behind it as a frame's name may be stretched to."""
+_ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+"""What a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
+_UNSEEN = ("Cf", "Mn", "Me", "Cc")
+"""Categories of characters that take no room: zero-width ones, marks on others, controls."""
 _HEADING = lazy_pattern(r"(?:old|new)_str(?:ing)?:")
 """What opens the old or new text of an edit among its call's lines; there the marks say which is which."""
 _CHANGED = lazy_pattern(
@@ -84,7 +91,20 @@ def history_key(history: History) -> str:
 
 def clean(text: str) -> str:
     """`text` unable to open or close a frame, and with lone surrogates replaced; else byte for byte."""
-    return str(whole_characters(_FRAME.sub("‹", text) if "<" in text else text))
+    text = _FRAME.sub("‹", text) if "<" in text else text
+    if not text.isascii() or "\x1b" in text:
+        text = _OPENING.sub(lambda opening: "‹" if _looks_like_frame(*opening.group(0, 1)) else opening[0], text)
+    return str(whole_characters(text))
+
+
+def _looks_like_frame(opening: str, behind: str) -> bool:
+    """True if a reader takes what stands `behind` an `opening` for a frame's name: ``／ｃｏｍｐａｃｔｅｄ``."""
+    if opening == "<" and behind.isascii() and "\x1b" not in behind:
+        return False  # it looks like what it is
+    shown = unicodedata.normalize("NFKD", _ESCAPE.sub("", behind))
+    kinds = ((character, unicodedata.category(character)) for character in shown)
+    plain = "".join("-" if kind == "Pd" else character for character, kind in kinds if kind not in _UNSEEN)
+    return _FRAME.match(f"<{plain}") is not None
 
 
 def line_numbers(ranges: Iterable[tuple[int, int]], most: int) -> set[int]:

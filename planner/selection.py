@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from itertools import chain, takewhile
 from typing import Any
 
 from planner.analysis import Analysis
-from planner.brief import fit_brief
+from planner.brief import fit_brief, told_failures
 from planner.evidence import TurnEvidence
 from planner.layout import lead_tokens
 from planner.placeholders import entry_text, guide_text, line_numbers, media_marks, note_parts, ranges_of
@@ -65,11 +66,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pinned:
-    """What stands of a history whatever a plan says, in a window of so many tokens: of each failure the line that says
-    most, what the user demands, the live tail, or the ends of its results where no window holds it."""
+    """What stands of a history whatever a plan says, in a window of so many tokens: of each failure that the brief does
+    not tell the line that says most, what the user demands, the live tail, or the ends of its results where no window
+    holds it."""
 
     analysis: Analysis
     window_tokens: int
+    brief: str = ""
 
     @lazy_property
     def tail_fits(self) -> bool:
@@ -85,9 +88,22 @@ class Pinned:
     def lines(self) -> dict[str, frozenset[int]]:
         """Numbers of the lines that stand at any target, by turn id."""
         return {
-            turn_id: turn.obligations | preview_lines(turn) if self.is_demoted(turn) else turn.obligations
+            turn_id: self.failure_lines(turn) | self._user_lines(turn)
             for turn_id, turn in self.analysis.evidence.turns.items()
         }
+
+    def _user_lines(self, turn: TurnEvidence) -> frozenset[int]:
+        own = frozenset(turn.pinned_lines)
+        return own | preview_lines(turn) if self.is_demoted(turn) else own
+
+    @lazy_property
+    def told(self) -> dict[str, frozenset[int]]:
+        """The lines of failures that the brief tells."""
+        return told_failures(self.brief, self.analysis.evidence)
+
+    def failure_lines(self, turn: TurnEvidence) -> frozenset[int]:
+        """Numbers of the lines that decided failures of `turn` and that the brief does not tell."""
+        return frozenset(turn.decisive_lines) - self.told.get(turn.turn.id, frozenset())
 
     @lazy_property
     def whole(self) -> frozenset[str]:
@@ -144,9 +160,8 @@ class _Selecting:
     """Raw tokens of what is chosen, by turn id."""
     findings: list[Finding] = field(default_factory=list)
 
-    @lazy_property
-    def pinned(self) -> Pinned:
-        return Pinned(self.request.analysis, self.request.settings.window_tokens)
+    def __post_init__(self) -> None:
+        self.pinned = Pinned(self.request.analysis, self.request.settings.window_tokens)
 
     @property
     def turns(self) -> Mapping[str, TurnEvidence]:
@@ -159,6 +174,8 @@ class _Selecting:
         least = self._take_least()
         room = _room(budget, least)
         brief = self._fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
+        self.pinned = Pinned(request.analysis, request.settings.window_tokens, brief)
+        room += sum(-self._take_pinned(self.turns[turn_id]) for turn_id in self.pinned.told)
         left = self._take_asked(room - self._frame_tokens(brief))
         filled = left - self._fill(left, self._in_order(budget, " ".join(brief.split())))
         self._keep_ends()
@@ -180,10 +197,11 @@ class _Selecting:
 
     def _take_least(self) -> float:
         """What stands in any case; the raw tokens it takes."""
-        return sum(
-            self._choose(turn, self._decision(turn, "keep" if turn_id in self.pinned.whole else "drop"))
-            for turn_id, turn in self.turns.items()
-        )
+        return sum(map(self._take_pinned, self.turns.values()))
+
+    def _take_pinned(self, turn: TurnEvidence) -> float:
+        """What stands of `turn` in any case; the raw tokens it takes more than what stood before."""
+        return self._choose(turn, self._decision(turn, "keep" if turn.turn.id in self.pinned.whole else "drop"))
 
     def _choose(self, turn: TurnEvidence, decision: TurnDecision) -> float:
         """Let `decision` stand for `turn`; the raw tokens it takes more than what stood before."""
@@ -255,15 +273,20 @@ class _Selecting:
 
     def _in_order(self, budget: float, brief: str) -> Iterator[Pick]:
         """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
-        word. Where no score tells turns apart, each pick is looked for when there is space for it."""
+        word. Each is looked for when asked for: a pick waits while one that comes later may be worth more."""
         ranked = rank_lines(
             self.request.evidence, self.request.relevance, self.pinned.lines, self.pinned.whole, 1.5 * budget
         )
         weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
-        picks = (pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick))
-        if len({weight for weight in weights.values() if weight}) <= 1:
-            return picks
-        return iter(sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id]))
+        most = max(weights.values(), default=0.0)
+        waiting: list[tuple[float, int, Pick]] = []
+        for place, pick in enumerate(ranked):
+            while waiting and -waiting[0][0] >= pick.priority * most:
+                yield heappop(waiting)[2]
+            if weights[pick.turn_id] and not self._stands_in(brief, pick):
+                heappush(waiting, (-pick.priority * weights[pick.turn_id], place, pick))
+        while waiting:
+            yield heappop(waiting)[2]
 
     def _weight(self, turn: TurnEvidence) -> float:
         """What the relevance of its lines is multiplied with; 0 if none of them may fill the space that is left."""
@@ -283,21 +306,21 @@ class _Selecting:
         """
         pick = next(picks, None)
         while pick is not None:
-            grown, unfit = self._pass(pick, picks, left)
+            first = pick
+            grown, pick = self._pass(first, picks, left)
             for turn_id, numbers in grown.items():
                 update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
                 left -= self._choose(self.turns[turn_id], self.chosen[turn_id].model_copy(update=update))
-            if unfit is pick:
+            if pick is first:
                 break
-            pick = unfit
         return left
 
     def _pass(self, first: Pick, picks: Iterator[Pick], left: float) -> tuple[dict[str, set[int]], Pick | None]:
-        """Take `first` and those of `picks` that surely fit into what is left: the lines that stand then of the turns
-        that have more, and the first that may not fit, or None."""
+        """Take `first` and those of `picks` that surely fit into what is left; the lines that stand then of the turns
+        that have more, and the first pick that may not fit."""
         standing: dict[str, set[int]] = {}
         grown: dict[str, set[int]] = {}
-        for pick in chain([first], picks):
+        for pick in chain((first,), picks):
             turn_id, numbers, _ = pick
             turn, decision = self.turns[turn_id], self.chosen[turn_id]
             if turn_id not in standing:

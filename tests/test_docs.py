@@ -90,6 +90,17 @@ def test_python_runs(tmp_path):
     assert paths == [*["/v1/messages"] * 5, "/v1/chat/completions"]
 
 
+@pytest.mark.real
+@pytest.mark.skipif(not all(map(importlib.util.find_spec, ("anthropic", "mypy"))), reason="needs what it is typed by")
+def test_the_loop_of_the_readme_is_typed(tmp_path):
+    """A reader pastes it into a project of his own, under whatever checker that has."""
+    (loop,) = (block for block in blocks("python", README.read_text("utf-8")) if "while True" in block)
+    (tmp_path / "loop.py").write_text(loop, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.mypy", "loop.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout[:2_000]
+
+
 @pytest.fixture
 def folder(tmp_path):
     """What a page's commands find where they are run: a client's session, and the tests of a clone."""

@@ -71,6 +71,7 @@ class _Conversation:
     plan_id: str
 
 
+_NOBODYS = "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
 _BELOW = r"(?:\.[0-9a-f]{16})?(?:\.[0-9]+)*"
 """What stands behind a session's name in the ids below it: of a proxy's conversations, and of subagents. Another's
 session that begins alike (``alice`` and ``alice.work``) is not below it."""
@@ -83,7 +84,7 @@ class Visible:
     """What one answer may have: about 5,000 to 10,000 tokens, so that looking back never fills the window."""
 
     def __init__(self, open_store: Callable[[], Store], *, session: str = "", history: str = "") -> None:
-        """`session`: its id, or the name that a proxy's client gave; `history`: a key. One of both.
+        """`session`: its id, or the name that a proxy's client gave; `history`: a key. Without one it shows nothing.
 
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
@@ -126,7 +127,7 @@ class Visible:
         """
         known = self.conversations()
         if not known:
-            raise ReferenceNotFound(_NOTHING_YET)
+            raise ReferenceNotFound(_NOTHING_YET if self._session or self._history else _NOBODYS)
         return known[-1]
 
     def restore(
@@ -143,6 +144,7 @@ class Visible:
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
         """The turns that match `text` by their full references, the newest conversation's first."""
+        self.current()
         matches: list[Match] = []
         turns = 0
         for conversation in reversed(self.conversations()):
@@ -171,6 +173,8 @@ class Visible:
 
     def _names(self) -> list[str]:
         """The session itself and those below it, in the order of their first event."""
+        if not self._session:
+            return []
         below = re.compile(re.escape(self._session) + _BELOW)
         names = [name for event in self.store.events() if below.fullmatch(name := _session_of(event))]
         return list(dict.fromkeys([self._session, *names]))

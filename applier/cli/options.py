@@ -22,6 +22,7 @@ __all__ = [
     "EXISTING_FILE",
     "SHARE",
     "OutputFile",
+    "as_csv",
     "as_json",
     "existing_store",
     "import_extra",
@@ -44,6 +45,7 @@ transcript: Decorator = click.argument("transcript", type=EXISTING_FILE)
 part: Decorator = click.option(
     "--part", type=int, metavar="N", help="Of a file with several conversations or a session log: only part N."
 )
+as_csv: Decorator = click.option("--csv", "as_csv", is_flag=True, help="Print every row as CSV, for a spreadsheet.")
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 show_all: Decorator = click.option("--all", "show_all", is_flag=True, help="One row a turn; fold nothing.")
 store_option: Decorator = click.option(

@@ -7,12 +7,13 @@ of them misses nothing. $NO_COLOR means no style at all. Characters that the ter
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ __all__ = [
     "clean",
     "echo",
     "one_line",
+    "print_csv",
     "print_data",
     "print_json",
     "print_table",
@@ -134,6 +136,14 @@ def shorten(text: str, width: int) -> str:
 def print_json(value: object, *, err: bool = False) -> None:
     """`value` as indented JSON on standard output (or error)."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False), err=err)
+
+
+def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
+    """`rows` as CSV on standard output, the names of the first one's columns above them; numbers as they are."""
+    if rows:
+        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def print_data(text: str) -> None:

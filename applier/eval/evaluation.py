@@ -14,16 +14,23 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import product, takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
+from applier.eval.methods import (
+    CompactedList,
+    Method,
+    NotRecorded,
+    as_compacted,
+    methods_for,
+)
 from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
 from applier.eval.texts import message_tokens, plain_text, text_tokens
 from applier.store import open_store
-from planner.errors import SettingsError
+from planner.errors import SettingsError, TranscriptError
 from planner.prices import payback_calls
 from planner.reading.history import History, Turn, read_history
 from planner.reading.messages import Message, blocks, message_digest, to_json
@@ -32,10 +39,10 @@ from planner.validity import check_messages
 __all__ = [
     "CUT_SHARES",
     "Cut",
-    "EvaluationJob",
     "EvaluationMean",
     "EvaluationRow",
     "Integrity",
+    "cut_at",
     "cut_points",
     "cut_transcript",
     "cuts_of_file",
@@ -91,13 +98,8 @@ class Integrity:
     restored: float | None
     """The share of turns not in the list as they were that a reference in it names and that come back byte-exact;
     None if there is no reference at all."""
-    first_changed_message: int | None
-    """Index of the first message that is not as it was."""
     payback_calls: float | None
     """After how many calls the smaller list has paid for the rewritten cache; None if it never does."""
-    planner_input_ratio: float
-    """Tokens the planner model read, over the history's."""
-    planner_output_ratio: float
 
 
 @dataclass(frozen=True)
@@ -117,19 +119,6 @@ class EvaluationRow:
 
 
 @dataclass(frozen=True)
-class EvaluationJob:
-    """What to run. Methods are named, so that a worker process can find them itself."""
-
-    methods: tuple[str, ...]
-    ratios: tuple[float, ...] = (0.25, 0.10, 0.04)
-    shares: tuple[float, ...] = CUT_SHARES
-    quick: bool = False
-    """Recall and survival only."""
-    model: str | None = None
-    """The planner model of the method ``model``."""
-
-
-@dataclass(frozen=True)
 class EvaluationMean:
     """One method at one target: means over the cuts. None where nothing was measured."""
 
@@ -146,10 +135,7 @@ class EvaluationMean:
     violations: int | None
     """Over all cuts together."""
     restored: float | None
-    first_changed_message: float | None
     payback_calls: float | None
-    planner_input_ratio: float | None
-    planner_output_ratio: float | None
 
 
 def transcript_paths(places: Iterable[Path]) -> list[Path]:
@@ -161,10 +147,10 @@ def _inside(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jsonl"))
 
 
-def cuts_of_file(path: Path, shares: Sequence[float] = CUT_SHARES) -> list[Cut]:
+def cuts_of_file(path: Path) -> list[Cut]:
     """The cuts of one transcript file that are worth measuring."""
     transcript = read_transcript(path)
-    return cut_transcript(path.stem, transcript.messages, transcript.task, shares)
+    return cut_transcript(path.stem, transcript.messages, transcript.task)
 
 
 def cut_transcript(
@@ -200,17 +186,12 @@ def evaluate(
     methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float], quick: bool = True
 ) -> list[EvaluationRow]:
     """Every method at every ratio on every cut, in this process; no row where nothing was recorded for a cut."""
-    return [row for cut in cuts for row in _rows_of_cut(methods, cut, ratios, quick)]
-
-
-def _rows_of_cut(
-    methods: Mapping[str, Method], cut: Cut, ratios: Sequence[float], quick: bool
-) -> Iterator[EvaluationRow]:
-    for name, method in methods.items():
-        for ratio in ratios:
-            with suppress(NotRecorded):
-                compacted = as_compacted(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
-                yield measured(cut, name, compacted, ratio, quick)
+    rows = []
+    for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
+        with suppress(NotRecorded):
+            compacted = as_compacted(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
+            rows.append(measured(cut, name, compacted, ratio, quick))
+    return rows
 
 
 def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick: bool = True) -> EvaluationRow:
@@ -227,27 +208,44 @@ def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick:
 
 
 def evaluate_files(
-    job: EvaluationJob, paths: Sequence[Path], workers: int = 1, done: Callable[[], None] = lambda: None
-) -> list[EvaluationRow]:
-    """The job over transcript files, in `workers` processes; `done` is called as each file is finished."""
+    paths: Sequence[Path],
+    methods: Sequence[str],
+    ratios: Sequence[float],
+    *,
+    quick: bool = False,
+    model: str | None = None,
+    workers: int = 1,
+    done: Callable[[], None] = lambda: None,
+) -> tuple[list[EvaluationRow], list[str]]:
+    """The rows of the cuts of transcript files, and what is wrong with files that are no transcripts.
+
+    Methods are named, so that each of the `workers`, processes, can find them itself; `model` is the planner model of
+    the one called ``model``. `done` is called as each file is finished.
+    """
     rows: list[EvaluationRow] = []
-    for of_file in _mapped(partial(_file_rows, job=job), paths, workers):
+    problems: list[str] = []
+    work = partial(_file_rows, methods=tuple(methods), ratios=tuple(ratios), quick=quick, model=model)
+    for of_file, problem in _mapped(work, paths, workers):
         rows += of_file
+        problems += [problem] if problem else []
         done()
-    return rows
+    return rows, problems
 
 
-def _file_rows(path: Path, job: EvaluationJob) -> list[EvaluationRow]:
-    return [
-        row
-        for cut in cuts_of_file(path, job.shares)
-        for row in evaluate(methods_for(cut.name, job.methods, job.model), [cut], job.ratios, job.quick)
-    ]
+FileRows = tuple[list[EvaluationRow], str]
 
 
-def _mapped(
-    work: Callable[[Path], list[EvaluationRow]], paths: Sequence[Path], workers: int
-) -> Iterator[list[EvaluationRow]]:
+def _file_rows(
+    path: Path, methods: tuple[str, ...], ratios: tuple[float, ...], quick: bool, model: str | None
+) -> FileRows:
+    try:
+        cuts = cuts_of_file(path)
+    except TranscriptError as error:
+        return [], str(error)
+    return [row for cut in cuts for row in evaluate(methods_for(cut.name, methods, model), [cut], ratios, quick)], ""
+
+
+def _mapped(work: Callable[[Path], FileRows], paths: Sequence[Path], workers: int) -> Iterator[FileRows]:
     if workers == 1:
         yield from map(work, paths)
         return
@@ -258,16 +256,12 @@ def _mapped(
 
 def measure_integrity(before: Sequence[Message], compacted: CompactedList) -> Integrity:
     """The integrity of `compacted`, made of `before`."""
-    tokens, first = message_tokens(before), _first_changed(before, compacted.messages)
-    prefix = message_tokens(before[:first])
-    usage = compacted.plan.provenance.usage if compacted.plan else None
+    tokens = message_tokens(before)
+    prefix = message_tokens(before[: _unchanged(before, compacted.messages)])
     return Integrity(
         violations=sum(violation.refused for violation in check_messages(compacted.messages)),
         restored=_restored(read_history(before), compacted.messages),
-        first_changed_message=first,
         payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(compacted.messages), prefix)),
-        planner_input_ratio=(usage.input_tokens if usage else 0) / max(1, tokens),
-        planner_output_ratio=(usage.output_tokens if usage else 0) / max(1, tokens),
     )
 
 
@@ -275,11 +269,10 @@ def _finite(calls: float) -> float | None:
     return calls if math.isfinite(calls) else None
 
 
-def _first_changed(before: Sequence[Message], after: Sequence[Message]) -> int | None:
-    for index, message in enumerate(before):
-        if index >= len(after) or message_digest(message) != message_digest(after[index]):
-            return index
-    return None
+def _unchanged(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """How many messages at the front are as they were."""
+    same = (message_digest(one) == message_digest(other) for one, other in zip(before, after, strict=False))
+    return sum(takewhile(bool, same))
 
 
 def _restored(history: History, result: Sequence[Message]) -> float | None:
@@ -341,10 +334,7 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
         demands_kept=fmean(row.survival.demands_kept for row in rows),
         violations=sum(each.violations for each in checked) if checked else None,
         restored=_mean(each.restored for each in checked),
-        first_changed_message=_mean(each.first_changed_message for each in checked),
         payback_calls=_mean(each.payback_calls for each in checked),
-        planner_input_ratio=_mean(each.planner_input_ratio for each in checked),
-        planner_output_ratio=_mean(each.planner_output_ratio for each in checked),
     )
 
 

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from applier.eval.evaluation import Cut, EvaluationRow, measured
-from applier.eval.methods import CompactedList, FolderPlanner, compact_by
+from applier.eval.evaluation import Cut, EvaluationRow, evaluate
+from applier.eval.methods import FolderPlanner, Method, compact_by
 from applier.eval.texts import occurrences, one_space, pieces
 from planner.errors import SettingsError
 from planner.model import ModelPlanner
-from planner.proposal import Planner
 from planner.reading.history import History, read_history
 
-__all__ = ["Difference", "PromptComparison", "PromptVariant", "compare_prompts"]
+__all__ = ["DEFAULT_RATIO", "Difference", "PromptComparison", "PromptVariant", "compare_prompts"]
 
 DEFAULT_RATIO = 0.10
 """Tight enough that it matters what is chosen."""
-SHOWN_CHARACTERS = 200
+PLACE_CHARACTERS = 200
+"""How much is shown of the line where something stood."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class PromptVariant:
     prompts_dir: Path | None = None
     """None: the packaged prompts."""
     answers: Path | None = None
-    """A folder of recorded answers: ``NAME@CUT.answer.txt``, or ``NAME@CUT.answer-1.txt`` and on, one a piece.
-    None: the model is asked."""
+    """A folder of recorded answers: ``NAME@CUT.answer.txt``, or ``NAME@CUT.answer-1.txt`` and on, one a piece; where
+    they are missing, the prompts to answer are written there. None: the model is asked."""
     client: Any = None
     model: str | None = None
 
@@ -42,12 +43,11 @@ class PromptVariant:
         """What rows call it."""
         return str(self.prompts_dir or "packaged") if self.answers is None else str(self.answers)
 
-    def planner(self, cut: Cut) -> Planner | None:
-        """What plans `cut` by these prompts; None where answers were recorded, but none for `cut`."""
-        if self.answers is None:
-            return ModelPlanner(client=self.client, model=self.model, prompts_dir=self.prompts_dir)
-        recorded = FolderPlanner(self.answers, cut.name, self.prompts_dir)
-        return recorded if recorded.answers else None
+    def method(self, cut: Cut) -> Method:
+        """What compacts `cut` by these prompts."""
+        if self.answers is not None:
+            return partial(compact_by, planner=FolderPlanner(self.answers, cut.name, self.prompts_dir))
+        return partial(compact_by, planner=ModelPlanner(self.client, self.model, self.prompts_dir))
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,18 @@ def compare_prompts(
     rows: list[EvaluationRow] = []
     differences: list[Difference] = []
     for cut in cuts:
-        one, other = first.planner(cut), second.planner(cut)
-        if one and other:
-            planners: dict[str, Planner | str] = {first.name: one, second.name: other, "rules": "rules"}
-            own = [measured(cut, name, _planned(cut, ratio, planner), ratio) for name, planner in planners.items()]
+        own = evaluate({one.name: one.method(cut) for one in (first, second)} | {"rules": compact_by}, [cut], [ratio])
+        if len(own) == 3:
             rows += own
             differences += _differences(cut, own[0], own[1])
         done()
     if cuts and not rows:
         wanted = f"{cuts[0].name}.answer.txt"
-        raise SettingsError(f"no recorded answers for any cut of these transcripts: expected {wanted} and the like")
+        raise SettingsError(
+            f"no recorded answers for any cut of these transcripts: the prompts were written to {first.answers} and "
+            f"{second.answers}: answer each beside it, as {wanted} and the like"
+        )
     return PromptComparison(tuple(rows), tuple(differences))
-
-
-def _planned(cut: Cut, ratio: float, planner: Planner | str) -> CompactedList:
-    return compact_by(cut.messages, cut.task, int(ratio * cut.tokens), planner=planner)
 
 
 def _differences(cut: Cut, one: EvaluationRow, other: EvaluationRow) -> Iterator[Difference]:
@@ -132,5 +129,5 @@ def _last_place(history: History, what: str) -> tuple[str, str]:
             for line in reversed(text.splitlines()):
                 at = next(occurrences(what, one_space(line)), None)
                 if at is not None:
-                    return turn.id, one_space(line)[max(0, at - SHOWN_CHARACTERS // 2) :][:SHOWN_CHARACTERS]
+                    return turn.id, one_space(line)[max(0, at - PLACE_CHARACTERS // 2) :][:PLACE_CHARACTERS]
     return "", ""

@@ -72,6 +72,8 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.troubles.get("fixed_parts_too_large"):
         return
     state.give_up_lost()
+    if state.tokens > state.limit_tokens:  # worth asking at every call a store that has failed
+        state.store_failed_at = None
     unsent = min(arrival.start, state.last.messages)
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():

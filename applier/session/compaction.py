@@ -94,7 +94,8 @@ def attempt(
                 return replace(change, applied=True)
             rejected = problem
         state.log(rejected.kind, rejected.reason, trigger=trigger, tier=name, **numbers)
-        rest(state, tier, bounds, rejected.missing_tokens)
+        if rejected.kind != "store_failed":  # that says nothing of the tier
+            rest(state, tier, bounds, rejected.missing_tokens)
         return Compaction.nothing(state, name, rejected.reason)
 
 
@@ -111,7 +112,6 @@ def _apply(
     except StoreError as error:
         state.store_failed_at = state.clock()
         return Rejection("store_failed", f"the originals could not be stored: {error}")
-    state.reclaimed_tokens += change.tokens_before - change.tokens_after
     if trigger != "arrival":
         state.compactions += 1
         state.may_go_back(before)

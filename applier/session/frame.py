@@ -49,9 +49,11 @@ class Edits:
     """In one line, for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Texts in place of tool results; a line on how to restore the original is added when it is stored."""
+    """Texts in place of tool results or of a user's text; a line on how to restore it is added when it is stored."""
     additions: Mapping[int, str] = field(default_factory=dict)
     """Texts behind the content of user messages."""
+    head: tuple[object, ...] = ()
+    """In place of the messages that stand for the compacted part; none: as they are."""
     unweighed_from: int | None = None
     """Messages of the history from here on stay by their place, not by what is in them: results that were shortened
     stay so. None: the plan has weighed all but the live tail, so what it keeps comes back whole."""
@@ -123,11 +125,11 @@ def draft(
         for at, text in edits.additions.items()
         if at >= frame.start
     }
-    touched = [message for message, _ in placeholders] + list(additions)
+    touched = [message for message, _ in placeholders] + list(additions) + [frame.start - 1] * bool(edits.head)
     unthinking = late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
-        head=_head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
+        head=edits.head or _head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
         placeholders={**frame.placeholders, **placeholders},
         additions={**frame.additions, **additions},
         unthinking=frame.unthinking | unthinking,
@@ -223,10 +225,12 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 
 def _with_text(block: Block, text: str | None) -> Block:
-    """The result with `text` for its content; a cache mark that stood inside stands on the result then.
+    """The result or text with `text` for its content; a cache mark that stood inside stands on the result then.
 
     Any other block, or one without a placeholder, as it is.
     """
+    if text is not None and block["type"] == "text":
+        return {**block, "text": text}
     if text is None or block["type"] != "tool_result":
         return block
     return {**block, **inner_mark(block), "content": text}

@@ -206,7 +206,7 @@ class SavedFrame(BaseModel):
 class SavedSession(BaseModel):
     """Where a session stands, as far as it outlives its process."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="ignore")  # other versions say more
 
     version: int = 1
     frame: SavedFrame
@@ -215,7 +215,6 @@ class SavedSession(BaseModel):
     is_sent: bool = True
     """False if the answer on its way was thought behind another list."""
     compactions: int = 0
-    reclaimed_tokens: int = 0
     ratio: float = 1.0
     extra_tokens: float = 0.0
     """The gauge's calibration."""

@@ -60,8 +60,7 @@ class SessionState:
     """What a prompt may have: the window without the output reserve."""
     compactions: int
     reclaimed_tokens: int
-    spared_tokens: int
-    """What the prompt would have more if nothing had ever been compacted."""
+    """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
     breaker: BreakerState
     history_key: str
     """Under which the store has the history as of the last commit; empty before."""
@@ -81,7 +80,6 @@ class SessionState:
             limit_tokens=state.limit_tokens,
             compactions=state.compactions,
             reclaimed_tokens=state.reclaimed_tokens,
-            spared_tokens=state.spared_tokens,
             breaker=state.planning.breaker.state(state.clock()),
             history_key=state.committed.key,
             history_messages=len(state.tracker),

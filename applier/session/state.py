@@ -134,7 +134,6 @@ class State:
     troubles: dict[EventKind, str] = field(default_factory=dict)
     """What is wrong since some call, by the event that said so."""
     compactions: int = 0
-    reclaimed_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Take the request up, in a session that has seen nothing yet."""
@@ -174,8 +173,8 @@ class State:
         return self.gauge.prompt(self.view.total)
 
     @property
-    def spared_tokens(self) -> int:
-        """What the prompt would have more if nothing had ever been compacted."""
+    def reclaimed_tokens(self) -> int:
+        """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
         return self.gauge.of_messages(max(0, self.tracker.tokens - self.view.total))
 
     @property
@@ -417,7 +416,7 @@ class State:
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
         self.take_into_force(committed)
         self.tracker.returned(self.view.messages, len(committed.frame.head))
-        self.compactions, self.reclaimed_tokens = saved.compactions, saved.reclaimed_tokens
+        self.compactions = saved.compactions
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         length = len(self.tracker)
         self.last = replace(self.last, messages=length)
@@ -438,7 +437,6 @@ class State:
             before=SavedFrame.of(self.undoable[-1].committed) if self.undoable else None,
             is_sent=self.is_sent,
             compactions=self.compactions,
-            reclaimed_tokens=self.reclaimed_tokens,
             ratio=self.gauge.ratio,
             extra_tokens=self.gauge.extra_tokens,
             read_tokens=self.planning.read_tokens,

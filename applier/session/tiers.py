@@ -10,8 +10,8 @@ its pages at once would not fit the window.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from applier.session.frame import Edits, Frame, Place
 from applier.session.history_tracker import HistoryTracker, Result
@@ -22,7 +22,7 @@ from planner.evidence.calls import CallKind
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.history import History, Turn
 from planner.reading.lines import Line
-from planner.reading.messages import blocks
+from planner.reading.messages import blocks, plain_message
 from planner.settings import PlanSettings
 
 __all__ = [
@@ -279,6 +279,10 @@ PREVIEW_SHARE = 0.08
 """A preview has at most so many characters for each token of the limit: in a small window less is shown."""
 TAIL_SHARE = 0.25
 """How much of a preview shows the end of a result: an error mostly stands there."""
+LEAST_LEFT_OUT = 200
+"""Characters of a text; fewer are not worth the mark."""
+TEXT_ROOM_SHARE = 0.2
+"""Of the limit: where a user's own text is cut to fit, so much is left for what comes next."""
 SMALL_WINDOW_SHARE = 0.8
 """Of the room that messages have: whatever a preset's constant says, more would not fit the window otherwise."""
 LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
@@ -331,14 +335,15 @@ class BudgetResults:
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """What the model waits for, last of all, where the prompt would not fit the window otherwise: largest first, and
-    what was looked up behind everything else."""
+    """What the model waits for, last of all, where the prompt would not fit the window otherwise: results, largest
+    first, and what was looked up behind everything else; then what a user pasted, to both of its ends; then lines in
+    the compacted part that no message needs so long."""
 
     preview_characters: int = 2_000
     name: str = "fit_newest"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Demote results of the live tail until the prompt is within the limit."""
+        """Demote what is large until the prompt is within the limit."""
         over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
         results = [r for r in situation.standing() if r.message >= tracker.live_start]
         made: dict[Place, str] = {}
@@ -350,7 +355,20 @@ class FitNewest:
                 made[result.place] = preview
                 left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
                 over -= situation.gauge.of_messages(result.tokens - left)
-        return _replaced(made, "results: would not fit the window otherwise")
+        most = min(self.preview_characters, int(situation.limit_tokens * PREVIEW_SHARE))
+        over += int(situation.limit_tokens * TEXT_ROOM_SHARE) if over > 0 else 0
+        for place, text in sorted(_user_texts(situation), key=lambda item: -len(item[1])):
+            tokens = situation.gauge.of_messages(tracker.counter.text(text))
+            kept = max(most, int(len(text) * (1 - over / max(1, tokens))))
+            if over <= 0 or (shown := _ends(text, kept)) == text:
+                break
+            made[place] = shown
+            over -= tokens - situation.gauge.of_messages(tracker.counter.text(made[place]) + RESTORE_LINE_TOKENS)
+        head = _cut_head(situation, over, most) if over > 0 else situation.frame.head
+        edits = _replaced(made, "texts: would not fit the window otherwise")
+        if head == situation.frame.head:
+            return edits
+        return replace(edits or Edits("compacted part cut: would not fit the window otherwise"), head=head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +450,45 @@ class StubRereads:
                 turn_id = situation.tracker.turn_id(first.message)
                 stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
         return _replaced(stubbed, "unchanged re-reads")
+
+
+def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
+    """What users say in the messages that are sent one by one."""
+    tracker, frame = situation.tracker, situation.frame
+    for at in range(frame.start, len(tracker)):
+        if tracker.plain[at]["role"] == "user":
+            for number, block in enumerate(blocks(tracker.plain[at])):
+                if block["type"] == "text" and (at, number) not in frame.placeholders:
+                    yield (at, number), str(block.get("text", ""))
+
+
+def _cut_head(situation: Situation, over: int, characters: int) -> tuple[object, ...]:
+    """The messages of the compacted part with what users said there cut by `over` tokens in all, and in its notes each
+    longer line to `characters` of its ends: what is left out is in the store."""
+    counter, cut = situation.tracker.counter, list[object]()
+    for message in situation.frame.head:
+        plain = plain_message(message)
+        content = list(blocks(plain))
+        for at, block in enumerate(content):
+            text = str(block.get("text", "")) if plain["role"] == "user" and block["type"] == "text" else ""
+            tokens = situation.gauge.of_messages(counter.text(text))
+            if "<compacted" in text:
+                shown = "\n".join(_ends(line, characters) for line in text.split("\n"))
+            else:
+                shown = _ends(text, max(characters, int(len(text) * (1 - over / max(1, tokens)))))
+            if over > 0 and len(shown) < len(text):
+                content[at] = {**block, "text": shown}
+                over -= tokens - situation.gauge.of_messages(counter.text(shown))
+        cut.append(message if content == blocks(plain) else {**plain, "content": content})
+    return tuple(cut)
+
+
+def _ends(text: str, characters: int) -> str:
+    """The beginning and the end of `text`, and how much is left out between; `text` where that is little."""
+    left, tail = len(text) - characters, int(characters * TAIL_SHARE)
+    if left < LEAST_LEFT_OUT:
+        return text
+    return f"{text[: characters - tail]} … {left:,} characters left out, in the store … {text[-tail:]}"
 
 
 def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:

@@ -25,8 +25,8 @@ STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 """The environment variable that says whether originals are redacted when the caller does not."""
-BUSY_TIMEOUT_SECONDS = 10.0
-"""How long to wait for another process; a commit takes milliseconds."""
+BUSY_TIMEOUT_SECONDS = 2.0
+"""How long to wait for another process; a commit takes milliseconds, and an agent's request waits with it."""
 Step = Callable[[Transaction, Dialect], None]
 
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -88,6 +88,8 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
     if name.startswith(_POSTGRES) and "\0" not in name:
         return None
     plain = name.removeprefix("sqlite:///")
+    if plain.startswith((":memory:", "file:")):
+        raise StoreError(f"{plain[:80]!r}: names no file of its own; originals must outlive the process: give a path")
     if not plain or _ADDRESS.fullmatch(plain):
         raise StoreError(f"{name[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
     try:

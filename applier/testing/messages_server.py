@@ -163,6 +163,14 @@ class MessagesServer:
         return failure.as_json(), failure
 
     def _next(self, request: Request) -> Answer | Failure:
+        """The script's next reply; its own error is answered 500, which clients are told not to try again."""
+        try:
+            return self._scripted(request)
+        except Exception as error:  # noqa: BLE001 - whatever a test's script raises
+            problem = f"the script raised {type(error).__name__}: {error}"
+            return Failure(500, "api_error", problem, (("x-should-retry", "false"),))
+
+    def _scripted(self, request: Request) -> Answer | Failure:
         script = self._script
         if callable(script):
             reply: Reply = script(request)

@@ -17,16 +17,8 @@ __all__ = ["NameIndex", "invented"]
 
 TOKEN_CHARACTERS = 1_024
 """A longer run of name characters (base64, minified code) is indexed in pieces."""
-SCANNED_CHARACTERS = 100_000
-"""So much of a source is looked through before its index, ten times its size, is made: all of most turns, and little
-for the worst."""
-MOST_LOOKS = 200_000
-"""And into so many texts in all: of the thousand calls of one turn each is a text, and each may make a fact."""
-FOLDED_CHARACTERS = 4_096
-"""So much of a source is folded at a time when it is looked through."""
-REMEMBERED_TEXTS = 32
-"""Of so many texts a source remembers what of them it does not hold: more than the facts and statements on most turns.
-"""
+LOOKED_TEXTS, LOOKED_CHARACTERS = 16, 20_000
+"""Of so many texts the beginnings are looked through before an index is made: most names of a turn stand there."""
 COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
@@ -38,8 +30,6 @@ _ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
 _THOUSANDS = lazy_pattern(r",(?<=\d,)(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
-_JOINED = lazy_pattern(r"\d{4}")
-"""What digits come to once the comma between them is gone: they may stand in the source with it."""
 _TURN_ID = lazy_pattern(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
 """``t9``, ``t9-t14``: ids of turns are the plan's own."""
 _TRAILING = ".,:;!?-*=&\\"
@@ -84,10 +74,32 @@ _NUMBERED = lazy_pattern(
     r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I
 )
 """Words behind which a number is a name: ``port 3``, ``exit code 2``, ``PR #7``; not ``all 3``."""
+_CODE = r"exit(?:s|ed)?|(?:exit[\s_-]?)?(?:code|status)|returned|returncode|rc"
+_BOUND = lazy_pattern(
+    rf"(?:(?P<exit>\b(?:{_CODE}))|(?P<port>\bports?)|(?P<issue>\b(?:issues?|pull|prs?)\b)|(?P<pid>\bpid))"
+    r"[\s:=#/(\"']{0,3}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}$",
+    re.I,
+)
+"""Words behind which a small number is held only behind their like: ``exit code 9``, ``PR #7``; not ``line 9``."""
+_BINDING = lazy_pattern(
+    rf"(?:(?P<exit>(?:{_CODE}|exitcode|exit_code))|(?P<port>ports?\b|:)|(?P<issue>issues?|pull|\bprs?|[#!])|(?P<pid>pid))"
+    r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(?P<number>\d{1,2})(?!\w)",
+    re.I,
+)
+"""The like in a source: ``"exitCode": 9``, ``exited with code 9``, ``localhost:80``, ``/pull/7``."""
+MOST_BOUND = 99
+"""A larger number is told from others by itself."""
+_ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
+"""``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALL = lazy_pattern(
     r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
 )
 """Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
+_INSTALLED = lazy_pattern(
+    r"\b(?:npm|pnpm|yarn|bun|pip3?|uv|poetry|cargo|brew|apt(?:-get)?|gem|go|conda|composer)\s+"
+    r"(?:pip\s+)?(?:install|uninstall|i|add|get|remove)\s+(?:-\S+\s+){0,3}$"
+)
+"""Commands behind which any word is the name of a package: ``pip install -U requests``; not ``install the hook``."""
 LOOK_UPS = ("restore_context", "search_context")
 """Tools that a brief may point to, whatever the history names."""
 _PROSE = (
@@ -110,8 +122,6 @@ class NameIndex:
         """Of `texts`, which make up the source; with `parts` also what identifiers begin with or are joined of."""
         self._texts = texts
         self.parts = parts
-        self._remembered: dict[str, tuple[str, ...]] = {}
-        self._looks = 0
 
     @lazy_property
     def _tokens(self) -> dict[str, str | list[str]]:
@@ -142,52 +152,38 @@ class NameIndex:
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORT_HASH, len(name)))
 
-    def missing(self, text: str) -> tuple[str, ...]:
-        """Names in `text` that the source does not hold, in order, each once.
-
-        Remembered, for the next plan of a session says most of it again.
-        """
-        missing = self._remembered.get(text)
-        if missing is None:
-            if len(self._remembered) >= REMEMBERED_TEXTS:
-                self._remembered.clear()
-            missing = self._remembered[text] = _all_missing(text, self)
-        return missing
-
     def holds(self, name: str) -> bool:
-        """True if `name` stands in the source, whole."""
+        """True if `name` stands in the source, whole; a plain word in capitals or not."""
         name = name.removeprefix("./")
         components = {component.casefold() for component in _COMPONENT.findall(name)}
-        if not components:
+        looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
+        if not components or any(looked) or name in self._hashes:
             return True
-        if self.is_seen(name):
-            return True  # most names of a turn do, and its index need not be made
-        if "_tokens" not in self.__dict__ and self._lacks(name):
-            return False
-        plain = name.isalpha()
         tokens = min(map(self._with, components), key=len)
-        return name in self._hashes or any(
-            _stands(name.casefold(), token.casefold()) if plain else _stands(name, token) for token in tokens
-        )
+        if name.isalpha():
+            return any(_stands(name.casefold(), token.casefold()) for token in tokens)
+        return any(_stands(name, token) for token in tokens)
 
-    def is_seen(self, name: str) -> bool:
-        """True if `name` stands, whole, in what is looked through of the source before its index is made."""
-        left = SCANNED_CHARACTERS
-        for text in self._texts if self._looks < MOST_LOOKS else ():
-            self._looks += 1
-            if _stands(name, text, left):
-                return True
-            left -= len(text)
-            if left <= 0:
-                break
-        return False
+    @lazy_property
+    def _bound(self) -> frozenset[tuple[str | None, int]]:
+        """The small numbers that a word binds, each with the kind of word."""
+        groups = ("exit", "port", "issue", "pid")
+        matches = (match for text in self._texts for match in _BINDING.finditer(text))
+        return frozenset((next(g for g in groups if match[g]), int(match["number"])) for match in matches)
 
-    def _lacks(self, name: str) -> bool:
-        """True if a source that is soon looked through does not hold `name`, not even within another one."""
-        if self.parts or sum(map(len, self._texts)) > SCANNED_CHARACTERS or _JOINED.search(name):
-            return False
-        folded = name.casefold()
-        return not any(folded in piece.casefold() for text in self._texts for piece in _pieces(text, len(folded)))
+    def binds(self, number: str, before: str) -> bool:
+        """True unless what stands `before` makes a name of the number, and no such words do in the source."""
+        word = _BOUND.search(before) if len(number) <= len(str(MOST_BOUND)) else None
+        return word is None or (word.lastgroup, int(number)) in self._bound
+
+    def assigns(self, name: str, value: str) -> bool:
+        """True if `value` stands behind `name` in the source, whatever marks join them."""
+        pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
+        return any(pair.search(text) for text in self._texts)
+
+    def is_folder(self, name: str) -> bool:
+        """True if `name` stands before a slash in the source."""
+        return any(f"{name}/" in token for token in self._with(name.casefold()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
@@ -239,11 +235,6 @@ def _tokens_of(text: str) -> Iterator[str]:
     return map(re.Match.group, _TOKEN.finditer(text))
 
 
-def _pieces(text: str, overlap: int) -> Iterator[str]:
-    """`text` in pieces that reach so far into the next one: folded, one character may take twelve bytes and more."""
-    return (text[at : at + FOLDED_CHARACTERS + overlap] for at in range(0, len(text), FOLDED_CHARACTERS))
-
-
 def _in_order(pieces: Sequence[str], token: str) -> bool:
     at = 0
     for piece in pieces:
@@ -254,11 +245,11 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
     return True
 
 
-def _stands(name: str, text: str, most: int | None = None) -> bool:
-    """True if `name` stands in the first `most` characters of `text` between boundaries."""
+def _stands(name: str, text: str) -> bool:
+    """True if `name` stands in `text` between boundaries."""
     at = -1
     for _ in range(OCCURRENCES):
-        at = text.find(name, at + 1, most)
+        at = text.find(name, at + 1)
         if at < 0:
             return False
         stop = at + len(name)
@@ -308,21 +299,21 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
     """
     source = source or _NOTHING
     text = _TURN_ID.sub(" ", text)
-    missing = source.missing(text)
+    missing = _missing_in(text, source)
     if missing:
         joined = _THOUSANDS.sub("", text).replace("\\\\", "\\")
-        missing = min(missing, source.missing(joined), key=len)
-    return list(missing)
+        missing = min(missing, _missing_in(joined, source), key=len)
+    return missing
 
 
-def _all_missing(text: str, source: NameIndex) -> tuple[str, ...]:
+def _missing_in(text: str, source: NameIndex) -> list[str]:
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(text):
         before = text[max(0, match.start() - 24) : match.start()]
         token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
         token = "*" * (before[-1:] in ("…", "}", ">")) + token
         missing.update(dict.fromkeys(_missing(token, before, source)))
-    return tuple(missing)
+    return list(missing)
 
 
 def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
@@ -337,13 +328,19 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     if not name or not _is_questioned(name, before, source) or _holds_open_name(token.rstrip(".,:;!?-"), source):
         return
     if source.holds(name) or _holds_measure(name, source):
+        if name.isdecimal() and not source.binds(name, before):
+            yield f"{before.split()[-1]} {name}"
+        return
+    if (assigned := _ASSIGNED.fullmatch(name)) is not None:
+        if not source.assigns(assigned[1], assigned[2]):
+            yield name
         return
     if (ends := _RANGE.fullmatch(name)) is not None:
         yield from (end for end in ends.groups() if not source.holds(end))
         return
     if source.parts and source.holds_part(name):
         return
-    if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]):
+    if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]) and source.binds(name[1:], before):
         return
     if source.parts and (qualified := name.split("."))[1:] and all(_is_member(part, source) for part in qualified):
         return
@@ -378,7 +375,9 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
         return False
     if name.isdecimal():
         return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
-    if "/" in name and (source.is_seen(name.removeprefix("./")) or _is_choice(name, source)):
+    if _INSTALLED.search(before):
+        return name.lower() not in _PROSE_PARTS
+    if "/" in name and (source.holds(name) or _is_choice(name, source)):
         return False
     if any(character.isdigit() for character in name):
         return not _is_count(name)
@@ -398,10 +397,13 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
 
 def _is_choice(name: str, source: NameIndex) -> bool:
     """True for words, identifiers, numbers and files of the source that prose joins: ``list/delete``, ``Grep/Glob``,
-    ``startLine/start_line``, ``9/110/40%``, ``+26/-7``, ``a.py/b.py``; not ``a.py/b``, ``/etc``."""
+    ``startLine/start_line``, ``9/110/40%``, ``+26/-7``, ``a.py/b.py``; not ``a.py/b``, ``/etc``, nor a path that begins
+    with a folder of the source."""
     parts = name.split("/")
     if all(map(_FILE.fullmatch, parts)):
         return all(map(source.holds, parts))
+    if source.is_folder(parts[0]) and not _is_prose("/", name):
+        return False
     return all(_is_chosen(part, source) for part in parts)
 
 

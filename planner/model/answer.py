@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -39,8 +38,6 @@ __all__ = [
 
 MOST_ANSWER_CHARACTERS = 400_000
 """What is behind is not read: twelve times what the longest answer allowed takes."""
-MOST_STARTS = 8
-"""So many beginnings are tried: an example that is said again, a draft, the answer."""
 MOST_PROBLEMS = 12
 """So many are said at once: a model mends the kind, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
@@ -79,16 +76,12 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 
 
 def answer_in(text: str) -> Answer | None:
-    """The answer in `text`, among words or cut off; None if there is nothing of one. Of several the longest."""
+    """The answer in `text`, among words or cut off, of several the last; None if there is nothing of one."""
     text = text[:MOST_ANSWER_CHARACTERS]
-    starts = [*(match.start() for match in islice(_OPENS.finditer(text), MOST_STARTS)), max(0, text.find("{"))]
-    answers = [Answer.model_validate(found) for start in starts if isinstance(found := _json_at(text, start), dict)]
-    best = max(answers, key=_size, default=Answer())
-    return best if _size(best) else None
-
-
-def _size(answer: Answer) -> int:
-    return len(answer.brief) + len(answer.turns)
+    start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
+    fields = _json_at(text, start) if start >= 0 else None
+    answer = Answer.model_validate(fields) if isinstance(fields, dict) else Answer()
+    return answer if answer.brief or answer.turns else None
 
 
 def _json_at(text: str, start: int) -> object:

@@ -6,10 +6,9 @@ work is done in daemon threads: a server that never answers keeps neither the ca
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
+import logging
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock, Thread
@@ -22,12 +21,14 @@ from planner.errors import PlannerUnavailable
 from planner.evidence import Evidence
 from planner.model.answer import MOST_PROBLEMS, Answer, Reading, Scope, answer_in, read_answer
 from planner.model.client import (
+    THREAD_NAME,
     Endpoint,
     Meter,
+    is_passing,
     is_refusal,
+    pause_before,
     response_text,
     response_usage,
-    retries_of,
     unavailable,
 )
 from planner.model.prompts import Prompts, safe_text
@@ -35,7 +36,7 @@ from planner.model.question import Question
 from planner.plan import Usage
 from planner.proposal import PlanRequest
 
-__all__ = ["Conversation", "Deadline", "Outcome", "ask_all", "wait_for"]
+__all__ = ["Conversation", "Deadline", "Outcome", "ask_all"]
 
 MOST_PARALLEL = 4
 """Questions asked at once: more would rather run into rate limits than be faster."""
@@ -44,7 +45,6 @@ MEND_LEAST_SECONDS = 5.0
 """With less time left statements are not asked about again; the guards strike what does not hold."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,8 @@ def ask_all(questions: Sequence[Asking], deadline: Deadline) -> list[Outcome]:
                 return
             outcomes[at] = questions[at].outcome()
 
-    threads = [
-        Thread(target=contextvars.copy_context().run, args=(work,), name="planner model", daemon=True)
-        for _ in range(min(len(questions), MOST_PARALLEL))
-    ]
+    logging.getLogger("instructor.v2.retry").addFilter(_is_of_others)
+    threads = [Thread(target=work, name=THREAD_NAME, daemon=True) for _ in range(min(len(questions), MOST_PARALLEL))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -117,17 +115,8 @@ def ask_all(questions: Sequence[Asking], deadline: Deadline) -> list[Outcome]:
     return [outcomes.get(at) or question.late() for at, question in enumerate(questions)]
 
 
-def wait_for(work: Coroutine[Any, Any, Result], loop: asyncio.AbstractEventLoop, deadline: Deadline) -> Result:
-    """What `work` returns on the loop of an asynchronous client.
-
-    Raises:
-        TimeoutError: it was not done in time, and is given up.
-    """
-    waiting = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return waiting.result(deadline.left_seconds)
-    finally:
-        waiting.cancel()
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return record.threadName != THREAD_NAME
 
 
 class Mended(BaseModel):
@@ -156,19 +145,19 @@ class Conversation:
         self.meter = Meter(self._cost, self._count(self.system) + self._count(self.prompt) + spare_tokens)
         self.last: Any = None
         """The newest response."""
+        self.left: dict[bool, int] = {}
+        """How many requests more there may be: True for those sent again, False for those about an answer."""
 
     def outcome(self) -> Outcome:
         """Ask and read; never raises."""
         try:
-            with self.meter.in_force():
-                answer = self._create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
-                return self._read(answer, None)
+            answer = self._create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
+            return self._read(answer, None)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
             return self._read(self._salvaged(), self._unavailable(failure))
 
     def late(self) -> Outcome:
         """What there is when time is up: nothing but what it cost."""
-        self.meter.close()
         return self._failed(self._unavailable(TimeoutError()))
 
     def _failed(self, error: PlannerUnavailable) -> Outcome:
@@ -226,35 +215,29 @@ class Conversation:
         return tuple(brief_text(statements).splitlines())
 
     def _create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """One request, and others while its answers are not of `shape`."""
-        try:
-            return self._answer(shape, prompt, max_output_tokens)
-        except Exception as failure:
-            self.meter.failed(failure, 1 + retries_of(failure))
-            raise
-
-    def _answer(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
+        """One request, and others while they fail in passing, or while its answers are not of `shape`."""
         import tenacity
         from instructor.core import Hooks
 
         hooks = Hooks()
         hooks.on("completion:kwargs", lambda **body: self.meter.sent(body))
+        hooks.on("completion:error", lambda failure: self.meter.failed(failure))
         hooks.on("completion:response", self._record)
-        endpoint, seconds = self.endpoint, self.deadline.left_seconds
-        retrying = tenacity.Retrying if endpoint.loop is None else tenacity.AsyncRetrying
-        answer = endpoint.create(
+        seconds = self.deadline.left_seconds
+        self.left = {True: self.endpoint.retries, False: self.request.settings.max_reasks}
+        answer: Shape = self.endpoint.create(
             response_model=shape,
             strict=False,
             hooks=hooks,
-            max_retries=retrying(
-                stop=tenacity.stop_after_attempt(self.request.settings.max_reasks + 1),
+            max_retries=tenacity.Retrying(
                 retry=tenacity.retry_if_exception(self._worth_another),
+                stop=tenacity.stop_before_delay(seconds),
+                wait=pause_before,
                 reraise=True,
             ),
-            **endpoint.body(shape, self.system, prompt, max_output_tokens, seconds),
+            **self.endpoint.body(shape, self.system, prompt, max_output_tokens, seconds),
         )
-        found: Shape = answer if endpoint.loop is None else wait_for(answer, endpoint.loop, self.deadline)
-        return found
+        return answer
 
     def _record(self, response: Any) -> None:
         """Called by instructor with each response, before it adds the usages up in place."""
@@ -267,10 +250,15 @@ class Conversation:
         return Usage(input_tokens=self._count(self.system) + (spoken or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """True if `error` is about what the model answered; a refusal would only be repeated."""
-        answered = isinstance(error, ValueError) and self.last is not None and not is_refusal(self.last)
-        if not answered or not self.deadline.left_seconds:
+        """True if the request may go well when it is sent again, or if `error` is about what the model answered."""
+        passing = is_passing(error)
+        self.left[passing] -= 1
+        if self.left[passing] < 0:
             return False
+        if passing:
+            return self.meter.may_repeat()
+        if not isinstance(error, ValueError) or self.last is None or is_refusal(self.last):
+            return False  # a refusal would only be repeated
         last = response_usage(self.last)  # what is sent again, with the answer and what is wrong with it
         return self.meter.may_read(last.read_tokens + 2 * last.output_tokens)
 

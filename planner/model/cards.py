@@ -56,6 +56,8 @@ SENTENCE_WORDS = 5
 SIGNATURE_WORTH, HEADING_WORTH = 0.4, 0.1
 """What a signature and what a heading counts beside the names that later turns use, each up to 1: a heading says that
 there is a section, and seldom what is in it."""
+ASKED_WORTH = 2.0
+"""And what a name that the latest request names counts, wherever it stands."""
 CONFLICT_LINES = 40
 """Of one side and the other of a merge conflict so many lines count as much as a signature."""
 RECENT_TURNS = 8
@@ -362,16 +364,21 @@ class _Choice:
         self.shown[turn_id].add(line.number)
         self.spent += cost
         self.spent_by_turn[turn_id] += cost
-        self.texts[line.part].add(line.text.strip())
+        self.texts[line.part].add(_plain(line))
         return True
 
     def repeats(self, line: Line) -> bool:
         """True for a line that says what another card shows: one of a result whatever another says, any other what one
         of its own kind says, for that something was planned does not say that it was done."""
-        text = line.text.strip()
+        text = _plain(line)
         if line.source == "user" or len(text) < REPEAT_CHARACTERS:
             return False
         return any(text in self.texts[part] for part in (self.texts if line.part == "result" else (line.part,)))
+
+
+def _plain(line: Line) -> str:
+    """`line` as it is compared with others: without the number that a tool put before it."""
+    return (_NUMBERED.sub("", line.text) if line.part == "result" else line.text).strip()
 
 
 def _card_text(line: Line, evidence: Evidence) -> str:
@@ -408,6 +415,10 @@ def _choose_lines(
     for turn, header in headers.values():
         left_out[turn.turn.id] |= {*_in_header(turn, header, request.evidence.shown), *_argument_names(turn)}
     choice = _Choice(request, left_out)
+    for turn, _ in ranked:
+        for line in (turn.lines[number - 1] for number in sorted(turn.obligations - turn.boilerplate_lines)):
+            if line.text.strip():
+                choice.take(turn.turn.id, line, limit * _Rank.USER.value, again=True)
     for rank in _Rank:
         most = min(limit * rank.value, choice.spent + limit * OWN_SHARES.get(rank, 1))
         if rank in (_Rank.USED, _Rank.REST):
@@ -546,6 +557,8 @@ def _ranks(turn: TurnEvidence) -> dict[int, _Rank]:
     ranks |= dict.fromkeys(_changes(turn), _Rank.CHANGE)
     ranks |= dict.fromkeys(_reported(turn), _Rank.REPORT)
     ranks |= dict.fromkeys((*turn.obligations, *demands, *_outcomes(turn)), _Rank.OUTCOME)
+    asked = (block for call in turn.calls if call.kind == "ask" for block in (call.block, call.result_block))
+    ranks |= {line.number: _Rank.AGENT for block in asked for line in turn.lines_of(block)}
     for line in turn.lines:
         if not line.text.strip() or line.number in hidden:
             ranks.pop(line.number, None)
@@ -651,6 +664,7 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) 
 def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
     """Lines of results with what the agent wrote in a later turn, or, read lately, may yet; signatures, headings."""
     names_of = choice.request.relevance.names
+    asked = _names_asked(choice.request)
     written: dict[str, int] = {}
     for turn in turns:
         for line, names in zip(turn.lines, names_of[turn.turn.id], strict=True):
@@ -663,11 +677,21 @@ def _used_later(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
         for line, names in zip(turn.lines, names_of[turn.turn.id], strict=True):
             if line.part not in ("result", "user") or not line.text.strip():
                 continue
-            used = frozenset(name for name in names if lately or written.get(name, 0) > number)
+            of_request = asked.intersection(names)
+            used = frozenset(name for name in names if lately or written.get(name, 0) > number or name in asked)
             telling = line.number in conflict or _is_signature(line)
             signature = telling * (HEADING_WORTH if _HEADING.match(line.text) else SIGNATURE_WORTH)
             if used or signature:
-                yield _Candidate(turn, line, used, signature, choice.cost(line))
+                yield _Candidate(turn, line, used, signature + ASKED_WORTH * len(of_request), choice.cost(line))
+
+
+def _names_asked(request: PlanRequest) -> frozenset[str]:
+    """What the user's latest words name."""
+    latest = next((turn for turn in reversed(request.evidence.turns.values()) if turn.user_lines), None)
+    if latest is None:
+        return frozenset()
+    names = request.relevance.names[latest.turn.id]
+    return frozenset(name for line in latest.user_lines for name in names[line.number - 1])
 
 
 def _conflicts(turn: TurnEvidence) -> Iterator[int]:

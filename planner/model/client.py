@@ -8,17 +8,13 @@ anthropic and instructor are loaded only when a client is opened.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from inspect import iscoroutinefunction
-from threading import Lock
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,28 +24,36 @@ from planner.plan import Usage
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
+if TYPE_CHECKING:
+    import tenacity
+
 __all__ = [
     "DEFAULT_MODEL",
+    "THREAD_NAME",
     "Endpoint",
     "Meter",
     "for_planning",
     "has_credentials",
+    "is_passing",
     "is_refusal",
     "is_same_account",
     "keys_of",
+    "open_client",
     "open_endpoint",
+    "pause_before",
     "response_text",
     "response_usage",
     "retries_of",
-    "running_loop",
     "sdk_timeout",
     "unavailable",
-    "usable_client",
 ]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
 """The current model of Claude's smallest and cheapest line (anthropic 2.11's list of models): ranking turns
 and pointing at lines needs reading more than reasoning."""
+
+THREAD_NAME = "planner model"
+"""Of the threads that ask: what instructor logs there of a failed call is an outcome here, and no error."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
 """What a connection may take: as long as anthropic's SDK allows for by itself, and of a short time a part that leaves
@@ -74,14 +78,15 @@ class Endpoint:
     """A planner model that can be asked."""
 
     create: Callable[..., Any]
-    """instructor's ``create``; a coroutine function if `loop` is set."""
+    """instructor's ``create``."""
     model: str
     """Empty: the one the caller's instructor client was made for."""
     speaks_anthropic: bool
     request: Mapping[str, Any]
     """What every request carries besides messages."""
-    loop: asyncio.AbstractEventLoop | None = None
-    """The event loop an asynchronous client belongs to."""
+    retries: int = 0
+    """How often a request that failed in passing is sent again; what the caller's own instructor client sends again
+    by itself is counted when it has failed."""
     secrets: tuple[str, ...] = ()
     """What must never stand in an error text."""
 
@@ -111,39 +116,53 @@ class Endpoint:
 
 def has_credentials(model: str | None = None) -> bool:
     """True if the environment holds what `model` needs; of providers other than Anthropic it is assumed."""
-    if model is not None and names_provider(model) and not model.startswith("anthropic/"):
-        return True
-    return any(os.environ.get(name) for name in _KEY_VARIABLES)
+    return _names_other(model) or any(os.environ.get(name) for name in _KEY_VARIABLES)
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop of this thread, if one is running."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+def _names_other(model: str | None) -> bool:
+    """True for ``openai/gpt-5-mini``; not for ``anthropic/claude-opus-5-5``."""
+    return model is not None and names_provider(model) and not model.startswith("anthropic/")
 
 
 @contextmanager
-def open_endpoint(
-    client: object, model: str | None, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None
-) -> Iterator[Endpoint]:
+def open_endpoint(client: object, model: str | None, timeout_seconds: float) -> Iterator[Endpoint]:
     """The endpoint for what the caller gave; a client that is made here is closed again.
 
     Raises:
-        SettingsError: `client` is no client, or an asynchronous one that cannot be used from here.
+        SettingsError: `client` is no client, or an asynchronous one of another provider.
         PlannerUnavailable: there is no usable key, or the provider's package is missing.
     """
-    if client is None and model is not None and names_provider(model) and not model.startswith("anthropic/"):
+    if client is None and model is not None and _names_other(model):
         yield _provider_endpoint(model, timeout_seconds)
         return
-    own = _account_client(client) if isinstance(client, Account) else _own_client() if client is None else None
-    try:
-        endpoint = _client_endpoint(client if own is None else own, model, timeout_seconds, loop)
+    with open_client(client) as usable:
+        endpoint = _client_endpoint(usable, model, timeout_seconds)
         yield replace(endpoint, secrets=client.secrets) if isinstance(client, Account) else endpoint
+
+
+@contextmanager
+def open_client(client: Any) -> Iterator[Any]:
+    """`client`; of an account, of what is asynchronous or closed, and for None one that is made here, and closed."""
+    account = client if isinstance(client, Account) else _account_of(client)
+    if client is not None and account is None:
+        yield client
+        return
+    own = _own_client() if account is None else _account_client(account)
+    try:
+        yield own
     finally:
-        if own is not None:
-            own.close()
+        own.close()
+
+
+def _account_of(client: Any) -> Account | None:
+    """The account of a client that a thread of ours cannot use: it is asynchronous, or closed."""
+    import anthropic
+
+    if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
+        return None
+    _check_key(client)
+    shown = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    return Account(str(client.base_url), {n: v for n, v in shown.items() if not n.lower().startswith(_OF_A_REQUEST)})
 
 
 def _provider_endpoint(model: str, timeout_seconds: float) -> Endpoint:
@@ -151,13 +170,13 @@ def _provider_endpoint(model: str, timeout_seconds: float) -> Endpoint:
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
     try:
-        found = instructor.from_provider(model)
+        client = instructor.from_provider(model)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
             f"planner model {model}: no client for this provider ({type(error).__name__}): install its "
             f"package and set its key, pass client=, {RULES_CURE}"
         ) from None
-    return replace(_instructor_endpoint(found, None, timeout_seconds, None), model=model)
+    return replace(_instructor_endpoint(client, None, timeout_seconds), model=model)
 
 
 def _own_client() -> Any:
@@ -187,16 +206,16 @@ def _account_client(account: Account) -> Any:
     return anthropic.Anthropic(base_url=account.base_url, api_key=key, http_client=http)
 
 
-def _client_endpoint(
-    client: Any, model: str | None, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None
-) -> Endpoint:
+def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> Endpoint:
     import instructor
     from instructor.core import ClientError
 
     hooks = None
+    if isinstance(client, instructor.AsyncInstructor):
+        raise SettingsError("client: an asynchronous instructor client: pass the one of the synchronous SDK")
     if isinstance(client, instructor.Instructor):
         if client.provider is not instructor.Provider.ANTHROPIC or client.mode is instructor.Mode.JSON:
-            return _instructor_endpoint(client, model, timeout_seconds, loop)
+            return _instructor_endpoint(client, model, timeout_seconds)
         if model is None:
             raise SettingsError(
                 "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
@@ -204,37 +223,31 @@ def _client_endpoint(
             )
         client, hooks = client.client, client.hooks
     _check_key(client)
+    asked = for_planning(client)
     try:
-        asked = instructor.from_anthropic(for_planning(client), mode=instructor.Mode.JSON, hooks=hooks)
+        speaking = instructor.from_anthropic(asked, mode=instructor.Mode.JSON, hooks=hooks)
     except ClientError:
         raise SettingsError(
             "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
             f"{type(client).__name__}"
         ) from None
-    return _instructor_endpoint(asked, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds, loop)
+    endpoint = _instructor_endpoint(speaking, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds)
+    return replace(endpoint, retries=client.max_retries - asked.max_retries)
 
 
-def _instructor_endpoint(
-    client: Any, model: str | None, timeout_seconds: float, loop: asyncio.AbstractEventLoop | None
-) -> Endpoint:
+def _instructor_endpoint(client: Any, model: str | None, timeout_seconds: float) -> Endpoint:
     """The caller's instructor client as it is; without `model` it asks the one it was made for."""
     import instructor
 
     request: dict[str, Any] = {"model": model} if model else {}
     if hasattr(client.client, "with_options"):  # the SDKs of Anthropic and OpenAI; others take no timeout here
         request["timeout"] = timeout_seconds
-    return Endpoint(
-        client.create,
-        model or "",
-        client.provider is instructor.Provider.ANTHROPIC,
-        request,
-        _usable_loop(loop) if isinstance(client, instructor.AsyncInstructor) else None,
-        keys_of(client.client),
-    )
+    speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
+    return Endpoint(client.create, model or "", speaks_anthropic, request, secrets=keys_of(client.client))
 
 
 def for_planning(client: Any) -> Any:
-    """`client` with a meter, and without middleware that is for agents only: a session's would wait for itself.
+    """`client` that sends once, and without middleware that is for agents only: a session's would wait for itself.
 
     One whose calls somebody has replaced (a tracer, say) stays as it is, for a copy would not call the replacement.
     """
@@ -244,16 +257,7 @@ def for_planning(client: Any) -> Any:
     kept = [middleware for middleware in every if not getattr(middleware, "for_agents_only", False)]
     if len(kept) == len(every) and "create" in vars(client.messages):
         return client
-    return client.with_options(middleware=[*kept, metering(client)])
-
-
-def _usable_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
-    """`loop`, if it runs in another thread: waiting for it from its own would stop it."""
-    if loop is None or not loop.is_running() or loop is running_loop():
-        raise SettingsError(
-            "client: an asynchronous client works in plan_compaction_async only; pass anthropic.Anthropic() here"
-        )
-    return loop
+    return client.with_options(middleware=kept, max_retries=0)
 
 
 def _check_key(client: Any) -> None:
@@ -263,17 +267,6 @@ def _check_key(client: Any) -> None:
             "planner model: the API key holds a space, a line break or a letter that no key has: copy it "
             f"again, {RULES_CURE}"
         )
-
-
-def usable_client(client: Any) -> Any:
-    """The agent's `client`, or its account where another thread cannot use it: it is asynchronous, or closed."""
-    import anthropic
-
-    if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
-        return client
-    shown = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
-    of_user = {name: value for name, value in shown.items() if not name.lower().startswith(_OF_A_REQUEST)}
-    return Account(str(client.base_url), of_user)
 
 
 def is_same_account(client: Any, other: Any) -> bool:
@@ -365,14 +358,10 @@ def unavailable(error: BaseException, model: str, secrets: Iterable[str], usage:
 
 
 def _root(error: BaseException) -> BaseException:
-    """Below instructor's wrapping, and below what was held back: the error of the SDK."""
-    while True:
-        if isinstance(error, HeldBack):
-            error = error.failure
-        elif type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
-            error = error.__cause__
-        else:
-            return error
+    """Below instructor's wrapping: the error of the SDK."""
+    while type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _what(cause: BaseException) -> str:
@@ -409,111 +398,81 @@ def _message(error: BaseException) -> str:
     return one_line(str(message or error), 160)
 
 
-# What requests cost.
+# What is sent again, and what requests cost.
 
-
-_NO_CONNECTION = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror")
-_NO_REQUEST = ("HeldBack", "UnsupportedProtocol", "LocalProtocolError", "TypeError")
-"""Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
+SENT_AGAIN = frozenset({408, 409, 429})
+"""Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
+LONGEST_PAUSE_SECONDS, LONGEST_ASKED_SECONDS = 8.0, 60.0
+"""By ourselves, and where the provider asks for it; the SDKs' own."""
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
 """Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
+_NOT_SENT = (
+    *("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror"),
+    *("UnsupportedProtocol", "LocalProtocolError", "TypeError"),
+)
+"""Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
 
 
-class HeldBack(Exception):  # noqa: N818 - no error: what must not be sent was not
-    """A request was not sent again. SDKs do not try again after this, whatever came before."""
+def is_passing(failure: BaseException) -> bool:
+    """True for what may go well when it is sent again: overload, a limit of rate, a connection that broke."""
+    status = getattr(failure, "status_code", None)
+    if isinstance(status, int):
+        return status in SENT_AGAIN or status >= 500
+    return any(name in type(failure).__name__ for name in ("Connection", "Timeout"))
 
-    def __init__(self, failure: BaseException) -> None:
-        """Keep `failure`, what became of the request before: not as a cause, which SDKs would look at."""
-        super().__init__(str(failure))
-        self.failure = failure
+
+def pause_before(attempts: tenacity.RetryCallState) -> float:
+    """Seconds to wait before the next attempt: what the provider asks for, else longer each time."""
+    failure = attempts.outcome.exception() if attempts.outcome is not None else None
+    if failure is None or not is_passing(failure):
+        return 0.0
+    asked = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
+    if asked.isdecimal() and int(asked) <= LONGEST_ASKED_SECONDS:
+        return float(asked)
+    return float(min(LONGEST_PAUSE_SECONDS, 0.5 * 2 ** (attempts.attempt_number - 1)))
 
 
-@dataclass
 class Meter:
-    """The requests of one question, one at a time; may be read and closed from another thread."""
+    """What the requests of one question cost, one after the other; may be read from another thread."""
 
-    cost: Callable[[Mapping[str, Any]], Usage]
-    """What a request with that body costs, as the counter estimates it."""
-    most_tokens: float
-    """What all of them may read."""
-    _spent: Usage = field(default_factory=Usage)
-    _under_way: Mapping[str, Any] | None = None
-    """The body of the request that is not answered yet."""
-    _failure: BaseException | None = None
-    """How the last answer was lost."""
-    _closed: bool = False
-    _lock: Lock = field(default_factory=Lock)
+    def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
+        """`cost` estimates what a request with that body costs; all of them may read `most_tokens`."""
+        self._cost, self._most_tokens = cost, most_tokens
+        self._known: tuple[Usage, Mapping[str, Any] | None] = Usage(), None
+        """What was spent, and the body of the request under way: set together, so that none counts twice."""
+        self._last: Mapping[str, Any] = {}
 
     @property
     def usage(self) -> Usage:
         """What was spent until now; what is under way counts as read."""
-        with self._lock:
-            return self._spent if self._under_way is None else self._spent + self.cost(self._under_way)
+        spent, under_way = self._known
+        return spent if under_way is None else spent + self._cost(under_way)
 
     def may_read(self, tokens: int) -> bool:
         """True if so much more may be read."""
-        return self.usage.read_tokens + tokens <= self.most_tokens
+        return self.usage.read_tokens + tokens <= self._most_tokens
 
-    def close(self) -> Usage:
-        """What was spent: what comes back from now on does not change it, and nothing is sent again."""
-        usage = self.usage
-        with self._lock:
-            if not self._closed:
-                self._spent, self._under_way, self._closed = usage, None, True
-            return self._spent
-
-    def check(self, body: Mapping[str, Any]) -> None:
-        """Hold back what an SDK sends again once time is up, or beyond what may be read.
-
-        Raises:
-            HeldBack: it must not be sent.
-        """
-        with self._lock:
-            lost, is_over = self._failure, self._closed
-            if lost is not None and not is_over:
-                is_over = (self._spent + self.cost(body)).read_tokens > self.most_tokens
-        if is_over:
-            raise HeldBack(lost or TimeoutError())
+    def may_repeat(self) -> bool:
+        """True if the last request may be sent again."""
+        return self.may_read(self._cost(self._last).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
         """A request goes out."""
-        with self._lock:
-            self._under_way = None if self._closed else body
+        self._last = body
+        self._known = self._known[0], body
 
     def answered(self, usage: Usage) -> None:
         """It was answered; not every provider tells what it has read."""
-        with self._lock:
-            body, self._under_way = self._under_way, None
-            if body is not None and not usage.read_tokens:
-                usage = self.cost(body).model_copy(update={"output_tokens": usage.output_tokens})
-            if not self._closed:
-                self._spent += usage
+        if not usage.read_tokens:
+            usage = self._cost(self._last).model_copy(update={"output_tokens": usage.output_tokens})
+        self._known = self._known[0] + usage, None
 
-    def failed(self, failure: BaseException, attempts: int = 1) -> None:
-        """It was not answered, sent `attempts` times; once that is known, it is not counted again."""
-        with self._lock:
-            body, self._under_way = self._under_way, None
-            if body is not None and _may_be_read(failure):
-                self._spent = sum([self.cost(body)] * attempts, self._spent)
-                self._failure = failure
-
-    @contextmanager
-    def in_force(self) -> Iterator[None]:
-        """In this context, and in what it starts on an event loop, requests of metered clients are this question's, and
-        instructor logs no failed call: it is an outcome. No record of anyone else's calls is touched."""
-        logging.getLogger("instructor.v2.retry").addFilter(_unless_asking)
-        token = _meter.set(self)
-        try:
-            yield
-        finally:
-            _meter.reset(token)
-
-
-_meter: ContextVar[Meter | None] = ContextVar("meter of the planner model", default=None)
-
-
-def _unless_asking(_record: logging.LogRecord) -> bool:
-    return _meter.get() is None
+    def failed(self, failure: BaseException) -> None:
+        """It was not answered, sent as often as the SDK says; once that is known, it is not counted again."""
+        spent, body = self._known
+        if body is not None and _may_be_read(failure):
+            spent = sum([self._cost(body)] * (1 + retries_of(failure)), spent)
+        self._known = spent, None
 
 
 def _may_be_read(failure: BaseException) -> bool:
@@ -523,51 +482,7 @@ def _may_be_read(failure: BaseException) -> bool:
         status = getattr(error, "status_code", None)
         if isinstance(status, int) and status >= 400:
             return status in _GAVE_UP_WAITING
-        if type(error).__name__ in (*_NO_CONNECTION, *_NO_REQUEST):
+        if type(error).__name__ in _NOT_SENT:
             return False
         error = error.__cause__
     return True
-
-
-def metering(client: Any) -> Callable[..., Any]:
-    """Middleware for `client`, of anthropic's SDK: tells the meter in force of each attempt, also of the SDK's own."""
-    return _attempt_async if iscoroutinefunction(client.post) else _attempt
-
-
-def _attempt(request: Any, call_next: Callable[[Any], Any]) -> Any:
-    with _metered(request) as meter:
-        response = call_next(request)
-        _note_status(meter, response)
-        return response
-
-
-async def _attempt_async(request: Any, call_next: Callable[[Any], Any]) -> Any:
-    with _metered(request) as meter:
-        response = await call_next(request)
-        _note_status(meter, response)
-        return response
-
-
-@contextmanager
-def _metered(request: Any) -> Iterator[Meter | None]:
-    meter = _meter.get()
-    if meter is None:
-        yield None
-        return
-    body = request.json if isinstance(request.json, Mapping) else {}
-    meter.check(body)
-    meter.sent(body)
-    try:
-        yield meter
-    except BaseException as failure:
-        meter.failed(failure)
-        raise
-
-
-def _note_status(meter: Meter | None, response: Any) -> None:
-    """An error status is told here, for the SDK may send again before it raises one; any other by who reads it."""
-    import anthropic
-
-    http = response.http_response
-    if meter is not None and not http.is_success:
-        meter.failed(anthropic.APIStatusError(f"status {http.status_code}", response=http, body=None))

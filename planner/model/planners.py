@@ -5,10 +5,9 @@ Cards in, a short answer out, one `Proposal` for selection and guards.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.model.answer import answer_in, read_answer
 from planner.model.asking import Conversation, Deadline, Outcome, ask_all
-from planner.model.client import is_same_account, open_endpoint, running_loop, usable_client
+from planner.model.client import is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, Situation, notes_tokens, plan_questions
@@ -36,15 +35,13 @@ class ModelPlanner:
     """Plans by asking a model."""
 
     client: Any = None
-    """``anthropic.Anthropic``, ``AsyncAnthropic`` (inside `plan_compaction_async`), an instructor client, an
+    """``anthropic.Anthropic``, ``AsyncAnthropic`` (asked by its address and key alone), an instructor client, an
     `Account`, or None: the agent's own where it is known and the model names no provider, else the SDK's own settings
     from the environment."""
     model: str | None = None
     """A Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
     """A folder whose prompts take the place of the packaged ones."""
-    loop: asyncio.AbstractEventLoop | None = field(default_factory=running_loop, repr=False)
-    """Where an asynchronous client lives: the loop this planner is made in."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Plan ``request.history``; what the model leaves out or gets wrong the rules rank.
@@ -83,14 +80,14 @@ class ModelPlanner:
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
         share = deadline.share(PREFIX_SHARE)
-        question = PrefixQuestion(request, agent, text, agent.client, self.loop, share)
+        question = PrefixQuestion(request, agent, text, share)
         return ask_all([question], share), ()
 
     def _client(self, agent: AgentRequest | None) -> Any:
         """What to ask cards with: a client of one's own, or the agent's. None: as the environment says."""
         if self.client is not None or agent is None or names_provider(self.model):
             return self.client
-        return usable_client(agent.client)
+        return agent.client
 
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: Deadline
@@ -99,7 +96,7 @@ class ModelPlanner:
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
         client = self._client(request.agent_request)
-        with open_endpoint(client, self.model, request.settings.timeout_seconds, self.loop) as endpoint:
+        with open_endpoint(client, self.model, request.settings.timeout_seconds) as endpoint:
 
             def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
                 each = spare / len(questions)

@@ -6,20 +6,19 @@ different model, tool choice, thinking mode or output format would lose the cach
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, answer_in, read_answer
-from planner.model.asking import Deadline, Outcome, wait_for
+from planner.model.asking import Deadline, Outcome
 from planner.model.cards import history_index
 from planner.model.client import (
     Meter,
     for_planning,
     is_refusal,
     keys_of,
+    open_client,
     response_text,
     response_usage,
     sdk_timeout,
@@ -139,31 +138,20 @@ def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usa
     return Usage(input_tokens=counter.text(question), cache_read_input_tokens=cached, requests=1)
 
 
-@dataclass
 class PrefixQuestion:
-    """A question behind the agent's prefix, asked once, with a client of either colour."""
+    """A question behind the agent's prefix, asked with its client, or with its account."""
 
-    request: PlanRequest
-    agent: AgentRequest
-    text: str
-    client: Any
-    loop: asyncio.AbstractEventLoop | None
-    """Of an asynchronous client."""
-    deadline: Deadline
-    meter: Meter = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: Deadline) -> None:
         """Nothing was asked yet."""
-        self.meter = Meter(
-            lambda _body: prefix_cost(self.request, self.agent, self.text), self.request.input_left_tokens
-        )
+        self.request, self.agent, self.text, self.deadline = request, agent, text, deadline
+        self.meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
 
     def outcome(self) -> Outcome:
         """What the agent's model answers about all of the history, or why it did not; never raises."""
         try:
-            with self.meter.in_force():
-                response = self._send()
+            response = self._send()
         except Exception as failure:  # noqa: BLE001 - any SDK's: the cards are asked instead
+            self.meter.failed(failure)
             return self._lost(failure)
         self.meter.answered(response_usage(response))
         scope = Scope(list(self.request.evidence.turns.values()))
@@ -186,24 +174,16 @@ class PrefixQuestion:
         return str(self.agent.body.get("model", ""))
 
     def _send(self) -> Any:
-        from anthropic import AsyncAnthropic
         from anthropic.types import Message
 
-        client = for_planning(self.client)
-        if isinstance(client, AsyncAnthropic) and self.loop is None:
-            raise PlannerUnavailable("planner model: an asynchronous client needs plan_compaction_async")
-        options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(self.deadline.left_seconds)}
         body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)
-        sent = client.post(self.agent.path, cast_to=Message, body=body, options=options)
-        return (
-            sent
-            if self.loop is None or not isinstance(client, AsyncAnthropic)
-            else wait_for(sent, self.loop, self.deadline)
-        )
+        with open_client(self.agent.client) as client:
+            options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(self.deadline.left_seconds)}
+            self.meter.sent(body)
+            return for_planning(client).post(self.agent.path, cast_to=Message, body=body, options=options)
 
     def _lost(self, failure: BaseException) -> Outcome:
-        usage = self.meter.close()
-        return self._failed(unavailable(failure, self._model, keys_of(self.client), usage))
+        return self._failed(unavailable(failure, self._model, keys_of(self.agent.client), self.meter.usage))
 
     def _failed(self, error: PlannerUnavailable) -> Outcome:
         note = f"not answered behind the agent's prefix: {error}"

@@ -55,9 +55,9 @@ BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
 """In a small history the answer may take more than its share, as far as the target leaves room: it costs little."""
 BRIEF_OUTPUT_SHARE = 0.6
 """Of the output limit."""
-TOKENS_A_WORD, TOKENS_A_LINE = 3.5, 72
+TOKENS_A_WORD = 3.5
 """Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's): eleven briefs of
-real models had 3.2 to 3.7 a word and 67 to 78 a line, and kept to the words they were told within 7 %."""
+real models had 3.2 to 3.7, and kept to the words they were told within 7 %."""
 TOKENS_AN_ENTRY = 22
 """What an entry or a fact of those answers took."""
 CHOICE_SHARE = 0.5
@@ -117,8 +117,10 @@ class Situation:
 
     @lazy_property
     def record(self) -> Sequence[RecordLine]:
-        """What the calls did, as rules read it off them."""
-        return [one for read in _RECORD for one in read(self.request.evidence)]
+        """What the calls did, as rules read it off them; where no commit shows, that, with the last turn."""
+        evidence = self.request.evidence
+        none = [] if commits(evidence) else [RecordLine("no commit shows", (next(reversed(evidence.turns)),))]
+        return [*(one for read in _RECORD for one in read(evidence)), *none]
 
 
 @dataclass(frozen=True)
@@ -276,17 +278,16 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     stay = min(whole, request.target_tokens)
     free = stay - least - brief - FRAME_TOKENS
     text = (
-        f"The conversation has {len(situation.turns)} turns and {whole} tokens. At most {stay} of them may stay. LIVE "
-        f"turns and `kept` lines take {least} in any case{', more than that' * (least > stay)}"
+        f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
+        f"turns and `kept` lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
+        f"at most {int(brief / TOKENS_A_WORD)} words (all that stands between two spaces; what is over is cut off)"
     )
-    words, lines = int(brief / TOKENS_A_WORD), max(5, brief // TOKENS_A_LINE)
-    answer = f"Your answer: a brief of at most {words} words (all that stands between two spaces), about {lines} lines"
     if free < LEAST_CHOICE_TOKENS:
-        return f"{text}, the brief all the rest.\n{answer}; leave `turns` empty."
+        return f"{text}, which takes all the rest; leave `turns` empty."
     entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
     return (
-        f"{text}, the brief {brief}; of the {free} left choose at most {int(free * CHOICE_SHARE)}, the rest is filled."
-        f"\n{answer}; at most {entries // TOKENS_AN_ENTRY} entries."
+        f"{text}; at most {entries // TOKENS_AN_ENTRY} entries, which choose at most {int(free * CHOICE_SHARE)} tokens "
+        f"of turns and lines: the space beside them is filled."
     )
 
 

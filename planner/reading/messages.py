@@ -14,6 +14,7 @@ from typing import Any
 from planner.errors import TranscriptError
 
 __all__ = [
+    "ROLES",
     "THINKING",
     "Block",
     "Message",
@@ -32,6 +33,8 @@ Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]
 """One content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
+ROLES = ("user", "assistant", "system")
+"""Whose a message may be; the system's stands inside a conversation for newer models only."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of the blocks that hold a model's thinking."""
 _CHAT_ROLES = ("tool", "function")
@@ -42,12 +45,15 @@ def given_message(message: object, place: str) -> Message:
     """`message` of a caller's list, as `plain_message` has it.
 
     Raises:
-        TranscriptError: as there, or the message is OpenAI's.
+        TranscriptError: as there, the message is OpenAI's, or of nobody whom the API knows.
     """
     if isinstance(message, dict) and (message.get("role") in _CHAT_ROLES or "tool_calls" in message):
         what = "'tool_calls'" if "tool_calls" in message else f"role {message['role']!r}"
         raise TranscriptError(f"{place}: {what} is OpenAI's form: convert the list first, by {_CHAT_CONVERTER}")
-    return plain_message(message, place)
+    plain = plain_message(message, place)
+    if plain["role"] not in (*ROLES, "developer"):  # OpenAI's system messages are carried through and back
+        raise TranscriptError(f'{place}: expected a role "user" or "assistant", found {plain["role"]!r}')
+    return plain
 
 
 def plain_message(message: object, place: str = "message") -> Message:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from planner.reading.media import image_size, visible_pages
-from planner.reading.messages import THINKING, Message, blocks
+from planner.reading.messages import ROLES, THINKING, Message, blocks
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.validity.request import Request, Violation, place_of
@@ -19,7 +19,6 @@ from planner.validity.request import Request, Violation, place_of
 __all__ = ["CONTENT_RULES"]
 
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
-_ROLES = ("user", "assistant", "system")
 MAX_MESSAGES = 100_000
 MAX_CACHE_MARKS = 4
 MAX_IMAGES_AND_PAGES = 100
@@ -147,7 +146,7 @@ def roles_are_known(request: Request) -> Iterator[Violation]:
     """Rule 19: ``user`` and ``assistant``; ``system`` only for models that take it inside the list."""
     for at, message in enumerate(request.messages):
         role = message["role"]
-        if role not in _ROLES:
+        if role not in ROLES:
             cure = "convert the list to Anthropic messages first"
             yield Violation(19, place_of(at), f"role {role!r}", cure, "unknown_role")
         elif role == "system" and not request.family.takes_system_messages:

@@ -67,7 +67,6 @@ def test_version(compactor):
         (["wrap"], "CLIENT"),
         (["proxy", "--host", "0.0.0.0"], "COMPACTOR_PROXY_TOKEN"),
         (["proxy", "--window", "1"], "--window"),
-        (["mcp"], "--session or --history"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, arguments, says):

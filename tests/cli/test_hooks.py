@@ -3,7 +3,9 @@
 import io
 import json
 import os
+import re
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.adapters.client_hooks import brief_after_compaction, with_hooks, without_hooks
+from applier.cli.commands.clients import _with_store
 from planner import CompactionPlan
 
 commands = st.lists(st.fixed_dictionaries({"type": st.just("command"), "command": st.text()}), max_size=2)
@@ -128,6 +131,24 @@ def test_originals_are_stored_before_and_told_of_after(compactor, session_log, m
     after = call_hook(compactor, monkeypatch, hook_event_name="SessionStart", session_id="s1", source="compact")
     assert f"restore {event['history']}:t1" in after.out
     assert compactor("restore", f"{event['history']}:t1").out.startswith("rename the module")
+
+
+@pytest.mark.real
+def test_the_command_that_the_agent_is_told_restores_in_a_shell_of_its_own(compactor, session_log, monkeypatch, folder):
+    monkeypatch.setenv("COMPACTOR_STORE", str(folder / "a store's.db"))
+    fields = {"session_id": "s1", "transcript_path": str(session_log)}
+    assert call_hook(compactor, monkeypatch, hook_event_name="PreCompact", **fields).err == ""
+    told = call_hook(compactor, monkeypatch, hook_event_name="SessionStart", source="compact", **fields).out
+    monkeypatch.delenv("COMPACTOR_STORE")
+    command = re.search(r"In a shell: `(.+?)` \(to", told)[1]
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("rename the module"), done.stderr
+
+
+@pytest.mark.parametrize("address", ["postgresql://bob:hunter22@db/x", "postgres://bob:hunter22@db/x"])
+def test_no_password_of_a_store_is_told(monkeypatch, address):
+    monkeypatch.setenv("COMPACTOR_STORE", address)
+    assert _with_store("compactor") == "compactor"
 
 
 def test_other_sessions_and_starts_are_told_nothing(compactor, monkeypatch):

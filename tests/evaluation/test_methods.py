@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from applier.eval import evaluation
 from applier.eval.evaluation import (
-    EvaluationJob,
     cut_transcript,
     evaluate,
     evaluate_files,
@@ -21,19 +20,21 @@ from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.bench.own_summary import summary_rows
+from tests.bench.plain import best_lines, head_and_tail, specifics_list
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.strategies import histories, make_session
 
+PLAIN = {**PLAIN_METHODS, "best-lines": best_lines, "head-tail": head_and_tail, "list": specifics_list}
 MEETS_TARGET = ("newest", "best-lines", "list")
 KEEPS_PAIRS = ("clear", "head-tail", "newest")
 
 
 @settings(max_examples=20)
 @given(histories(), st.floats(0.01, 1))
-@pytest.mark.parametrize("name", PLAIN_METHODS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_plain_methods_never_grow_a_list_or_part_a_pair(name, messages, ratio):
     target = int(ratio * message_tokens(messages))
-    result = PLAIN_METHODS[name](messages, TASK, target)
+    result = PLAIN[name](messages, TASK, target)
     assert message_tokens(result) <= max(message_tokens(messages), target) + 40
     if name in MEETS_TARGET:
         assert message_tokens(result) <= target
@@ -98,11 +99,14 @@ def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size
 def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough):
     for name in ("a", "b"):
         write(tmp_path / f"{name}.json", [*PAST, *FUTURE])
-    job, paths = EvaluationJob(("newest", "clear"), (0.5,)), transcript_paths([tmp_path])
-    finished = []
-    alone = evaluate_files(job, paths, done=lambda: finished.append(1))
-    assert evaluate_files(job, paths, workers=2) == alone
-    assert len(finished) == 2
+    (tmp_path / "c.json").write_text("no transcript")
+    finished, paths, how = [], transcript_paths([tmp_path]), (["newest", "clear"], [0.5])
+    alone = evaluate_files(paths, *how, done=lambda: finished.append(1))
+    assert evaluate_files(paths, *how, workers=2) == alone
+    assert len(finished) == 3
+    rows, (problem,) = alone
+    assert {row.cut.partition("@")[0] for row in rows} == {"a", "b"}
+    assert "c.json" in problem
 
 
 def test_a_plain_list_is_an_outcome_without_a_plan():

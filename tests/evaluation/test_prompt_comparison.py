@@ -51,6 +51,9 @@ def test_no_recorded_answer_at_all_is_one_clear_error(cuts, tmp_path):
     one, empty = variant(tmp_path / "a", cut, KEEP_READ), variant(tmp_path / "b", cut)
     with pytest.raises(SettingsError, match=rf"no recorded answers .* {cut.name}\.answer\.txt"):
         compare_prompts(one, empty, cuts)
+    prompts = sorted(path.read_text() for path in empty.answers.glob(f"{cut.name}.prompt*.txt"))
+    assert prompts
+    assert all("<history>" in prompt for prompt in prompts), "what is to be answered stands beside"
 
 
 def test_comparing_a_folder_with_itself_is_refused(cuts):

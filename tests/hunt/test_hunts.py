@@ -11,8 +11,18 @@ import pytest
 from planner import guards
 from tests.hunt.planning_hunt import check_one
 
+RED = {
+    "plan_of_plans_hunt": "README's loop loses demands at the second round: a list that begins with a view of ours is "
+    "not planned from its originals yet",
+}
+"""Hunts that find something at once, with what they find; whoever mends it takes the line out."""
+HUNTS = [
+    pytest.param(path.stem, marks=[pytest.mark.xfail(reason=RED[path.stem])] if path.stem in RED else [])
+    for path in sorted(Path(__file__).parent.glob("*_hunt.py"))
+]
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted(Path(__file__).parent.glob("*_hunt.py"))])
+
+@pytest.mark.parametrize("name", HUNTS)
 def test_a_hunt_counts_what_it_does(name):
     threshold = gc.get_threshold()
     try:

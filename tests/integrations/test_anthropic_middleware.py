@@ -316,6 +316,26 @@ def test_what_the_provider_refuses_it_refuses_itself(new_session, conversation, 
         assert server.exchanges[-1].request.messages == conversation[:1]
 
 
+def test_settings_that_cannot_be_used_are_said_at_the_start_and_never_break_a_request(
+    conversation, tmp_path, monkeypatch, caplog
+):
+    """A function that opens sessions does so within the host's own call."""
+    (tmp_path / "compactor.toml").write_text("preset = [broken")
+    monkeypatch.chdir(tmp_path)
+
+    def opened(_body):
+        return Session("x", store=tmp_path / "store.db")
+
+    middleware = CompactionMiddleware(opened)
+    assert "compactor.toml" in caplog.text
+    with Loopback(["ok"] * 3) as server:
+        client = server.client(middleware=[middleware])
+        for _ in range(3):
+            assert create(client, conversation[:1]) == "ok"
+        assert bodies(server) == [conversation[:1]] * 3
+    assert caplog.text.count("go out as they came") == 1
+
+
 def test_a_session_that_cannot_be_opened_leaves_the_request_alone(conversation, tmp_path):
     (tmp_path / "store.db").write_bytes(b"no store")
 

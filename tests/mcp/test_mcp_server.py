@@ -165,6 +165,15 @@ def test_resources_are_briefs(store_path):
     assert all("Never delete rows" in text for text in texts)
 
 
+def test_a_server_for_which_no_conversation_is_named_shows_none_and_says_how(store_path):
+    calls = [("search_context", {"text": "ours"}), ("restore_context", {"reference": "t1"}), ("brief", {}), ("log", {})]
+    with open_store(store_path) as store:
+        store.record_event({"time": 1.0, "kind": "apply", "message": "of no session"})
+    *answers, log = ask(store_path, *calls, session="")
+    assert all("run the client by `compactor wrap`" in answer for answer in answers)
+    assert log == "Nothing happened yet."
+
+
 @pytest.mark.real
 def test_the_command_speaks_on_standard_output(store_path):
     async def run():

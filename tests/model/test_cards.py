@@ -267,3 +267,76 @@ def test_lines_that_later_turns_use_come_before_others_of_the_same_file():
     request = plan_request(messages)
     cards = turn_cards(request, list(request.evidence.turns.values()), 3_000)
     assert "219|     value_217 = seldom_named_loader()" in text_of(cards, "t2")
+
+
+PROSE = "\n".join(f"Point {n}: the drain must wait for worker {n}, and say so in the report." for n in range(120))
+DIALOG = {
+    "questions": [
+        {
+            "question": f"Where does part {n} stand?",
+            "options": [
+                {"label": f"place_{n}_{m}", "description": f"Beside {m}, for it is read there"} for m in range(4)
+            ],
+        }
+        for n in range(4)
+    ]
+}
+
+
+def crowded(*between, ask="Now look at flush_part_317 in app/table.py, please."):
+    """A history whose prose would fill its cards, with turns `between` before the latest request and a live tail."""
+    noise = [{"role": "assistant", "content": PROSE}, {"role": "user", "content": "Go on."}]
+    calls = [message for turn in between for message in turn]
+    return [*SAMPLE[:1], *noise, *calls, {"role": "user", "content": ask}, *SAMPLE[-2:]]
+
+
+def test_the_function_that_the_latest_request_names_is_shown():
+    lines = "\n".join(f"    part_{n} = load_part({n})  # of the table" for n in range(400)).replace(
+        "part_317 ", "flush_part_317 "
+    )
+    read = call(7, "Read", {"file_path": "app/table.py"}, lines)
+    request = plan_request(crowded(read))
+    assert "flush_part_317 = load_part(317)" in text_of(
+        turn_cards(request, list(request.evidence.turns.values()), 2_500), "t4"
+    )
+
+
+def test_the_options_and_the_answer_of_a_question_dialog_are_shown():
+    asked = call(
+        7, "AskUserQuestion", DIALOG, 'User has answered your questions: "Where does part 0 stand?"="place_0_3"'
+    )
+    looks = [call(20 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(30)]
+    request = plan_request(crowded(asked, *looks))
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 3_500), "t4")
+    assert all(f"place_{n}_{m}" in shown for n in range(4) for m in range(4))
+
+
+@settings(max_examples=20)
+@given(histories(max_turns=10))
+def test_a_kept_line_is_shown_however_little_room_there_is(messages):
+    request = plan_request(messages)
+    for card in turn_cards(request, list(request.evidence.turns.values()), 3_000):
+        if len(card.turns) == 1 and "hint: refused" not in card.header:
+            shown = {line.number for line in card.lines}
+            turn = card.turns[0]
+            kept = {n for n in turn.obligations if turn.lines[n - 1].text.strip()} - turn.boilerplate_lines
+            assert sum(len(turn.lines[n - 1].text) for n in kept) > 400 or kept <= shown
+
+
+def test_what_an_edit_put_in_is_not_shown_again_as_its_tool_echoes_it():
+    new = "\n".join(f"    deadline_{n} = {n} + wait_for_worker({n})" for n in range(6))
+    echo = "\n".join(f"{n:6}→    deadline_{n} = {n} + wait_for_worker({n})" for n in range(6))
+    edit = call(
+        7, "Edit", {"file_path": "a.py", "old_string": "pass", "new_string": new}, f"The file was updated:\n{echo}"
+    )
+    request = plan_request([*SAMPLE[:3], *edit, *SAMPLE[3:]])
+    assert (
+        text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t3").count("deadline_3 = 3") == 1
+    )
+
+
+def test_whether_anything_was_committed_is_said():
+    committed = call(7, "Bash", {"command": "git commit -m x"}, "[main a1b2c3d] Drain it\n 1 file changed")
+    for messages, said in ((SAMPLE, "no commit shows"), ([*SAMPLE[:-2], *committed, *SAMPLE[-2:]], "commit a1b2c3d")):
+        ((question,), _) = plan_questions(Situation.of(plan_request(messages)), load_prompts())
+        assert said in question.values["outcomes"]

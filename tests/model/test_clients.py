@@ -124,27 +124,29 @@ def test_what_is_no_client_is_named():
         ModelPlanner(client=Loopback()).propose(plan_request())
 
 
-def test_an_asynchronous_client_is_asked_on_its_own_loop():
-    async def plan(server):
-        async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
-            planner = ModelPlanner(client=client)
-            return await asyncio.to_thread(planner.propose, plan_request())
+async def asked(server, plan):
+    async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
+        return await plan(ModelPlanner(client=client))
 
+
+async def in_a_thread(planner):
+    return await asyncio.to_thread(planner.propose, plan_request())
+
+
+async def where_it_would_block_its_loop(planner):
+    return planner.propose(plan_request())
+
+
+@pytest.mark.parametrize("plan", [in_a_thread, where_it_would_block_its_loop])
+def test_an_asynchronous_client_is_asked_by_its_address_and_key(plan):
     with Loopback([answer("t99 keep 1"), GOOD]) as server:
-        proposal = asyncio.run(plan(server))
+        proposal = asyncio.run(asked(server, plan))
     assert proposal.turns["t1"].score == 1.0
     assert proposal.provenance.usage.requests == 2
+    assert KEY in str(server.requests[0].headers)
 
 
-def test_an_asynchronous_client_where_it_cannot_work_is_said():
-    async def blocking(client):
-        ModelPlanner(client=client).propose(plan_request())
-
-    async def with_client(ask):
-        async with anthropic.AsyncAnthropic(api_key=KEY) as client:
-            await ask(client)
-
-    with pytest.raises(SettingsError, match="works in plan_compaction_async only"):
-        asyncio.run(with_client(blocking))
-    with pytest.raises(SettingsError, match="works in plan_compaction_async only"):
-        ModelPlanner(client=anthropic.AsyncAnthropic(api_key=KEY)).propose(plan_request())
+def test_an_asynchronous_instructor_client_is_told_to_be_the_other():
+    client = instructor.from_openai(openai.AsyncOpenAI(api_key="sk-test-1234567890"))
+    with pytest.raises(SettingsError, match="pass the one of the synchronous SDK"):
+        ModelPlanner(client=client, model="some-model").propose(plan_request())

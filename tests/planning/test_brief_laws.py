@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import TokenCounter, plan_compaction
 from planner.analysis import analyze
+from planner.api import check_plan
 from planner.brief import HEADINGS, check_brief, fit_brief, read_brief
 from planner.plan import Provenance
-from planner.proposal import Proposal
+from planner.proposal import Proposal, TurnProposal
 from planner.rules import rules_brief
+from planner.settings import PlanSettings
+from tests.model.sample import call
 from tests.planning.planners import Answers
 from tests.strategies import make_session, text
 from tests.viewed import said
@@ -109,11 +112,26 @@ QUOTES = {
 }
 
 
-@pytest.mark.parametrize(("statement", "stays"), QUOTES.values(), ids=QUOTES)
-def test_only_the_users_words_stand_in_quotation_marks(statement, stays):
-    checked, findings = check_brief(f"REQUEST\n- {statement}", EVIDENCE)
-    assert ('"' in checked) == stays
+QUOTATION_MARKS = ('"{}"', "“{}”", "„{}“", "«{}»", "‘{}’", "'{}'", "「{}」", "»{}«")
+
+
+@given(st.sampled_from(sorted(QUOTES)), st.sampled_from(QUOTATION_MARKS), st.sampled_from(HEADINGS))
+def test_only_the_users_words_stand_in_quotation_marks_whatever_the_marks_and_the_heading(name, marks, heading):
+    statement, stays = QUOTES[name]
+    words = statement.split('"')[1]
+    quoted = marks.format(words)
+    line = statement.replace('"' + words + '"', quoted)
+    checked, findings = check_brief(f"{heading}\n- {line}", EVIDENCE)
+    assert words in checked
+    assert (quoted in checked) == stays
     assert ({finding.code for finding in findings} == {"brief_quote"}) != stays
+
+
+def test_a_text_of_code_keeps_its_marks_and_an_apostrophe_is_none():
+    said = "It calls print(\"half of the queue\") in the agents' own and the users' words."
+    evidence = analyze([{"role": "user", "content": "Go."}, {"role": "assistant", "content": said}]).evidence
+    page = f"STATE\n- {said} (t2)"
+    assert check_brief(page, evidence) == (page, ())
 
 
 def test_what_an_earlier_compaction_quoted_of_the_user_may_be_quoted_again():
@@ -179,3 +197,57 @@ def test_the_rules_page_cites_where_each_name_stands_and_leaves_nothing_to_mend(
     (line,) = [line for line in rules_brief(analyze(session).evidence).split("\n") if "first_function" in line]
     assert line == "- src/a.py: edited; in first_function (t5, t6, t7, t2)"
     assert not [finding for finding in plan.findings if finding.code.startswith(("brief", "invented"))]
+
+
+ROOTED = [
+    {"role": "user", "content": "Go on in the tree."},
+    *call(1, "Read", {"file_path": "/srv/team/app/src/auth.ts"}, "export const a = 1"),
+    *[m for n in range(9) for m in call(2 + n, "Read", {"file_path": f"/srv/team/app/src/q{n}.ts"}, f"const b = {n}")],
+    {"role": "user", "content": "Go on."},
+]
+
+
+@given(
+    st.sampled_from(["", " (inferred)", " (LIVE)"]),
+    st.sampled_from(["/srv/team/app/src/auth.ts", "auth.ts"]),
+    st.sampled_from(["- Files changed:", "| file | what |", "|---|---|", "- read so far: (t2)"]),
+)
+def test_a_statement_is_whole_in_words_of_the_view_with_paths_from_one_root(mark, path, unfinished):
+    evidence = analyze(ROOTED).evidence
+    checked, _ = check_brief(f"STATE\n{unfinished}\n- {path}: const a is 1{mark} (t2)", evidence)
+    assert checked == "STATE\n- auth.ts: const a is 1 (t2)"
+    assert check_brief(checked, evidence) == (checked, ())
+
+
+TRIED = [
+    {"role": "user", "content": "Make the queue drain."},
+    *call(1, "Bash", {"command": "pytest -q tests/test_drain.py"}, "Error: drain_queue deadlocked", is_error=True),
+    *call(2, "Bash", {"command": "ls app"}, "\n".join(f"part_{n}.py" for n in range(400))),
+    {"role": "assistant", "content": "I use a sentinel instead."},
+    {"role": "user", "content": "Go on."},
+]
+SMALL = PlanSettings(min_savings_tokens=0)
+FAILURE = "drain_queue deadlocked"
+TELLING = ("mutex: drain_queue deadlocked", "tests/test_drain.py timed out", "drain_queue() hangs while held")
+SILENT = ("the queue works", "all is well with it", "an error came and it failed", "")
+PLACES = {"t2": True, "t3": False, "t2, t4": True, "t4": False}
+
+
+@given(
+    st.sampled_from([*TELLING, *SILENT]),
+    st.sampled_from(sorted(PLACES)),
+    st.sampled_from(["FAILED", "STATE"]),
+)
+def test_a_failure_is_kept_by_a_statement_that_tells_it_or_by_its_line_never_by_neither_and_seldom_by_both(
+    words, cited, heading
+):
+    page = f"{heading}\n- {words} ({cited})" if words else ""
+    asked = {"t2": TurnProposal("t2", 0.1, "old", "drop")}
+    planner = Answers(Proposal(asked, Provenance(planner="test"), brief=page))
+    plan = plan_compaction(TRIED, "Drain", planner=planner, target_tokens=400, now=0.0, settings=SMALL)
+    view = said(preview(plan, TRIED).messages)
+    tells = PLACES[cited] and (words in TELLING if heading == "FAILED" else "drain_queue" in words)
+    note = view.replace(words, "") if words else view
+    assert (FAILURE in note) == (not tells), view
+    emptied = check_plan(plan.model_copy(update={"brief": ""}), analyze(TRIED))
+    assert FAILURE in said(preview(emptied, TRIED).messages), "what told it is gone, so its line stands"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from applier.view import preview
 from planner import CompactionPlan, plan_compaction
+from planner.placeholders import FRAMES, clean
 from planner.reading.history import read_history
 from planner.reading.messages import blocks
 from tests.hunt.odd_histories import FRAME_TEXTS, odd_history
@@ -88,6 +89,27 @@ def test_no_text_opens_or_closes_a_frame(place, words):
     assert notes
     for note in (note for note in notes if note.startswith("<compacted ")):
         check_note(note)
+
+
+unseen = st.text(st.sampled_from("\u200b\u200c\u200d\u2060\ufeff\u00ad\u0301\x1b"), max_size=2).map(
+    lambda drawn: drawn.replace("\x1b", "\x1b[31m")
+)
+
+
+@given(st.sampled_from(FRAMES), st.booleans(), st.sampled_from("<＜﹤"), st.data())
+def test_what_looks_like_a_frame_opens_or_closes_none(name, closes, opening, data):
+    """Full-width, with what takes no room between, coloured for a terminal; a reader takes it for the frame itself."""
+    spelled = "/" * closes + name
+    letters = [data.draw(st.sampled_from([one, one.upper(), chr(ord(one) + 0xFEE0)])) for one in spelled]
+    forged = opening + "".join(data.draw(unseen) + letter for letter in letters) + ">"
+    assert clean(f"a {forged} b") == f"a ‹{forged[1:]} b"
+
+
+@pytest.mark.parametrize(
+    "plain", ["é <b>", "＜user＞ é", "é < compact", "\x1b[31m<carriedaway>", "<user‑wordsmith> é", "é <"]
+)
+def test_what_only_resembles_a_frame_stays(plain):
+    assert clean(plain) == plain
 
 
 def test_no_two_texts_make_a_frame_together():

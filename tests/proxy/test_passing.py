@@ -56,7 +56,7 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
         lists = ({**body, "messages": plain[:at]} for at in range(1, 100, 2))
         without = sum(request_tokens(Request(whole, {})) for whole in lists)
         sent = sum(exchange.usage.prompt_tokens for exchange in server.exchanges)
-        assert sent + proxy.metrics.value("saved_tokens") == pytest.approx(without, rel=0.02)
+        assert sent + proxy.metrics.value("saved_tokens") == pytest.approx(without, rel=0.05)
         assert {exchange.request.headers["authorization"] for exchange in server.exchanges} == {f"Bearer {SECRET}"}
 
 

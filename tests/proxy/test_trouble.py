@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+from applier.adapters.proxy.gateway import Metrics
 from applier.testing import Answer, MessagesServer, overloaded, rate_limited, say
 from planner.errors import SettingsError
 from tests.server.agent import Script, Tools, one_call, work
@@ -169,6 +170,30 @@ def test_no_key_is_stored_or_shown(proxied, tmp_path, capfd):
 
 
 REQUESTS = "compactor_requests_total{"
+
+
+def test_a_list_that_grows_uncompacted_is_left_alone_at_every_call(proxied):
+    """It is parsed anew for each request; what is counted and sent goes by what it says."""
+    messages, raws = [], []
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        for number in range(3):
+            messages += [{"role": "user", "content": f"Step {number}: é"}]
+            raws.append(json.dumps({"model": MODEL, "max_tokens": 9, "messages": messages}, indent=1))
+            assert httpx.post(proxy.url + "/v1/messages", content=raws[-1], headers=KEY).status_code == 200
+            messages += [{"role": "assistant", "content": [{"type": "text", "text": "ok"}]}]
+        assert proxy.metrics.value("requests", 'kind="unchanged"') == 2, "the first is no conversation yet"
+        assert proxy.metrics.value("requests", 'kind="prepared"') == 0
+        assert [exchange.request.raw.decode() for exchange in server.exchanges] == raws
+
+
+def test_metrics_say_every_digit():
+    metrics = Metrics()
+    for amount in (1_234_567, 98_765_432_101):
+        metrics.add("prompt_tokens", 'kind="input"', amount)
+    metrics.add("added_seconds", amount=0.25)
+    assert 'compactor_prompt_tokens_total{kind="input"} 98766666668\n' in metrics.text(0)
+    assert "compactor_added_seconds_total 0.25\n" in metrics.text(0)
 
 
 def test_metrics_and_health(proxied):

@@ -69,6 +69,8 @@ def test_sdk_blocks_inside_a_result_are_read_too():
         (7, "messages.3.: expected a message or block as a dict, found int"),
         ("hello", "found str"),
         ({"content": "hello"}, 'expected a \'role\' of "user" or "assistant", found None'),
+        ({"role": "bot", "content": "hello"}, 'expected a role "user" or "assistant", found \'bot\''),
+        ({"role": "", "content": "hello"}, 'expected a role "user" or "assistant", found \'\''),
         ({"role": "user"}, "expected 'content' to be text or a list of blocks, found NoneType"),
         ({"role": "user", "content": ["hello"]}, "messages.3., block 0: expected"),
         ({"role": "tool", "tool_call_id": "c", "content": "x"}, "role 'tool' is OpenAI's form: .*from_openai"),

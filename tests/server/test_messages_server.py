@@ -33,6 +33,17 @@ def test_a_script_is_answered_in_order_and_its_end_for_ever():
     assert [request.messages for request in server.requests] == [[HELLO]] * 5
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_script_that_raises_is_answered_with_its_error_at_once(stream):
+    def script(request):
+        raise AssertionError(f"not a word of {request.prompt}")
+
+    with MessagesServer(script) as server, client_of(server).with_options(max_retries=2) as client:
+        with pytest.raises(anthropic.InternalServerError, match="script raised AssertionError: not a word of Hello"):
+            ask(client, [HELLO], stream=stream)
+        assert [exchange.status for exchange in server.exchanges] == [500]
+
+
 def test_a_usage_that_is_said_is_the_usage_and_a_refusal_has_no_text():
     replies = [Answer([say("so")], usage={"input_tokens": 7}), refuse()]
     with MessagesServer(replies) as server, client_of(server) as client:

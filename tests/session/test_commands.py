@@ -12,7 +12,7 @@ from applier.session.request import TooLong, read_too_long
 from applier.settings import SessionSettings
 from planner import PlanSettings, ReferenceNotFound, SettingsError, TranscriptError
 from planner.validity import check_messages
-from tests.session.agent import Agent
+from tests.session.agent import Agent, FailingStore
 from tests.strategies import make_session
 
 ROOMY = 200_000
@@ -82,6 +82,7 @@ def test_undo_goes_back_and_waits(session_of):
     assert session.prepare(history) == history
     assert not session.undo()
     assert [event.kind for event in session.log()] == ["pre_compact", "post_compact", "undone"]
+    assert session.state.reclaimed_tokens == 0
 
 
 @pytest.mark.real
@@ -290,14 +291,6 @@ def test_what_a_dry_run_has_seen_is_still_new_to_the_tiers(session_of):
     assert session.log()[-1].trigger == "arrival"
 
 
-def test_words_larger_than_the_window_are_said_to_be_once(session_of):
-    history = [{"role": "user", "content": "word " * 40_000}]
-    session = session_of()
-    assert session.prepare(history) == history
-    session.prepare(history)
-    assert [event.kind for event in session.log()].count("still_too_large") == 1
-
-
 @pytest.mark.real
 def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
     left = {}
@@ -322,6 +315,9 @@ def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
         {"max_output_tokens": "many"},
         {"preset": {"relevance"}},
         {"hooks": [print]},
+        {"hooks": {"post_compact": 3}},
+        {"hooks": {"post_compact": [print, None]}},
+        {"hooks": {"*": "print"}},
         {"session_id": 7},
         {"clock": 3.0},
     ],
@@ -380,3 +376,34 @@ def test_what_is_no_name_and_no_text_is_not_looked_for(session_of):
         session.task = None
     block = {"type": "tool_use", "id": "c1", "name": "restore_context", "input": "t3"}
     assert handle_tool_use(session, block)["is_error"]
+
+
+# What stands in the way of a compaction, and what is counted of one.
+
+
+def test_over_the_window_a_store_that_works_again_is_used_at_the_next_call(store, session_of):
+    """It rests for half a minute otherwise; meanwhile every request would be refused by the provider."""
+    failing = FailingStore(store)
+    session, history = session_of(store=failing), make_session(60)
+    failing.broken = True
+    assert session.prepare(history) == history
+    assert session.state.tokens > session.state.limit_tokens
+    spoken = len(session.log())
+    assert session.prepare(history) == history
+    assert len(session.log()) == spoken, "and while it does not, nothing is planned in vain"
+    failing.broken = False
+    session.prepare(history)
+    assert session.state.tokens <= session.state.limit_tokens
+    assert [event.tier for event in session.log() if event.kind == "post_compact"] == ["plan"], "not a harder step"
+
+
+def test_what_is_compacted_again_is_reclaimed_once(session_of):
+    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    for _ in range(3):
+        done = session.compact(history)
+        assert session.state.reclaimed_tokens == done.tokens_before - done.tokens_after > 0
+        assert session.undo()
+        assert session.state.reclaimed_tokens == 0
+    assert session.compact(history).applied
+    session.prepare(history[:3])
+    assert session.state.reclaimed_tokens == 0, "of a list that was rewound nothing is left out"

@@ -267,6 +267,8 @@ def test_the_environment_says_how_much_and_when(session_of, monkeypatch):
 def test_typos_are_errors_with_the_cure(session_of, monkeypatch):
     with pytest.raises(SettingsError, match="did you mean 'post_compact'"):
         session_of(hooks={"post_compct": print})
+    with pytest.raises(SettingsError, match="hooks: expected callables, found int"):
+        session_of(hooks={"post_compact": 3})
     monkeypatch.setenv("COMPACTOR_WINDOW_TOKEN", "50000")
     with pytest.raises(SettingsError, match="did you mean COMPACTOR_WINDOW_TOKENS"):
         load_settings()
@@ -796,6 +798,8 @@ def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_ano
     for had, named in (
         (None, "ask_back"),
         (tools("mcp__memory__ask_back"), "mcp__memory__ask_back"),
+        (tools("mcp__evil__ask_back", "mcp__compactor__ask_back"), "mcp__compactor__ask_back"),
+        (tools("mcp__evil__ask_back", "mcp__compactor__ask_back", "ask_back"), "ask_back"),
         (tools("restore_context"), "restore_context"),
         (tools("Read"), ""),
     ):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,29 @@ def test_where_a_store_is_gone_and_cannot_be_begun_anew_the_list_goes_out_whole_
     session.prepare(history[:47])
     assert session.state.tokens <= session.state.limit_tokens
     assert session.restore("t3").messages == tuple(history[3:5])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("replaces", [False, True])
+def test_sessions_that_are_let_go_cost_their_conversations_nothing(tmp_path, replaces):
+    """A cache of the newest sessions drops the others unclosed, while more conversations than it holds take turns."""
+    path, names, history = tmp_path / "store.db", ("a", "b", "c"), grown(40, 4_000)
+
+    def session_of(name):
+        return Session("fix the race", store=path, planner="rules", window_tokens=12_000, session_id=name)
+
+    newest = lru_cache(maxsize=2)(session_of)
+    lists = {name: list(history[:1]) for name in names}
+    for end in range(1, len(history), 2):
+        for name in names:
+            session = newest(name)
+            sent = session.prepare(lists[name])
+            assert session.state.tokens <= session.state.limit_tokens
+            assert len(session._state.tracker) == end
+            lists[name] = [*(sent if replaces else lists[name]), *history[end : end + 2]]
+    assert newest.cache_info().misses > 2 * len(names), "each was opened again and again"
+    assert [newest(name).state.compactions > 0 for name in names] == [True] * 3
+    assert newest("a").restore("t3").messages == tuple(history[3:5])
 
 
 def test_turns_behind_the_last_compaction_are_known_from_the_first_call_on(tmp_path):

@@ -17,7 +17,7 @@ import anthropic
 import anyio.to_thread
 import httpx2
 
-from applier.adapters.frameworks.bridge import session_or_none
+from applier.adapters.frameworks.bridge import checked, session_or_none
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body, stop_reason_of
 from planner.errors import SettingsError
 
@@ -60,9 +60,9 @@ class CompactionMiddleware(anthropic.Middleware):
         """One `session`, or a function that names the session of a request body (None: leave it alone).
 
         A client that several conversations share (subagents, threads) needs the function. Where it cannot open a
-        session, because the store fails, the request goes out as it came.
+        session, because the store or the settings fail, the request goes out as it came.
         """
-        self._session = session
+        self._session = checked(session)
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
         """One attempt of a synchronous client."""

@@ -7,29 +7,47 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from planner.errors import StoreError
+from applier.settings import load_settings
+from planner.errors import SettingsError, StoreError
 from planner.reading.messages import Message, message_digest
 
 if TYPE_CHECKING:
     from applier.session import Session
 
-__all__ = ["session_or_none", "through"]
+__all__ = ["checked", "session_or_none", "through"]
 
 logger = logging.getLogger("applier.session")
 
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
+def checked(session: S) -> S:
+    """`session`, or what names one; if that is to open sessions later, settings that it could not use are said now."""
+    if callable(session):
+        try:
+            load_settings()
+        except SettingsError as error:
+            logger.warning("sessions with the settings of this environment cannot be opened: %s", error)
+    return session
+
+
 def session_or_none(session: Session | Callable[[R], Session | None], request: R) -> Session | None:
-    """The session of `request`; None, which leaves it as it came, where none is named or the store cannot open it."""
+    """The session of `request`; None, which leaves it as it came, where none is named or it cannot be opened."""
     try:
         return session(request) if callable(session) else session
-    except StoreError as error:
-        logger.warning("no session could be opened, the request goes out as it came: %s", error)
+    except (StoreError, SettingsError) as error:
+        _say_once(f"no session could be opened, requests go out as they came: {error}")
         return None
+
+
+@cache
+def _say_once(problem: str) -> None:
+    logger.warning(problem)
 
 
 def through(

@@ -9,7 +9,7 @@ The graph's own state keeps every message; messages that are not compacted stay 
 several threads passes a function that names the session of each::
 
     def session_of(request):
-        return sessions[get_config()["configurable"]["thread_id"]]
+        return sessions.get(get_config()["configurable"].get("thread_id"))
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from applier.adapters.frameworks.bridge import session_or_none, through
+from applier.adapters.frameworks.bridge import checked, session_or_none, through
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from planner.reading.messages import Message
 
@@ -41,8 +41,8 @@ __all__ = ["LangChainCompaction", "pre_model_hook"]
 
 Call = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-SessionOf = Callable[[Any], "Session"]
-"""Names the session of a model request, or of a graph's state."""
+SessionOf = Callable[[Any], "Session | None"]
+"""Names the session of a model request, or of a graph's state; None leaves it alone."""
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
@@ -51,7 +51,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     def __init__(self, session: Session | SessionOf) -> None:
         """`session` is one conversation; for several threads, a function that names the session of each request."""
         super().__init__()
-        self._session = session
+        self._session = checked(session)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """One model call."""
@@ -86,6 +86,8 @@ def pre_model_hook(session: Session | SessionOf) -> Callable[[Any], dict[str, li
 
     `session` is one conversation, or a function that names the session of a graph's state.
     """
+
+    checked(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
         chosen, messages = session_or_none(session, state), state["messages"]

@@ -1,22 +1,25 @@
-"""A history processor for pydantic-ai agents: each model request goes out as a session prepares it.
+"""A capability for pydantic-ai agents: each model request goes out as a session prepares it.
 
 ::
 
-    agent = Agent(model, capabilities=[ProcessHistory(compacted_history(session))])
+    agent = Agent(model, capabilities=[CompactedHistory(session)])
 
-What is not compacted stays the same objects, and system prompts stay whatever the plan says. An agent that serves
-several conversations passes a function that names the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
+The run's own messages stay whole: ``all_messages()`` and ``new_messages()`` are what they were without it. What is not
+compacted stays the same objects, and system prompts stay whatever the plan says. An agent that serves several
+conversations passes a function that names the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import is_
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_ai import RunContext
+import anyio.to_thread
+from pydantic_ai import RetryModelRequest, RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -31,49 +34,95 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.bridge import session_or_none, through
+from applier.adapters.frameworks.bridge import checked, session_or_none, through
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 
 if TYPE_CHECKING:
+    from pydantic_ai.models import ModelRequestContext
+
     from applier.session import Session
 
-__all__ = ["compacted_history"]
+__all__ = ["CompactedHistory"]
 
 SessionOf = Callable[[RunContext[Any]], "Session"]
 """Names the session of an agent's run."""
-Processor = Callable[[RunContext[Any], list[ModelMessage]], list[ModelMessage]]
+_TRIES = 2
+"""Attempts at a request: a prompt that is too long is tried once more, shorter."""
 
 
-def compacted_history(session: Session | SessionOf) -> Processor:
-    """The processor for `session`, which is one conversation, or for the session that a function names for a run."""
+@dataclass
+class CompactedHistory(AbstractCapability[Any]):
+    """Compaction as a capability; a prompt that is too long is tried once more, shorter."""
 
-    def compacted(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
-        chosen = session_or_none(session, ctx)
-        if chosen is None:
-            return messages
-        _tell(chosen, ctx, messages)
-        spoken = [message for message in messages if any(map(_speaks, message.parts))]
-        parts = cache(lambda: {to_json(block): part for message in spoken for block, part in _pairs_of(message)})
-        view = through(chosen.prepare, spoken, _plain_of, lambda message: _rebuilt(message, parts()))
-        if view is None or (len(view) == len(spoken) and all(map(is_, view, spoken))):
-            return messages
-        return _with_system(view, messages)
+    session: Session | SessionOf
+    """One conversation, or a function that names the session of each run."""
+    _given: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
+    """The whole list that the run's newest request was made of."""
 
-    compacted.__annotations__["ctx"] = RunContext[Any]  # pydantic-ai tells by the type whether to pass the context
-    return compacted
+    def __post_init__(self) -> None:
+        """Say now what settings no session could be opened with."""
+        checked(self.session)
+
+    async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
+        """One of its own for each run."""
+        return replace(self)
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Each attempt at a request; the session works in a thread meanwhile."""
+        self._given = list(request_context.messages)
+        session = session_or_none(self.session, ctx)
+        if session is None:
+            return request_context
+        _tell(session, request_context)
+        view = await anyio.to_thread.run_sync(_through, session.prepare, self._given)
+        return request_context if view is None else replace(request_context, messages=view)
+
+    async def on_model_request_error(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
+    ) -> ModelResponse:
+        """A failed attempt.
+
+        Raises:
+            RetryModelRequest: the prompt was too long, and the session has a shorter one.
+        """
+        session = session_or_none(self.session, ctx) if request_context.attempt < _TRIES else None
+        if session is not None and await anyio.to_thread.run_sync(_shortened, session, self._given, error):
+            raise RetryModelRequest from error
+        raise error
 
 
-def _tell(session: Session, ctx: RunContext[Any], messages: Sequence[ModelMessage]) -> None:
+def _shortened(session: Session, messages: Sequence[ModelMessage], error: Exception) -> bool:
+    return _through(lambda plain: session.recover(plain, error), messages) is not None
+
+
+def _through(
+    act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
+) -> list[ModelMessage] | None:
+    """`messages` after `act` on their plain form; None if that says None, changes nothing, or they have no such form.
+
+    Takes the whole list: messages that say nothing to the model, and system prompts, stay out of the plain form.
+    """
+    spoken = [message for message in messages if any(map(_speaks, message.parts))]
+    parts = cache(lambda: {to_json(block): part for message in spoken for block, part in _pairs_of(message)})
+    view = through(act, spoken, _plain_of, lambda message: _rebuilt(message, parts()))
+    if view is None or (len(view) == len(spoken) and all(map(is_, view, spoken))):
+        return None
+    return _with_system(view, messages)
+
+
+def _tell(session: Session, request: ModelRequestContext) -> None:
     """Tell the size of the last prompt (pydantic-ai counts cached tokens in) and what the next request says."""
+    messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
         session.observe({"input_tokens": last.usage.input_tokens})
-    settings: Mapping[str, Any] = cast(Mapping[str, Any], ctx.model_settings or {})
-    tools = ctx.tool_manager.tool_defs if ctx.tool_manager is not None else None
+    settings: Mapping[str, Any] = cast(Mapping[str, Any], request.model_settings or {})
     session.set_request(
-        model=ctx.model.model_name,
+        model=request.model.model_name,
         system="\n".join(_system_texts(messages)) or None,
-        tools=None if tools is None else [_tool(tool) for tool in tools],
+        tools=[_tool(tool) for tool in request.model_request_parameters.function_tools],
         thinking=settings.get("anthropic_thinking"),
         max_output_tokens=settings.get("max_tokens"),
     )

@@ -61,7 +61,7 @@ class Metrics:
             full = f"compactor_{name}_total"
             lines += [f"# HELP {full} {description}", f"# TYPE {full} counter"]
             own = [(f"{{{label}}}" if label else "", value) for (key, label), value in values if key == name]
-            lines += [f"{full}{label} {value:g}" for label, value in own]
+            lines += [f"{full}{label} {value:.15g}" for label, value in own]
         gauge = "compactor_open_conversations"
         lines += [f"# HELP {gauge} Conversations whose session is open now.", f"# TYPE {gauge} gauge"]
         return "\n".join([*lines, f"{gauge} {open_conversations}"]) + "\n"
@@ -117,7 +117,7 @@ class Gateway:
                 if passage.session is not None:
                     passage.session.observe(part)
         if passage.session is not None:
-            self.metrics.add("saved_tokens", amount=passage.session.state.spared_tokens)
+            self.metrics.add("saved_tokens", amount=passage.session.state.reclaimed_tokens)
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -144,7 +144,7 @@ class Gateway:
         with self._counted(session):
             session.set_request(**wire.request(body))
             prepared = session.prepare(messages)
-        is_same = len(prepared) == len(messages) and all(a is b for a, b in zip(prepared, messages, strict=True))
+        is_same = prepared == list(messages)
         outgoing = raw if is_same else _bytes(wire.with_messages(body, prepared))
         self.metrics.add("requests", f'kind="{"unchanged" if is_same else "prepared"}"')
         return Passage(wire, outgoing, session, body, messages)

@@ -14,7 +14,7 @@ from applier.adapters.transcripts.document import Document, json_text
 from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, to_openai
 from applier.adapters.transcripts.transcript import Format, Transcript, guess_task, pairing_warnings, seconds
 from planner.errors import TranscriptError
-from planner.reading.messages import Block, Message, plain_message
+from planner.reading.messages import Block, Message, given_message
 
 __all__ = ["ANTHROPIC", "OPENAI"]
 
@@ -175,9 +175,7 @@ def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[s
 
 
 def _anthropic_message(entry: Any, place: str) -> Message:
-    message = plain_message(entry, place)
-    if message["role"] not in ("user", "assistant", "system"):
-        raise TranscriptError(f'{place}: expected a role "user" or "assistant", found {message["role"]!r}')
+    message = given_message(entry, place)
     if message.get("type") == "message":  # a whole response; the API takes back only these two
         return {"role": message["role"], "content": message["content"]}
     return message

@@ -26,7 +26,7 @@ from applier.cli.planning import apply_and_record, planned, planning_options, vi
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import Sheet, reviewed
-from applier.store.opening import STORE_VARIABLE, open_store
+from applier.store.opening import STORE_VARIABLE, open_store, store_file
 from applier.store.reference import history_key
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.history import read_history
@@ -235,4 +235,14 @@ def _brief(session_id: str) -> str:
         if not events:
             return ""
         plan = store.load_plan(str(events[-1]["plan"]))
-    return brief_after_compaction(plan, history_key(plan.history.digest), shlex.join(program()))
+    return brief_after_compaction(plan, history_key(plan.history.digest), _with_store(shlex.join(program())))
+
+
+def _with_store(line: str) -> str:
+    """`line` for a shell that has not the variable by which this process was given its store.
+
+    An address may hold a password, and what reads this is a model: only a file is named.
+    """
+    named = os.environ.get(STORE_VARIABLE)
+    file = store_file(named) if named else None
+    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
-from applier.cli.options import SHARE, OutputFile, as_json
-from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen
+from applier.cli.options import SHARE, OutputFile, as_csv, as_json
+from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
-    EvaluationJob,
     EvaluationMean,
     EvaluationRow,
     cuts_of_file,
@@ -78,10 +77,14 @@ _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=
 @click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
 @click.option(
-    "--probes", metavar="FILE|DIR", type=_EXISTING, help="Exams to hold instead: questions about the transcripts."
+    "--probes",
+    metavar="FILE|DIR",
+    type=_EXISTING,
+    help="Exams to hold instead: questions about the transcripts, as JSON (docs/evaluation.md says the form).",
 )
 @click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
+@as_csv
 def eval_command(
     places: tuple[Path, ...],
     methods: tuple[str, ...],
@@ -93,6 +96,7 @@ def eval_command(
     probes: Path | None,
     quick: bool,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """Measure what survives of what an agent needed later.
 
@@ -104,18 +108,32 @@ def eval_command(
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:
-        _hold_exams(paths, probes, methods, ratios or (0.10,), model=model, lost=lost, as_json=as_json)
+        ratios = ratios or (0.10,)
+        _hold_exams(paths, probes, methods, ratios, model=model, lost=lost, as_json=as_json, as_csv=as_csv)
         return
-    job = EvaluationJob(tuple(methods), ratios or (0.25, 0.10, 0.04), quick=quick, model=model)
     with progress("measuring", len(paths)) as done:
-        rows = evaluate_files(job, paths, workers, done)
+        rows, problems = evaluate_files(
+            paths, methods, ratios or (0.25, 0.10, 0.04), quick=quick, model=model, workers=workers, done=done
+        )
+    if problems and not rows:
+        raise TranscriptError(problems[0])
     means = evaluation_means(rows)
     if chart:
         draw_recall(means, chart)
-    if as_json:
+    if as_csv:
+        print_csv([_csv_row(row) for row in rows])
+    elif as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
     else:
         _print_all(rows, means, lost=lost)
+    if problems:
+        raise TranscriptError(f"not measured: {'; '.join(problems)}")
+
+
+def _csv_row(row: EvaluationRow) -> dict[str, object]:
+    """One method at one target on one cut."""
+    (own,) = evaluation_means([row])
+    return {"cut": row.cut} | {name: getattr(own, name) for name in COLUMNS.values() if name != "cuts"}
 
 
 def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
@@ -163,6 +181,7 @@ def _hold_exams(
     model: str | None,
     lost: bool,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """Hold the exams `probes` on the transcripts of `paths` and print the scores.
 
@@ -180,6 +199,9 @@ def _hold_exams(
     if missing:
         raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
     means = exam_means([(view, view.scores) for view in views])
+    if as_csv:
+        print_csv([row for view in views for row in _answers(view)])
+        return
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
         return
@@ -204,6 +226,13 @@ def _print_lost_answers(view: ExamView) -> None:
     counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
     lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
     _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
+
+
+def _answers(view: ExamView) -> Iterator[dict[str, object]]:
+    """A row a question."""
+    of_view = {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
+    for question in view.exam.questions:
+        yield {**of_view, "question": question.number, "kind": question.kind, "score": view.scores[question.number]}
 
 
 def _view_json(view: ExamView) -> dict[str, object]:

@@ -287,13 +287,12 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
     """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
 
-    Nothing of other conversations in the store can be reached, whatever the client asks for.
+    Nothing of other conversations in the store can be reached, whatever the client asks for; nothing at all where none
+    is named.
     """
     if config:
         print_json(_configuration(session, history, store and store_anywhere(store)))
         return
-    if not session and not history:
-        raise click.UsageError("Say by --session or --history which conversation may be seen.")
     if history:
         with existing_store(store) as opened:
             known_history(opened, history)

@@ -12,8 +12,8 @@ import click
 
 from applier.adapters.transcripts import Transcript
 from applier.cli.files import read_file
-from applier.cli.options import as_json, import_extra, part, transcript
-from applier.cli.screen import echo, print_json, print_table, progress, screen, show_page
+from applier.cli.options import as_csv, as_json, import_extra, part, transcript
+from applier.cli.screen import echo, print_csv, print_json, print_table, progress, screen, show_page
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
@@ -47,6 +47,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 @click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
 @part
 @as_json
+@as_csv
 @click.option(
     "--web",
     is_flag=True,
@@ -61,6 +62,7 @@ def watch_command(
     planner: Any,
     part: int | None,
     as_json: bool,
+    as_csv: bool,
     web: bool,
 ) -> None:
     """Replay a transcript through a session, call by call.
@@ -79,6 +81,8 @@ def watch_command(
     if web:
         report = {"task": task or read.task, "runs": [_page(run) for run in runs]}
         show_page(import_extra("applier.web", "web").PageServer(report))
+    elif as_csv:
+        print_csv([row for run in runs for row in _csv_rows(run)])
     elif as_json:
         print_json([_json(run) for run in runs])
     elif len(runs) == 1:
@@ -160,6 +164,15 @@ def _row(run: Replay) -> Iterator[str]:
     tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
     yield from (f"{number / 1000:,.0f}" for number in tokens)
     yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
+
+
+CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
+
+
+def _csv_rows(run: Replay) -> Iterator[dict[str, Any]]:
+    """A row a call."""
+    for number, call in enumerate(run.calls, 1):
+        yield {"preset": run.preset, "call": number} | {name: getattr(call, name) for name in CALL_FIELDS}
 
 
 def _json(run: Replay) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""What developers measure with: told twice, suites of others, transcripts held out."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.errors import TranscriptError
+from tests.bench.held_out import draw, session_of
+from tests.bench.public_suites import ask_chats, ask_constraints, read_constraints, shares
+from tests.bench.twice import pieces_of, repeats
+
+FAILING = Path(__file__).parents[1] / "example" / "failing.json"
+VIEW = """<compacted history="h00000000" turns="t1-t9">
+Record of earlier turns, shortened.
+STATE
+- src/a.py: edited; now names drain_queue (t4)
+FACTS
+- ticket-4711 (t2)
+t2 <user-words>ticket-4711 needs src/b.py, please keep what is there as it is</user-words>
+t4 > Edit src/a.py → done
++ def drain_queue(): drain_queue()
+t5 please keep what is there as it is
+</compacted>
+src/a.py src/b.py
+"""
+TEMPLATE = """template:
+  key: kept_v1
+  family: buried_constraint
+  version: 1.0.0
+  difficulty_policy:
+    distractor_turns: {easy: 2, medium: 4, hard: 8, elite: 16}
+    paraphrase_depth: {easy: 0, medium: 1, hard: 2, elite: 3}
+  variables:
+    - {name: action, generator: action_phrase}
+  transcript:
+    turns:
+      - {role: user, template: "Never {{action}}."}
+      - {role: distractor_block, count: "{{difficulty.distractor_turns}}"}
+      - {role: user, template: "Propose a step."}
+  ground_truth:
+    forbidden_behaviors: ["{{action}}"]
+  evaluation_items:
+    - key: recall
+      type: forbidden_behavior_retention
+      prompt: "What must never happen?"
+      expected: {check: contains_normalized, value: "{{action}}"}
+"""
+
+
+def test_a_view_is_read_in_the_pieces_that_its_reader_meets():
+    places = [(piece.place, *piece.turns) for piece in pieces_of(VIEW)]
+    of_turns = [("user words", "t2"), ("entry", "t4"), ("excerpts", "t4"), ("entry", "t5")]
+    assert places == [("brief", "t4"), ("facts", "t2"), *of_turns]
+
+
+def test_what_stands_in_two_pieces_is_told_twice_and_what_repeats_in_one_is_not():
+    found = repeats(VIEW)
+    assert found.names == {"src/a.py": 2, "drain_queue": 2, "ticket-4711": 2}  # src/b.py again is a message
+    assert found.cited == {"src/a.py", "drain_queue", "ticket-4711"}
+    assert found.places == {("brief", "entry"): 1, ("brief", "excerpts"): 1, ("facts", "user words"): 1}
+    assert found.again == 3
+
+
+def test_lines_are_told_twice_whatever_mark_stands_before_them():
+    line = "the same line of thirty characters and more"
+    view = f'<compacted turns="t1-t2">\nt1 {line}\nt2 > Bash ls\n|   {line}\n</compacted>'
+    assert repeats(view).lines == {line: 2}
+
+
+def test_constraints_are_put_before_the_users_words_one_at_a_time(tmp_path):
+    suite = tmp_path / "sssc.py"
+    suite.write_text(
+        'import os\nSSSCS = [{"id": 1, "sssc": "Never push."}, {"id": 2, "sssc": "Zzz qqq."}]\nos.abort()\n'
+    )
+    constraints = read_constraints(suite)
+    asked = list(ask_constraints([FAILING], constraints, ["hard", "plain"], 0.9, "rules"))
+    assert len(asked) == 8
+    assert shares(asked)["hard, top"] == (2, 2)
+    assert not any("Zzz qqq" in item.view for item in asked if item.wanted != "Zzz qqq." and item.wanted != "zzz qqq.")
+
+
+def test_a_file_without_constraints_is_named(tmp_path):
+    (tmp_path / "other.py").write_text("OTHER = []")
+    with pytest.raises(TranscriptError, match=r"other\.py: no list SSSCS"):
+        read_constraints(tmp_path / "other.py")
+
+
+def test_literal_items_of_chats_are_held_against_the_view(tmp_path):
+    pytest.importorskip("compactbench")
+    (tmp_path / "kept.yaml").write_text(TEMPLATE)
+    asked = list(ask_chats(tmp_path, "elite", range(1, 4), 0.25, "rules"))
+    assert shares(asked) == {"forbidden": (3, 3)}
+
+
+def test_sessions_are_held_out_whole_and_none_that_has_an_exam():
+    names = [f"session{number}-s{piece}" for number in range(20) for piece in range(2)]
+    held = draw(names, ["session3-s0"])
+    assert len(held) == 10
+    assert held == draw(names[::-1], ["session3-s1"])
+    assert session_of("session3-s1") not in held
