@@ -61,7 +61,7 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     `analysis` must be of the history the plan was made for. Idempotent.
     """
     brief, of_brief = check_brief(plan.brief, analysis.evidence)
-    pinned = Pinned(analysis, plan.window_tokens, brief)
+    pinned = Pinned(analysis, plan.window_tokens, plan.target_tokens, brief)
     sound, findings = _guard_decisions(pinned, plan.turns)
     facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*of_facts, *of_brief)
@@ -207,8 +207,8 @@ def _failed(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Turn
     return _TurnFinding("failed_approach", problem, "its decisive lines stay", _lines_too(turn, decision, lines))
 
 
-def _users_words(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    lines = frozenset(turn.pinned_lines)
+def _users_words(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+    lines = pinned.user_words(turn)
     if decision.strategy == "keep" or lines <= _standing(turn, decision):
         return None
     problem = f"{decision.strategy} would lose words of the user"

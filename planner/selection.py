@@ -17,6 +17,7 @@ from typing import Any
 from planner.analysis import Analysis
 from planner.brief import fit_brief, told_failures
 from planner.evidence import TurnEvidence
+from planner.evidence.user_words import typed_lines
 from planner.layout import lead_tokens
 from planner.placeholders import entry_text, guide_text, line_numbers, media_marks, note_parts, ranges_of
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
@@ -41,6 +42,9 @@ KEPT_RAW_TOKENS = 40
 """What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
 DIGEST_LINES = 3
 """So many of a turn's best lines stand for it when the planner wants a summary and gives neither words nor lines."""
+OWN_WORDS_SHARE = 0.2
+"""So much of the target what the user typed himself may take, whatever it says: in agent sessions it is nearly always
+less, and no list of words tells in every language what binds (DESIGN, rule 13)."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
 PREVIEW_LINES = 12
@@ -72,6 +76,7 @@ class Pinned:
 
     analysis: Analysis
     window_tokens: int
+    target_tokens: int
     brief: str = ""
 
     @lazy_property
@@ -93,8 +98,29 @@ class Pinned:
         }
 
     def _user_lines(self, turn: TurnEvidence) -> frozenset[int]:
-        own = frozenset(turn.pinned_lines)
+        own = self.user_words(turn)
         return own | preview_lines(turn) if self.is_demoted(turn) else own
+
+    def user_words(self, turn: TurnEvidence) -> frozenset[int]:
+        """Numbers of the lines of the user's that stand at the target: his demands, and what else he typed."""
+        return self._typed.get(turn.turn.id, frozenset()).union(turn.pinned_lines)
+
+    @lazy_property
+    def _typed(self) -> dict[str, frozenset[int]]:
+        """What the user typed, whatever it says, as far as it is a small part of the target: the last message, the
+        first one, then from the newest on; what was said twice at its last place."""
+        left = OWN_WORDS_SHARE * self.target_tokens / self.analysis.counter.scale
+        typed: dict[str, frozenset[int]] = {}
+        said: set[str] = set()
+        turns = [turn for turn in self.analysis.evidence.turns.values() if turn.user_lines and not turn.turn.live]
+        for turn in [*turns[-1:], *turns[:1], *reversed(turns[1:-1])]:
+            own = [line for line in typed_lines(turn.user_lines) if line.text.strip() not in said]
+            left -= sum(turn.line_tokens[line.number - 1] for line in own)
+            if left < 0:
+                break
+            said.update(line.text.strip() for line in own)
+            typed[turn.turn.id] = frozenset(line.number for line in own)
+        return typed
 
     @lazy_property
     def told(self) -> dict[str, frozenset[int]]:
@@ -161,7 +187,11 @@ class _Selecting:
     findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.pinned = Pinned(self.request.analysis, self.request.settings.window_tokens)
+        self.pinned = self._pinned()
+
+    def _pinned(self, brief: str = "") -> Pinned:
+        request = self.request
+        return Pinned(request.analysis, request.settings.window_tokens, request.target_tokens, brief)
 
     @property
     def turns(self) -> Mapping[str, TurnEvidence]:
@@ -174,7 +204,7 @@ class _Selecting:
         least = self._take_least()
         room = _room(budget, least)
         brief = self._fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
-        self.pinned = Pinned(request.analysis, request.settings.window_tokens, brief)
+        self.pinned = self._pinned(brief)
         room += sum(-self._take_pinned(self.turns[turn_id]) for turn_id in self.pinned.told)
         left = self._take_asked(room - self._frame_tokens(brief))
         filled = left - self._fill(left, self._in_order(budget, " ".join(brief.split())))

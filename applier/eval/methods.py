@@ -24,7 +24,7 @@ from applier.session.session import Session
 from applier.settings import SessionSettings
 from applier.view import preview
 from planner.api import plan_compaction
-from planner.errors import PlannerUnavailable, SettingsError
+from planner.errors import CompactorError, PlannerUnavailable, SettingsError
 from planner.model.planners import RecordedPlanner, rendered_prompts
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, Proposal
@@ -150,11 +150,31 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
 def _yours(module: str, function: str) -> Method:
     if places := os.environ.get("PYTHONPATH"):  # of which the command else imports nothing
         sys.path += places.split(os.pathsep)
+    name = f"method {module}:{function}"
     try:
         method: Method = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise SettingsError(f"method {module}:{function}: {error}") from error
-    return method
+    except Exception as error:  # it is the user's module: whatever its import raises is said in a line
+        raise SettingsError(f"{name}: {type(error).__name__}: {error}") from error
+    if not callable(method):
+        raise SettingsError(f"{name}: expected a function, found {type(method).__name__}")
+    return partial(_checked, method, name)
+
+
+def _checked(method: Method, name: str, messages: Sequence[Message], task: str, target_tokens: int) -> Any:
+    """What the user's `method` returns.
+
+    Raises:
+        SettingsError: it raised something, or returned no list of messages.
+    """
+    try:
+        view = method(messages, task, target_tokens)
+    except CompactorError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"{name}: {type(error).__name__}: {error}") from error
+    if not isinstance(view, CompactedList | list):
+        raise SettingsError(f"{name}: expected a list of messages, found {type(view).__name__}")
+    return view
 
 
 def compact_by(

@@ -7,6 +7,7 @@ threads: `Session` holds the lock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -72,8 +73,7 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.troubles.get("fixed_parts_too_large"):
         return
     state.give_up_lost()
-    if state.tokens > state.limit_tokens:  # worth asking at every call a store that has failed
-        state.store_failed_at = None
+    _ask_store_again(state)
     unsent = min(arrival.start, state.last.messages)
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
@@ -86,6 +86,15 @@ def _work(state: State, arrival: Arrival) -> None:
     _warn_if_too_large(state)
     _bring_back(state, [item for item in named if item.turn_id in state.recall.wanted])
     _plan_ahead(state)
+
+
+def _ask_store_again(state: State) -> None:
+    """Over the window a store that has failed is tried at every call, before anything is planned in vain."""
+    if may_store(state) or state.tokens <= state.limit_tokens:
+        return
+    with suppress(StoreError):
+        state.store.use(lambda store: store.save_history(state.tracker.history))
+        state.store_failed_at = None
 
 
 def _hand_out(state: State) -> list[Any]:

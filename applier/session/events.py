@@ -153,11 +153,11 @@ def _known_kind(kind: str) -> str:
     raise SettingsError(f"hooks: no event is called {kind!r}: {cure}")
 
 
-def _listed(hook: Any) -> list[Hook]:
+def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:
     listed = list(hook) if isinstance(hook, Sequence) and not callable(hook) else [hook]
-    wrong = next((one for one in listed if not callable(one)), None)
-    if wrong is not None:
-        raise SettingsError(f"hooks: expected callables, found {type(wrong).__name__}")
+    for one in listed:
+        if not callable(one):
+            raise SettingsError(f"hooks: expected callables, found {type(one).__name__}")
     return listed
 
 

@@ -6,6 +6,7 @@ is was decided before (`evidence.hosts`); nothing here turns foreign text into t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from planner.evidence.hosts import attributed
 from planner.reading.lines import Line, Lines, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Choice", "Constraints", "answered_option", "constraints_of", "own_words"]
+__all__ = ["Choice", "Constraints", "answered_option", "constraints_of", "own_words", "typed_lines"]
 
 _QUOTED = lazy_pattern(r"\s*(?:[-*]|\d+\.)?\s*[\"“][^\"”]{4,}[\"”]")
 """A whole line in quotes: ``- "never touch main"``; not ``the word "main" is``."""
@@ -77,6 +78,44 @@ _ASSENT = lazy_pattern(
 )
 """A reply that says yes or no to what was asked last: ``yeah, do it``; not ``yesterday``."""
 
+TYPED_CHARACTERS = 1_500
+"""Of one message so much counts as typed: what is longer was mostly pasted or dictated."""
+LETTERS_SHARE = 0.75
+"""A sentence in any language has at least this share of letters and blanks; rows, logs and JSON have less."""
+DATA_CHARACTERS = 60
+"""A shorter line is not judged by its letters; an ASCII word of twice the length is data."""
+_FENCE = lazy_pattern(r"\s*(?:```|~~~)")
+_MATERIAL = lazy_pattern(
+    r"\s*(?:[{\[<|>]|\d+[→|\t]|\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d:\d\d|at \S+ ?\(|File \"|Traceback \("
+    r"|[+-]{3} |@@ |\$ )"
+)
+"""How pasted lines begin: ``{"a": 1``, ``2026-01-05 10:00:01 INFO``, ``  File "a.py"``, ``| a | b |``, ``> quoted``,
+``$ make``; not ``- a point``, ``12 of them``, ``2026 is late``."""
+
+
+def typed_lines(lines: Iterable[Line], most_characters: float = TYPED_CHARACTERS) -> Iterator[Line]:
+    """Those of a message's `lines` that the user typed himself, by their shape alone and in any language: no pasted
+    log, file, table or JSON."""
+    left, fenced = most_characters, False
+    for line in lines:
+        if _FENCE.match(line.text):
+            fenced = not fenced
+        elif not fenced and not _is_material(line.text):
+            left -= len(line.text)
+            if left < 0:
+                return
+            yield line
+
+
+def _is_material(text: str) -> bool:
+    if _MATERIAL.match(text):
+        return True
+    if len(text) < DATA_CHARACTERS:
+        return False
+    words = sum(map(str.isalpha, text)) + sum(map(str.isspace, text))
+    longest = max(text.split(), key=len, default="")
+    return words < LETTERS_SHARE * len(text) or (longest.isascii() and len(longest) > 2 * DATA_CHARACTERS)
+
 
 def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
     """The lines of one turn that the user wrote."""
@@ -96,6 +135,8 @@ class Constraints:
 def constraints_of(statements: Sequence[Statement]) -> Constraints:
     """What of one turn, of which `statements` are all, with their sources, binds the agent."""
     own = [one for one in statements if one.source == "user" and one.text.strip()]
+    typed = {line.number for line in typed_lines((line for one in own for line in one.lines), math.inf)}
+    own = [one for one in own if typed.intersection(one.numbers)]
     bound = [*_binding(own), *_quoted_before(statements)]
     pinned = [one for one in bound if says_so(one) or one.part == "result" or _QUOTED.match(one.text)]
     return Constraints(numbers_of([*bound, *_project_rules(statements)]), numbers_of(_at_most(pinned)))

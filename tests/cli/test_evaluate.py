@@ -2,6 +2,7 @@
 
 import csv
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -109,3 +110,28 @@ def test_folder_without_transcripts_is_named(compactor, folder):
     ran = compactor("eval", ".")
     assert ran.code == 1
     assert "no transcripts" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("value", "expected a function, found int"),
+        ("narrow", "TypeError: narrow() takes 0 positional arguments"),
+        ("raises", "KeyError: 'x'"),
+        ("nothing", "expected a list of messages, found NoneType"),
+        ("gone", "has no attribute 'gone'"),
+        ("broken:f", "SyntaxError"),
+    ],
+)
+def test_a_method_of_ones_own_that_is_wrong_is_one_line(compactor, whole_run, folder, monkeypatch, function, says):
+    (folder / "wrong_methods.py").write_text(
+        "value = 3\ndef narrow(): ...\ndef nothing(*_): ...\ndef raises(*_):\n    raise KeyError('x')\n"
+    )
+    (folder / "wrong_broken.py").write_text("def f(:")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    name = f"wrong_{function}" if ":" in function else f"wrong_methods:{function}"
+    ran = compactor("eval", whole_run, "--method", name, "--ratio", "0.1", "--quick")
+    assert ran.code == 2
+    assert says in ran.err
+    assert len(ran.err.splitlines()) == 1

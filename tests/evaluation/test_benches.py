@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import TranscriptError
+from tests.bench.continuing import judge, render, show_turn
 from tests.bench.held_out import draw, session_of
 from tests.bench.public_suites import ask_chats, ask_constraints, read_constraints, shares
 from tests.bench.twice import pieces_of, repeats
@@ -98,3 +99,22 @@ def test_sessions_are_held_out_whole_and_none_that_has_an_exam():
     assert len(held) == 10
     assert held == draw(names[::-1], ["session3-s1"])
     assert session_of("session3-s1") not in held
+
+
+@pytest.mark.real
+def test_a_task_goes_on_from_the_tree_at_its_cut(tmp_path):
+    """Nothing is done yet: no request is fulfilled, and of the demands those stand that stood."""
+    render("tidy", tmp_path, "rules", 0.1)
+    found = judge(tmp_path)
+    assert not all(one.holds for one in found if one.kind == "accepted")
+    demands = [one for one in found if one.kind == "demand"]
+    assert len(demands) >= 5
+    assert all(one.holds for one in demands)
+    assert "what reads files from what reads lines" in (tmp_path / "prompt.txt").read_text("utf-8")
+    assert show_turn(tmp_path, "t1")
+
+
+def test_a_summary_is_asked_for_before_it_is_used(tmp_path):
+    assert "--answer FILE" in render("tidy", tmp_path, "own-summary", 0.1)
+    assert not (tmp_path / "prompt.txt").exists()
+    assert "Write a summary" in (tmp_path / "summary.prompt.txt").read_text("utf-8")

@@ -1,0 +1,60 @@
+"""What the user typed comes first, in any language and whatever it says; what he pasted is material."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.view import preview
+from planner import plan_compaction
+from planner.analysis import analyze
+from tests.viewed import said
+
+TYPED = (
+    "Don’t touch the schema",
+    "Before you run a command, show me what you are about to do",
+    "End every reply with the word ready",
+    "Let's plan the launch with Iris",
+    "Fass das Schema bitte nicht an",
+    "请不要修改数据库结构",
+    "Никогда не трогай схему",
+    "スキーマには触らないで",
+    "final answer: let's C",
+)
+PASTED = (
+    json.dumps({"rows": [{"must": "never", "only": at} for at in range(90)]}),
+    "\n".join(f"2026-01-05 10:00:{at:02} ERROR must not happen, only once" for at in range(40)),
+    "```\n" + "never do this\n" * 60 + "```",
+    "\n".join(f"| must {at} | not | only |" for at in range(60)),
+)
+
+
+def work(at):
+    """A call with a long result, which leaves the user's words a small part of the history."""
+    call = {"type": "tool_use", "id": f"toolu_{at}", "name": "Bash", "input": {"command": f"cat part_{at}.log"}}
+    rows = "\n".join(f"row {row} of part {at}: value {row * 37 % 101}" for row in range(150))
+    result = {"type": "tool_result", "tool_use_id": f"toolu_{at}", "content": rows}
+    return [
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": "Read."},
+    ]
+
+
+@given(st.lists(st.sampled_from(TYPED), min_size=1, max_size=6, unique=True), st.sampled_from((0.05, 0.1, 0.25)))
+def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(typed, ratio):
+    messages = [part for at, words in enumerate(typed) for part in ({"role": "user", "content": words}, *work(at))]
+    messages += [part for at in range(len(typed), 12) for part in work(at)]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=ratio, now=0.0)).messages)
+    assert [words for words in typed if words not in text] == []
+
+
+@given(st.sampled_from(TYPED), st.sampled_from(PASTED))
+def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(typed, pasted):
+    asked = [{"role": "user", "content": f"{typed}\n{pasted}"}]
+    messages = [*work(0), *asked, *work(1), {"role": "user", "content": "Go on"}]
+    messages += [part for at in range(2, 9) for part in work(at)]
+    turn = next(turn for turn in analyze(messages).evidence.turns.values() if turn.turn.kind == "user")
+    assert {turn.lines[number - 1].text for number in turn.constraint_lines} <= {typed, "```"}
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)).messages)
+    assert typed in text
