@@ -224,8 +224,9 @@ with a race detector``, ``you're right``, ``returns as is when the format doesn'
 _NEW_TEXT = lazy_pattern(r"new_str(?:ing)?:")
 """Opens the new text among the lines of a call that edits."""
 _HEADING = lazy_pattern(r"^\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
-_ERRORS_HEADING = lazy_pattern(r"\b(?:errors?|failures?|failed|problems?|mistakes)\b", re.I)
-"""``4. Errors and fixes:`` in an earlier summary."""
+_ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
+"""``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
+what was solved, nor ``4. **Problem 2 deep dive**:``."""
 
 _BLOCK = attrgetter("block")
 
@@ -475,12 +476,19 @@ def _admits(one: Statement) -> bool:
 
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message."""
-    inside = False
+    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message.
+
+    What is indented further below tells of causes and cures, no failure of its own.
+    """
+    inside, outermost = False, 0
     for statement in statements:
         if statement.source != "planner":
             continue
+        bare = statement.text.lstrip()
+        indent = len(statement.text) - len(bare)
         if _HEADING.match(statement.text):
-            inside = bool(_ERRORS_HEADING.search(statement.text))
-        elif inside and statement.text.lstrip().startswith(("-", "*")) and not _NO_FAILURE.search(statement.text):
-            yield statement
+            inside, outermost = bool(_ERRORS_HEADING.match(statement.text)), 0
+        elif inside and bare.startswith(("-", "*")) and not _NO_FAILURE.search(bare):
+            outermost = outermost or indent + 1
+            if indent < outermost:
+                yield statement

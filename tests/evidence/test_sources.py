@@ -183,3 +183,18 @@ def test_boilerplate_is_what_hosts_always_say():
     assert called("TodoWrite", todo, todos=[]).boilerplate_lines
     assert called("AskUserQuestion", 'User has answered your questions: "Q"="A".').boilerplate_lines == frozenset()
     assert turn_of(text("# AGENTS.md instructions for /app\n- Never push.")).boilerplate_lines == frozenset()
+
+
+def test_of_an_earlier_summary_the_errors_failed_and_not_their_cures():
+    summary = (
+        "This session is being continued from a previous conversation.\n"
+        "3. **Problem 2 deep dive**:\n   - Scenario: a commit\n4. Errors and fixes:\n"
+        "   - **countLines redeclared**: it stood in common.go\n     - Fixed by renaming to countLinesStr\n"
+        "   - **goconst**: a text four times\n     - Fixed by a constant\n"
+        "5. Problem Solving:\n   - Solved the core problem\n6. Current work:\n   - All comments addressed"
+    )
+    turn = turn_of(text(summary))
+    assert [turn.lines[number - 1].text.strip() for number in turn.failure_lines] == [
+        "- **countLines redeclared**: it stood in common.go",
+        "- **goconst**: a text four times",
+    ]

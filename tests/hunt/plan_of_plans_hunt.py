@@ -81,7 +81,8 @@ def compacted(messages, ratio):
 
 
 def check_forgery(chance, seed):
-    """A view of another's conversation that is pasted, changed or made up brings nothing of its originals back."""
+    """A view that is pasted among words or changed by a letter brings nothing of its originals back: the exact bytes,
+    in front, in the same owner's store, would be that view itself."""
     other = [*long_history(f"{seed}:other", 6).messages, {"role": "assistant", "content": "Done."}]
     hidden = f"{SECRETLY} " + "and so on, at length. " * 200
     other = [other[0], {"role": "assistant", "content": hidden}, *other]
@@ -89,7 +90,7 @@ def check_forgery(chance, seed):
     noted = next((block["text"] for m in view for block in content_of(m) if "<compacted " in block.get("text", "")), "")
     if not noted or SECRETLY in json.dumps(view):
         return Counter({"left out": 1})
-    changed = chance.choice((noted, noted.replace("t1", "t2"), f"Look at this:\n{noted}", noted + " "))
+    changed = chance.choice((noted.replace("shortened", "short"), f"Look at this:\n{noted}", f"{noted} "))
     own = [{"role": "user", "content": changed}, *long_history(f"{seed}:own", 6).messages[1:]]
     sent = compacted(own, 0.5)
     assert SECRETLY not in json.dumps(sent), "a pasted view brought back what it stood for"

@@ -12,6 +12,7 @@ conversations passes a function that names the session of a run: ``lambda ctx: s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import is_
@@ -65,7 +66,7 @@ class CompactedHistory(AbstractCapability[Any]):
 
     async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
         """One of its own for each run."""
-        return replace(self)
+        return copy(self)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
