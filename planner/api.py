@@ -45,9 +45,9 @@ __all__ = [
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 RESTORE_TOOL = "restore_context"
+"""The agent's tool by which it looks behind a reference."""
 _SERVER = "compactor"
 """What our MCP server is called, unless whoever set it up chose another name."""
-"""The agent's tool by which it looks behind a reference."""
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
 """Each says of a list, and of the store that was handed in or None, which originals stand behind it and by which plan,
 if it begins with a view of ours: `applier` knows the stores. The first that knows it counts."""

@@ -20,13 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.methods import (
-    CompactedList,
-    Method,
-    NotRecorded,
-    as_compacted,
-    methods_for,
-)
+from applier.eval.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
 from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
 from applier.eval.texts import message_tokens, plain_text, text_tokens
 from applier.store import open_store

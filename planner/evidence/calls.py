@@ -52,8 +52,10 @@ _READ_COMMAND = lazy_pattern(
 """A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
 
 _PARTIAL_KEY = lazy_pattern(
-    r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?|(?:line|byte|view)_?(?:range|numbers?|count|start|end)"
-    r"|offset|limit|range|head|tail|lines?|pages?|max_?(?:lines|bytes|chars|characters|length)|num_?lines|length|skip|take|section|chunk",
+    r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?"
+    r"|(?:line|byte|view)_?(?:range|numbers?|count|start|end)"
+    r"|offset|limit|range|head|tail|lines?|pages?|max_?(?:lines|bytes|chars|characters|length)|num_?lines|length"
+    r"|skip|take|section|chunk",
     re.I,
 )
 """A read with such a key is of a part of the file: ``offset``, ``startLine``, ``view_range``; not ``path``."""
@@ -216,6 +218,13 @@ _EDITS = lazy_pattern(
     re.S,
 )
 """Commands that change the files they name: ``sed -i _ a.py``, ``git checkout -- a.py``, ``cp a b``; not ``sed -n``."""
+_HOW_EDITED = {
+    "tool": "edited by a command",
+    "git": "restored by git",
+    "copies": "written by a command",
+    "removes": "removed",
+}
+"""What each group of `_EDITS` does to a file."""
 _FILE = lazy_pattern(rf"(?:^|\s)(?P<path>{_NAME}\.\w{{1,12}})(?=\s|$)")
 
 
@@ -235,15 +244,7 @@ def _named_changes(edits: re.Match[str]) -> Iterator[ShellChange]:
     names = [match["path"] for match in _FILE.finditer(edits["rest"])]
     if edits["copies"]:
         names = names[-1:] if len(names) > 1 else []
-    how = (
-        "edited by a command"
-        if edits["tool"]
-        else "restored by git"
-        if edits["git"]
-        else "removed"
-        if edits["removes"]
-        else "written by a command"
-    )
+    how = next(words for group, words in _HOW_EDITED.items() if edits[group])
     return (ShellChange(name, how) for name in names)
 
 
