@@ -169,9 +169,10 @@ def _checked(statement: Statement, evidence: Evidence, users_words: str) -> Chec
     if problem:
         findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
     if findings:  # without a clause or its marks it may name other things, or be none
-        mended = next(iter(read_brief(f"{sound.heading}\n{sound.line}")), None)
-        again = _checked(mended, evidence, users_words) if mended is not None else None
-        return CheckedStatement(statement, again and again.sound, (*findings, *(again.findings if again else ())))
+        for mended in read_brief(f"{sound.heading}\n{sound.line}"):
+            again = _checked(mended, evidence, users_words)
+            return CheckedStatement(statement, again.sound, (*findings, *again.findings))
+        return CheckedStatement(statement, None, tuple(findings))
     return CheckedStatement(statement, sound, ())
 
 
