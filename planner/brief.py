@@ -169,10 +169,11 @@ def _checked(statement: Statement, evidence: Evidence, users_words: str) -> Chec
     if problem:
         findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
     if findings:  # without a clause or its marks it may name other things, or be none
-        for mended in read_brief(f"{sound.heading}\n{sound.line}"):
-            again = _checked(mended, evidence, users_words)
-            return CheckedStatement(statement, again.sound, (*findings, *again.findings))
-        return CheckedStatement(statement, None, tuple(findings))
+        mended = next(iter(read_brief(f"{sound.heading}\n{sound.line}")), None)
+        if mended is None:
+            return CheckedStatement(statement, None, tuple(findings))
+        again = _checked(mended, evidence, users_words)
+        return CheckedStatement(statement, again.sound, (*findings, *again.findings))
     return CheckedStatement(statement, sound, ())
 
 

@@ -138,7 +138,7 @@ class Pinned:
         said: set[str] = set()
         for turn in [*turns[-1:], *turns[:1], *reversed(turns[1:-1])]:
             own = [line for line in typed_lines(turn.user_lines) if line.text.strip() not in said]
-            more = {line.number for line in own}.difference(turn.pinned_lines)
+            more = {line.number for line in own}.difference(self._demands[0].get(turn.turn.id, ()))
             left -= sum(turn.line_tokens[number - 1] for number in more)
             if left < 0:
                 break

@@ -87,7 +87,7 @@ def test_python_runs(tmp_path):
         ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     paths = [path.split("?")[0] for _, path in server.paths]
-    assert paths == [*["/v1/messages"] * 5, "/v1/chat/completions"]
+    assert paths == [*["/v1/messages"] * 6, "/v1/chat/completions"]
 
 
 @pytest.mark.real

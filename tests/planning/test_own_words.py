@@ -61,16 +61,19 @@ def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(ty
     assert typed in text
 
 
-LONG = (
-    json.dumps([{"must": "never", "only": at} for at in range(2_000)]),
-    "\n".join(f"{at},must,not,only" for at in range(4_000)),
-    "you must not do this, and only that; " * 1_500,
-    "```\n" + "never do this\n" * 6_000 + "```",
-)
+LONG = {
+    "json": json.dumps([{"must": "never", "only": at} for at in range(2_000)]),
+    "csv": "\n".join(f"{at},must,not,only" for at in range(4_000)),
+    "dictation": "you must not do this, and only that; " * 1_500,
+    "fenced": "```\n" + "never do this\n" * 6_000 + "```",
+}
 
 
 @given(
-    st.lists(st.sampled_from(LONG), min_size=1, max_size=3), st.integers(0, 30), st.booleans(), st.sampled_from(TYPED)
+    st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=3),
+    st.integers(0, 30),
+    st.booleans(),
+    st.sampled_from(TYPED),
 )
 @settings(max_examples=30)
 def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, demands, answered, typed):
@@ -78,7 +81,7 @@ def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, dema
     for at in range(demands):
         words = f"{at} you must never do this, only part {at}. " * 20
         messages += [{"role": "user", "content": words}, {"role": "assistant", "content": "Ok."}]
-    asked = [{"type": "text", "text": words} for words in (typed, *pasted)]
+    asked = [{"type": "text", "text": words} for words in (typed, *map(LONG.get, pasted))]
     messages.append({"role": "user", "content": asked})
     messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on"}] if answered else []
     small = PlanSettings(window_tokens=16_000)
