@@ -70,6 +70,9 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
         if layout.first_changed is None or layout.tokens < analysis.tokens:
             break
+    if pinned.gave_way:
+        problem = f"what the user demands in {pinned.gave_way} turns more would fill the window"
+        findings.append(Finding(code="demands_stored", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         findings.append(Finding(code="would_grow", problem="the view would be no smaller", repair="all kept"))
     known = set(plan.findings)
@@ -148,7 +151,7 @@ def _live(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFi
     stands = decision.strategy == "summarize" and not decision.summary and preview <= _standing(turn, decision)
     update = {} if stands else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
     problem = "the live tail alone would fill the window"
-    return _TurnFinding("live_demoted", problem, "its results show a preview", update)
+    return _TurnFinding("live_demoted", problem, "what is long in it shows a preview", update)
 
 
 def _flagged(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:

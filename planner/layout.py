@@ -131,10 +131,11 @@ def _kept(
     restore_tool: str,
 ) -> Iterator[tuple[Message, object]]:
     """The messages of one turn that stay, and each as the view has it: the caller's object where nothing changed."""
-    turn, decision = evidence.turn, decisions[evidence.turn.id]
+    turn, decision, place = evidence.turn, decisions[evidence.turn.id], 0
     for at in range(turn.start, turn.stop):
         own = history.messages[at]
-        message = own if decision.strategy == "keep" else _demoted(own, evidence, decision, restore_tool)
+        message = own if decision.strategy == "keep" else _demoted(own, place, evidence, decision, restore_tool)
+        place += len(blocks(own))
         left = without_thinking(message) if at > strip_behind else message
         if left is not None:
             yield left, history.originals[at] if left is own else left
@@ -159,17 +160,21 @@ def lead_messages(history: History, turn: Turn) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _demoted(message: Message, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str) -> Message:
-    """`message` of the live tail with the text of each result cut to the excerpts; its images and marks stay, and a
-    document leaves a mark."""
+def _demoted(
+    message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
+) -> Message:
+    """`message` of the live tail, whose blocks count from `first`, with the text of each result and of what the user
+    pasted cut to the excerpts; its images and marks stay, and a document leaves a mark."""
     chosen = line_numbers(decision.excerpts, len(evidence.lines))
-    places = {id(call.result): call.result_block for call in evidence.calls}
-    content = [
-        {**block, **inner_mark(block), "content": _preview(evidence, block, places[id(block)], chosen, restore_tool)}
-        if id(block) in places
-        else block
-        for block in blocks(message)
-    ]
+    results = {call.result_block for call in evidence.calls}
+    content = []
+    for place, block in enumerate(blocks(message), first):
+        if place in results:
+            shown = _preview(evidence, block, place, chosen, restore_tool)
+            block = {**block, **inner_mark(block), "content": shown}
+        elif block["type"] == "text" and not chosen.issuperset(line.number for line in evidence.lines_of(place)):
+            block = {**block, "text": preview_text(evidence, place, chosen, restore_tool)}
+        content.append(block)
     if all(new is old for new, old in zip(content, blocks(message), strict=True)):
         return message
     return {**message, "content": content}

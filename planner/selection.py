@@ -46,6 +46,9 @@ OWN_WORDS_SHARE = 0.5
 """So much of the target the user's own words may take, whatever they say: in agent sessions they are nearly always
 less, and no list of words tells in every language what binds (DESIGN, rule 13). A fifth keeps .60 of the entities that
 CompactBench's chats ask for, two fifths .96, and the exams score the same with each."""
+DEMANDS_SHARE = 0.25
+"""So much of the window the user's demands may take; what is beyond it is stored, and a finding says so: a list that
+never fits the window helps nobody."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
 PREVIEW_LINES = 12
@@ -87,8 +90,8 @@ class Pinned:
         return live <= self.window_tokens * LIVE_SHARE
 
     def is_demoted(self, turn: TurnEvidence) -> bool:
-        """True if the results of `turn` give way to previews."""
-        return turn.turn.live and turn.turn.kind == "tools" and not self.tail_fits
+        """True if the results of `turn`, and what the user pasted, give way to previews."""
+        return turn.turn.live and turn.turn.kind in ("tools", "user") and not self.tail_fits
 
     @lazy_property
     def lines(self) -> dict[str, frozenset[int]]:
@@ -104,7 +107,26 @@ class Pinned:
 
     def user_words(self, turn: TurnEvidence) -> frozenset[int]:
         """Numbers of the lines of the user's that stand at the target: his demands, and what else he typed."""
-        return self._typed.get(turn.turn.id, frozenset()).union(turn.pinned_lines)
+        return self._typed.get(turn.turn.id, frozenset()).union(self._demands[0].get(turn.turn.id, ()))
+
+    @property
+    def gave_way(self) -> int:
+        """Of so many turns the user's demands have no room in the window."""
+        return self._demands[1]
+
+    @lazy_property
+    def _demands(self) -> tuple[dict[str, tuple[int, ...]], int]:
+        """What the user demands, by turn id, the newest and the first before the middle, as far as the window has room;
+        and of how many turns it has none."""
+        left = DEMANDS_SHARE * self.window_tokens / self.analysis.counter.scale
+        turns = [turn for turn in self.analysis.evidence.turns.values() if turn.pinned_lines]
+        demands: dict[str, tuple[int, ...]] = {}
+        for turn in [*turns[-1:], *turns[:1], *reversed(turns[1:-1])]:
+            left -= sum(turn.line_tokens[number - 1] for number in turn.pinned_lines)
+            if left < 0:
+                break
+            demands[turn.turn.id] = turn.pinned_lines
+        return demands, len({turn.turn.id for turn in turns} - demands.keys())
 
     @lazy_property
     def _typed(self) -> dict[str, frozenset[int]]:
@@ -116,7 +138,7 @@ class Pinned:
         said: set[str] = set()
         for turn in [*turns[-1:], *turns[:1], *reversed(turns[1:-1])]:
             own = [line for line in typed_lines(turn.user_lines) if line.text.strip() not in said]
-            more = {line.number for line in own}.difference(turn.pinned_lines)
+            more = {line.number for line in own}.difference(self._demands[0].get(turn.turn.id, ()))
             left -= sum(turn.line_tokens[number - 1] for number in more)
             if left < 0:
                 break
@@ -144,10 +166,12 @@ class Pinned:
 
 
 def preview_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Everything but results, and the first and last lines of each result."""
-    results = {call.result_block for call in turn.calls}
-    shown = {line.number for line in turn.lines if line.block not in results}
-    for block in results:
+    """Everything but results and what the user pasted, of which the first and last lines; all that he typed."""
+    long = {call.result_block for call in turn.calls}
+    long |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
+    shown = {line.number for line in turn.lines if line.block not in long}
+    shown.update(line.number for line in typed_lines(turn.user_lines))
+    for block in long:
         own = [line.number for line in turn.lines_of(block)]
         shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
     return frozenset(shown)

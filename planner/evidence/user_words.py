@@ -87,10 +87,10 @@ DATA_CHARACTERS = 60
 _FENCE = lazy_pattern(r"\s*(?:```|~~~)")
 _MATERIAL = lazy_pattern(
     r"\s*(?:[{\[<|>]|\d+[→|\t]|\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d:\d\d|at \S+ ?\(|File \"|Traceback \("
-    r"|[+-]{3} |@@ |\$ )"
+    r"|[+-]{3} |@@ |\$ |[^\s,;]*(?:[,;][^\s,;]+){2,}$)"
 )
 """How pasted lines begin: ``{"a": 1``, ``2026-01-05 10:00:01 INFO``, ``  File "a.py"``, ``| a | b |``, ``> quoted``,
-``$ make``; not ``- a point``, ``12 of them``, ``2026 is late``."""
+``$ make``, ``1,must,not``; not ``- a point``, ``12 of them``, ``2026 is late``."""
 
 
 def typed_lines(lines: Iterable[Line], most_characters: float = TYPED_CHARACTERS) -> Iterator[Line]:

@@ -2,12 +2,13 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.view import preview
-from planner import plan_compaction
+from planner import PlanSettings, plan_compaction
 from planner.analysis import analyze
+from planner.validity import check_messages
 from tests.viewed import said
 
 TYPED = (
@@ -58,3 +59,35 @@ def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(ty
     assert {turn.lines[number - 1].text for number in turn.constraint_lines} <= {typed, "```"}
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)).messages)
     assert typed in text
+
+
+LONG = {
+    "json": json.dumps([{"must": "never", "only": at} for at in range(2_000)]),
+    "csv": "\n".join(f"{at},must,not,only" for at in range(4_000)),
+    "dictation": "you must not do this, and only that; " * 1_500,
+    "fenced": "```\n" + "never do this\n" * 6_000 + "```",
+}
+
+
+@given(
+    st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=3),
+    st.integers(0, 30),
+    st.booleans(),
+    st.sampled_from(TYPED),
+)
+@settings(max_examples=30)
+def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, demands, answered, typed):
+    messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
+    for at in range(demands):
+        words = f"{at} you must never do this, only part {at}. " * 20
+        messages += [{"role": "user", "content": words}, {"role": "assistant", "content": "Ok."}]
+    asked = [{"type": "text", "text": words} for words in (typed, *map(LONG.get, pasted))]
+    messages.append({"role": "user", "content": asked})
+    messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on"}] if answered else []
+    small = PlanSettings(window_tokens=16_000)
+    shown = preview(plan_compaction(messages, "", planner="rules", target_tokens=6_000, settings=small, now=0.0))
+    assert shown.tokens_after < small.window_tokens
+    assert [one for one in check_messages(shown.messages) if one.refused] == []
+    assert typed in said(shown.messages)
+    if not answered:
+        assert "live_demoted" in {finding.code for finding in shown.plan.findings}
