@@ -210,8 +210,9 @@ def check_decisions(drawn, shown, notes):
         own = json.dumps(drawn.messages[turn.start : turn.stop])
         if drawn.valid and any(mark in own for mark in drawn.failures):
             assert decision.failed_approach, f"{turn.id} failed, and is not said to"
-        assert not (decision.failed_approach and decision.strategy == "drop" and '"tool_use"' in own), (
-            f"{turn.id} failed"
+        told = turn.id in re.findall(r"\bt\d+\b", shown.plan.brief)
+        assert told or not (decision.failed_approach and decision.strategy == "drop" and '"tool_use"' in own), (
+            f"{turn.id} failed, and neither a statement nor a line says so"
         )
         assert turn.live or not MEDIA.search(own) or str(turn.number) in entries, f"{turn.id} lost an image or document"
 
