@@ -34,7 +34,7 @@ COMMANDS = {
     "proxy": "servers",
     "wrap": "servers",
     "mcp": "servers",
-    "demo": "demo",
+    "demo": "plans",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
 

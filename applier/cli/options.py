@@ -27,6 +27,7 @@ __all__ = [
     "existing_store",
     "import_extra",
     "known_history",
+    "output_option",
     "part",
     "show_all",
     "store_anywhere",
@@ -99,6 +100,12 @@ class OutputFile(click.Path):
         if str(path) != "-" and not path.absolute().parent.is_dir():
             self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)
         return path
+
+
+def output_option(text: str | None = None, *, required: bool = False, allow_dash: bool = False) -> Decorator:
+    """Where the result goes; `text` is its help."""
+    file = OutputFile(allow_dash=allow_dash)
+    return click.option("-o", "--output", metavar="FILE", type=file, required=required, help=text)
 
 
 def import_extra(module: str, extra: str) -> Any:

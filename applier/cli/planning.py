@@ -19,7 +19,7 @@ from applier.view import apply
 from planner.api import plan_compaction
 from planner.plan import CompactionPlan
 
-__all__ = ["apply_and_record", "first_removed", "planned", "planning_options", "view_text"]
+__all__ = ["apply_and_record", "planned", "planning_options", "view_text"]
 
 MOST_TOKENS = 10**9
 """No context has so many tokens; larger numbers are a slip."""
@@ -111,9 +111,3 @@ def view_text(sheet: Sheet, read: Transcript, output: object, store: str | None,
         with open_store(store) as opened:
             view = apply_and_record(sheet.plan, read.messages, opened, **event)
     return write_transcript(view, read, session_id=session_id)
-
-
-def first_removed(plan: CompactionPlan) -> str:
-    """The reference of the first turn that `plan` removes, to show how originals are had."""
-    removed = next(own.turn_id for own in plan.turns if own.strategy != "keep")
-    return f"{history_key(plan.history.digest)}:{removed}"

@@ -21,7 +21,7 @@ import click
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
 from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_anywhere, store_option, together
+from applier.cli.options import EXISTING_FILE, as_json, output_option, store_anywhere, store_option, together
 from applier.cli.planning import apply_and_record, planned, planning_options, view_text
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
@@ -40,7 +40,7 @@ EVENT = "pre_compact"
 @click.command
 @click.argument("session", metavar="SESSION.jsonl", type=EXISTING_FILE)
 @planning_options
-@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the new session there.")
+@output_option("Write the new session there.")
 @click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @store_option
