@@ -209,7 +209,7 @@ def test_an_interrupted_command_says_so_and_writes_nothing(folder, arguments):
 
 @pytest.mark.real
 def test_a_command_interrupted_while_it_loads_says_so():
-    code = "import sys; sys.modules['applier.cli.app'] = Interrupted(); from applier.cli.start import main; main()"
+    code = "import sys; sys.modules['applier.cli.app'] = Interrupted(); from applier.cli import main; main()"
     loading = "class Interrupted:\n    def __getattr__(self, name): raise KeyboardInterrupt\n"
     ran = subprocess.run([sys.executable, "-c", loading + code], capture_output=True, check=False)
     assert (ran.returncode, ran.stdout) == (130, b"")
