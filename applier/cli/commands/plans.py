@@ -18,21 +18,8 @@ from uuid import uuid4
 import click
 
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
+from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, refuse_changed, write_whole
-from applier.cli.options import (
-    EXISTING_FILE,
-    OutputFile,
-    as_json,
-    existing_store,
-    import_extra,
-    output_option,
-    part,
-    show_all,
-    store_option,
-    together,
-    transcript,
-    turn_ranges,
-)
 from applier.cli.planning import planned, planning_options, view_text
 from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
@@ -59,7 +46,7 @@ class _EditType(click.ParamType[list[Edit]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Edit]:
         turns, _, wanted = str(value).partition("=")
-        ranges = turn_ranges(turns) if wanted in STRATEGIES else []
+        ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
         if not ranges:
             expected = (
                 f"expected t12=STRATEGY, t12-t20=STRATEGY or t3,t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}."
@@ -68,7 +55,7 @@ class _EditType(click.ParamType[list[Edit]]):
         return [Edit(first, last, cast("Strategy", wanted)) for first, last in ranges]
 
 
-_plan_file = click.argument("plan_file", metavar="PLAN", type=EXISTING_FILE)
+_plan_file = click.argument("plan_file", metavar="PLAN", type=options.EXISTING_FILE)
 _edits = click.option(
     "--set",
     "edits",
@@ -77,19 +64,19 @@ _edits = click.option(
     callback=lambda _context, _option, values: tuple(chain.from_iterable(values)),
     help="Change decisions; the guards check again.",
 )
-_showing = together(
-    part,
-    show_all,
-    as_json,
+_showing = options.together(
+    options.part,
+    options.show_all,
+    options.as_json,
     click.option("--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply."),
-    store_option,
+    options.store_option,
 )
 
 
 @click.command
-@transcript
+@options.transcript
 @planning_options
-@output_option("Write the plan there.")
+@options.output_option("Write the plan there.")
 @_edits
 @_showing
 def plan_command(
@@ -125,8 +112,8 @@ def plan_command(
 
 @click.command
 @_plan_file
-@click.argument("transcript", required=False, type=EXISTING_FILE)
-@output_option("Write the checked plan.")
+@click.argument("transcript", required=False, type=options.EXISTING_FILE)
+@options.output_option("Write the checked plan.")
 @_edits
 @click.option(
     "--brief",
@@ -201,7 +188,7 @@ def _review_in_browser(
     sheet: Sheet, read: Transcript, transcript: Path, *, output: Path, seen: str, store: str | None
 ) -> None:
     """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old."""
-    web = import_extra("applier.web", "web")
+    web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
@@ -228,13 +215,13 @@ def _review_in_browser(
 
 @click.command
 @_plan_file
-@transcript
-@output_option("Where the new transcript goes; - for standard output.", allow_dash=True)
+@options.transcript
+@options.output_option("Where the new transcript goes; - for standard output.", allow_dash=True)
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @_edits
-@part
-@store_option
-@as_json
+@options.part
+@options.store_option
+@options.as_json
 def apply_command(
     plan_file: Path,
     transcript: Path,
@@ -292,10 +279,10 @@ def _outcome(sheet: Sheet, *, dry_run: bool = False) -> str:
 
 
 @click.command
-@click.argument("view", type=EXISTING_FILE)
-@output_option(required=True)
-@store_option
-@as_json
+@click.argument("view", type=options.EXISTING_FILE)
+@options.output_option(required=True)
+@options.store_option
+@options.as_json
 def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
     """Write the whole history behind a view again.
 
@@ -305,15 +292,15 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
     read = read_file(view)
     if not holds_view(read.messages):
         raise ReferenceNotFound(f"{view}: holds no compacted part: nothing to undo")
-    with existing_store(store) as opened:
+    with options.existing_store(store) as opened:
         earlier = originals_behind(opened, read.messages)
         if earlier is None:
             cure = "was edited since, or is of another store: --store names it; `compactor restore` still works"
             raise StalePlan(f"{view}: what stands in place of the originals {cure}")
         key, originals = earlier.key, len(opened.load_history(earlier.key).messages)
-        added = len(earlier.messages) - originals
         write_whole(output, write_transcript(earlier.messages, read))
         opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
+    added = len(earlier.messages) - originals
     if as_json:
         print_json({"history": key, "originals": originals, "added": added, "output": str(output)})
     else:
@@ -324,11 +311,11 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
 @click.option(
     "--copy",
     metavar="FILE",
-    type=OutputFile(),
+    type=options.OutputFile(),
     help="Only write the demo's transcript to FILE, to try the other commands on.",
 )
-@show_all
-@as_json
+@options.show_all
+@options.as_json
 def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     """Do all of it on a real agent's run.
 
