@@ -112,16 +112,14 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return min(self.window_tokens, known_window_tokens(model) or self.window_tokens)
 
     @classmethod
-    def settings_customise_sources(
+    def settings_customise_sources(  # type: ignore[override]  # it is called by these names
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        **_others: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then environment, then the project file; unknown variables are refused."""
-        del dotenv_settings, file_secret_settings
         if isinstance(env_settings, EnvSettingsSource):
             _check_variables(env_settings)
         switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}
@@ -130,17 +128,12 @@ class SessionSettings(CheckedSettings, BaseSettings):
 
 
 def _known_variables() -> frozenset[str]:
-    """The environment variables that set something."""
     names = [*SessionSettings.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
     return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
 
 
 def _check_variables(source: EnvSettingsSource) -> None:
-    """Refuse a ``COMPACTOR_…`` variable that sets nothing, or one of several values that is no JSON.
-
-    Raises:
-        SettingsError: there is one; the text names the nearest that exists, or says what was expected.
-    """
+    """Refuse a ``COMPACTOR_…`` variable that sets nothing, or one of several values that is no JSON."""
     known, fields = sorted(_known_variables()), SessionSettings.model_fields
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
@@ -162,11 +155,7 @@ def _is_json(text: str | None) -> bool:
 
 
 def _project_table(folder: Path) -> dict[str, Any]:
-    """What the nearest project file at or above `folder` says; empty if there is none.
-
-    Raises:
-        SettingsError: the file is not TOML, or sets what is not for it to set.
-    """
+    """What the nearest project file at or above `folder` says; empty if there is none."""
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"
         path = own if own.is_file() else shared
@@ -178,11 +167,7 @@ def _project_table(folder: Path) -> dict[str, Any]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """What a ``compactor.toml`` says, or the table ``[tool.compactor]`` of a ``pyproject.toml``; empty without one.
-
-    Raises:
-        SettingsError: the file is not TOML, or what it says is no table of settings.
-    """
+    """What a ``compactor.toml`` says, or the table ``[tool.compactor]`` of a ``pyproject.toml``; empty without one."""
     try:
         content = tomllib.loads(path.read_text("utf-8-sig"))  # an editor may have put a byte order mark before it
     except (OSError, ValueError, RecursionError) as error:
@@ -201,11 +186,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _check_trust(table: Mapping[str, Any], path: Path) -> None:
-    """Refuse of a project's file whatever is not listed above: in other letters it would be applied as well.
-
-    Raises:
-        SettingsError: the file sets it; the text says what else does, or what the file may set.
-    """
+    """Refuse of a project's file whatever is not listed above: in other letters it would be applied as well."""
     plan = table.get("plan")
     nested = plan if isinstance(plan, dict) else {}  # what is no table sets nothing, and its value is refused
     names = {*table, *(f"plan.{name}" for name in nested)} - PROJECT_NAMES - {"plan"}

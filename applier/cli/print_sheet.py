@@ -43,9 +43,9 @@ def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     task = min(TASK_LINES * console.width - len("Task: "), TASK_CHARACTERS)
     console.print("", clean(f"Task: {shorten(plan.task, task)}"), sep="\n")
     _section(console, "Brief, first in the view", plan.brief.splitlines(), whole=True)
-    failed = (_failed(one, max(LEAST_NAMED, console.width // 4)) for one in sheet.failed)
-    _section(console, "Failed approaches, kept", _some(failed, whole), whole)
-    _section(console, "Findings", _some(map(finding_line, plan.findings), whole), whole)
+    width = max(LEAST_NAMED, console.width // 4)
+    _section(console, "Failed approaches, kept", (_failed(one, width) for one in sheet.failed), whole)
+    _section(console, "Findings", map(finding_line, plan.findings), whole)
     _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
     console.print("")
     console.print(_table(sheet, console.width, fold=not whole))
@@ -133,23 +133,17 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _section(console: Console, title: str, lines: Iterable[str], whole: bool) -> None:
-    """A title and indented lines; those that are too long are cut unless the `whole` is asked for."""
-    filled = list(lines)
-    if filled:
+    """A title and indented lines; unless the `whole` is asked for, the first of them, and what fits of each."""
+    shown = list(lines)
+    if not whole and len(shown) > MOST_LINES + 1:
+        shown[MOST_LINES:] = [f"and {len(shown) - MOST_LINES} more (--all shows them)"]
+    if shown:
         console.print("", Text(title, style="bold"), sep="\n")
-    for line in filled:
+    for line in shown:
         text = clean(line)
         if not whole:
             text.truncate(console.width - INDENT, overflow="ellipsis")
         console.print(Padding(text, (0, 0, 0, INDENT), expand=False))
-
-
-def _some(lines: Iterable[str], whole: bool) -> Iterator[str]:
-    """The first of `lines`, and how many more there are."""
-    every = list(lines)
-    yield from every if whole or len(every) <= MOST_LINES + 1 else every[:MOST_LINES]
-    if not whole and len(every) > MOST_LINES + 1:
-        yield f"and {len(every) - MOST_LINES} more (--all shows them)"
 
 
 def _failed(failed: Mapping[str, str], width: int) -> str:
@@ -159,14 +153,12 @@ def _failed(failed: Mapping[str, str], width: int) -> str:
 
 def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
     """The user's constraints; facts of other types stand in the brief or in the turns' own rows and are counted."""
-    constraints = [fact for fact in facts if fact.type == "constraint"]
-    others = [fact for fact in facts if fact.type != "constraint"]
-    yield from _some(map(_fact, constraints), whole)
-    if whole:
-        yield from map(_fact, others)
-    elif others:
-        counts = Counter(fact.type for fact in others)
-        yield f"others: {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
+    others = Counter(fact.type for fact in facts if fact.type != "constraint")
+    for fact in sorted(facts, key=lambda fact: fact.type != "constraint"):
+        if whole or fact.type == "constraint":
+            yield _fact(fact)
+    if others and not whole:
+        yield f"others: {', '.join(f'{count} {kind}' for kind, count in others.items())} (--all shows them)"
 
 
 def _fact(fact: ExtractedFact) -> str:

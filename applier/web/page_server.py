@@ -74,13 +74,11 @@ class PageServer(AppServer):
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._is_opened = False
         name = "review" if isinstance(content, Review) else "session"
-        pages = _review_routes(content) if isinstance(content, Review) else [_report_route(content)]
         own = [
-            Route(OPENING, self._open, methods=["POST"]),
-            Route("/api/finish", self._finish, methods=["POST"]),
+            Route(path, end, methods=["POST"]) for path, end in ((OPENING, self._open), ("/api/finish", self._finish))
         ]
         guard = Middleware(BaseHTTPMiddleware, dispatch=self._guard)
-        app = Starlette(routes=[*_file_routes(name), *own, *pages], middleware=[guard])
+        app = Starlette(routes=[*_file_routes(name), *own, *_content_routes(content)], middleware=[guard])
         super().__init__(app, listening, STOP_SECONDS)
 
     @property
@@ -100,7 +98,6 @@ class PageServer(AppServer):
         return _answer({"key": self._key})
 
     async def _finish(self, _request: Request) -> Response:
-        """End the command."""
         self.stop()
         return _answer({})
 
@@ -149,17 +146,16 @@ def _file_routes(page: str) -> Iterator[Route]:
     yield Route("/static/{name}", file)
 
 
-def _review_routes(review: Review) -> Iterator[Route]:
-    """What the page of a review can ask for."""
-    yield Route("/api/review", _shows(review.page))
-    yield Route("/api/turns/{turn_id}", _shows(review.lines))
-    for name, work in {"check": review.check, "save": review.save, "apply": review.apply}.items():
+def _content_routes(content: Review | Mapping[str, Any]) -> Iterator[Route]:
+    """What the page of a review, or of a session, can ask for."""
+    if not isinstance(content, Review):
+        yield Route("/api/report", _shows(lambda: content))
+        return
+    yield Route("/api/review", _shows(content.page))
+    yield Route("/api/turns/{turn_id}", _shows(content.lines))
+    for name, work in {"check": content.check, "save": content.save, "apply": content.apply}.items():
         yield Route(f"/api/{name}", _with_body(Revision, work), methods=["POST"])
-    yield Route("/api/search", _with_body(Search, review.search), methods=["POST"])
-
-
-def _report_route(report: Mapping[str, Any]) -> Route:
-    return Route("/api/report", _shows(lambda: report))
+    yield Route("/api/search", _with_body(Search, content.search), methods=["POST"])
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
@@ -189,7 +185,6 @@ def _with_body(form: type[_Body], work: Callable[[_Body], Mapping[str, Any]]) ->
 
 
 def _refusal(status: int, problem: str) -> Response:
-    """An answer that says in one line why there is no other."""
     return JSONResponse({"problem": problem}, status_code=status)
 
 

@@ -170,12 +170,7 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 def _exam_views(
     probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> list[ExamView]:
-    """What each method shows for the exams `probes` on the transcripts of `paths`.
-
-    Raises:
-        TranscriptError: an exam or its transcript cannot be read.
-        SettingsError: a method has nothing to show for any of them.
-    """
+    """What each method shows for the exams `probes` on the transcripts of `paths`."""
     exams = read_exams([probes])
     views: list[ExamView] = []
     with progress("holding exams", len(exams)) as done:

@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast, get_args
-from uuid import uuid4
 
 import click
 
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, refuse_changed, write_whole
-from applier.cli.planning import planned, planning_options, view_text
+from applier.cli.planning import planned, planning_options, write_view
 from applier.cli.print_sheet import finding_line, print_sheet
-from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
+from applier.cli.screen import echo, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.opening import open_store
 from applier.store.reference import history_key
@@ -96,7 +95,7 @@ def plan_command(
     Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.
     With --web the review opens in a browser, where both can be done (--store says where originals go).
     """
-    _spare("transcript", transcript, output)
+    _spare(output, transcript=transcript)
     place = output or transcript.with_name(f"{transcript.stem}.plan.json")
     seen, read = digest_of(place), read_file(transcript, part)
     look_in(store)
@@ -142,7 +141,7 @@ def review_command(
     it again, and what removed turns leave in their place is shown. With --web all of it is shown in a browser, where
     saving writes PLAN (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
     """
-    _spare("transcript", transcript, output)
+    _spare(output, transcript=transcript)
     place = output or plan_file
     seen, plan = digest_of(place), read_plan(plan_file)
     if transcript is None:
@@ -167,10 +166,11 @@ def review_command(
         echo(f"saved: {output}", err=True)
 
 
-def _spare(what: str, path: Path | None, output: Path | None) -> None:
-    """Refuse an `output` that is the input `path`, by what each is: it would be lost."""
-    if output and path and output.exists() and output.samefile(path):
-        raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
+def _spare(output: Path | None, **inputs: Path | None) -> None:
+    """Refuse an `output` that is one of the `inputs`, by what each is: it would be lost."""
+    for what, path in inputs.items():
+        if output and path and output.exists() and output.samefile(path):
+            raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
 
 
 def _show(sheet: Sheet, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
@@ -202,7 +202,7 @@ def _review_in_browser(
     def write(sheet: Sheet) -> dict[str, str]:
         if not sheet.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
-        _write_view(sheet, read, view_file, store)
+        write_view(sheet, read, view_file, store)
         sizes, originals = _outcome(sheet).split(". ")
         echo(f"applied: {view_file}; {originals}", err=True)
         return {"message": f"{sizes}: the view is in {view_file.name}", "detail": originals}
@@ -239,15 +239,14 @@ def apply_command(
     """
     if output is None and not dry_run:
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
-    _spare("plan", plan_file, output)
-    _spare("transcript", transcript, output)
+    _spare(output, plan=plan_file, transcript=transcript)
     read = read_file(transcript, part)
     look_in(store)
     with working("applying…"):
         plan = read_plan(plan_file)
         sheet = reviewed(plan, read.messages, edits)
         if output and not dry_run:
-            _write_view(sheet, read, output, store)
+            write_view(sheet, read, output, store)
     aside = str(output) == "-"
     for finding in () if as_json else sheet.plan.findings:
         if finding not in plan.findings:
@@ -256,14 +255,6 @@ def apply_command(
         print_json({**sheet.to_json(), "applied": not dry_run, "output": str(output or "")}, err=aside)
     else:
         echo(_outcome(sheet, dry_run=dry_run), err=aside)
-
-
-def _write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None) -> None:
-    text = view_text(sheet, read, output, store, session_id=str(uuid4()) if read.client else "")
-    if str(output) == "-":
-        print_data(text)
-    else:
-        write_whole(output, text)
 
 
 def _outcome(sheet: Sheet, *, dry_run: bool = False) -> str:

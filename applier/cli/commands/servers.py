@@ -74,12 +74,7 @@ _session_options = options.together(
 def _open_proxy(
     *, upstream: str, openai_upstream: str, store: str | None, host: str = "127.0.0.1", port: int = 0, **session: Any
 ) -> ProxyServer:
-    """A proxy that listens, as the options say; it answers once it is entered or run.
-
-    Raises:
-        ClickException: the extra is not installed.
-        SettingsError: a setting is wrong, an upstream is no address, or others can reach it and there is no token.
-    """
+    """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token, upstreams = os.environ.get(TOKEN_VARIABLE, ""), proxy.Upstreams(upstream, openai_upstream)
     session = {name: value for name, value in session.items() if value is not None}
@@ -230,7 +225,6 @@ def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """The report for people."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
     if failed := report["failed_requests"]:

@@ -177,7 +177,6 @@ def flush(context: click.Context, store: Store, as_json: bool) -> None:
 
 
 def _report_left(context: click.Context, left: Sequence[Finding], *, as_json: bool) -> None:
-    """Say what is left of what was forgotten."""
     if as_json:
         print_json({"left": [finding.model_dump(mode="json") for finding in left]})
     for finding in () if as_json else left:
