@@ -12,16 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from applier.session.carryover import Named, restored_text
-from applier.session.compaction import (
-    FORCED,
-    REARM_SHARE,
-    Compaction,
-    attempt,
-    may_store,
-    rest,
-    rests,
-    situation_of,
-)
+from applier.session.compaction import FORCED, Compaction, attempt, hold, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
 from applier.session.persistence import save_session
@@ -78,13 +69,12 @@ def _work(state: State, arrival: Arrival) -> None:
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
         attempt(state, tier, "arrival", FORCED, new_from=unsent)
-    named = state.recall.hear(state.tracker.plain[unsent:], state.tracker)
     _take_up_plan(state)
     for step in state.preset.steps:
         _step(state, step)
     state.requested = state.focus = ""
     _warn_if_too_large(state)
-    _bring_back(state, [item for item in named if item.turn_id in state.recall.wanted])
+    _bring_back(state, unsent)
     _plan_ahead(state)
 
 
@@ -146,13 +136,13 @@ def _step(state: State, step: Step) -> None:
     if not forced and not measured.requested:
         least = min(step.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
         bounds = Bounds(least, step.max_payback_calls)
-    if not measured.requested and rests(state, step.tier, bounds):
+    if not measured.requested and rests(state, step.tier, forced):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
     done = attempt(state, step.tier, trigger, bounds)
     if done.applied and not any(when.name == "every turn" for when in step.when):
-        rest(state, step.tier, bounds)
-        rest(state, step.tier, FORCED)
+        rest(state, step.tier, forced)
+        rest(state, step.tier, forced=True)
 
 
 def _warn_if_too_large(state: State) -> None:
@@ -198,38 +188,29 @@ def _is_due(state: State) -> bool:
     return any(when.fires(ahead) for step in planning for when in step.when if not when.requested)
 
 
-def _bring_back(state: State, named: Sequence[Named]) -> None:
-    """The first turn that fits is said again at once, behind what is cached; the others with the next plan."""
-    at_once = next((item for item in named if _fits(state, item)), None)
-    if at_once is not None and _add(state, at_once):
-        state.recall.brought_back(at_once.turn_id)
-    for item in named:
-        if item.turn_id in state.recall.wanted:
-            reason = f"the agent named {item.name}: {item.turn_id} comes back with the next plan"
-            state.log("recall_pending", reason)
+def _bring_back(state: State, start: int) -> None:
+    """Say the first removed turn again that messages from `start` on name and that fits, behind what is cached."""
+    tracker, room = state.tracker, state.limit_tokens * ROOM_SHARE - state.tokens
+    named = state.recall.hear(tracker.plain[start:])
+    if tracker.plain[-1]["role"] != "user":
+        return
+    most = min(state.settings.recall_tokens, room)
+    fits = (item for item in named if state.gauge.of_messages(tracker.counter.text(item.text)) <= most)
+    if at_once := next(fits, None):
+        _say_again(state, at_once)
 
 
-def _fits(state: State, named: Named) -> bool:
-    tokens = state.gauge.of_messages(named.tokens)
-    return (
-        tokens <= state.settings.recall_tokens
-        and state.tokens + tokens <= state.limit_tokens * ROOM_SHARE
-        and state.tracker.plain[-1]["role"] == "user"
-    )
-
-
-def _add(state: State, named: Named) -> bool:
-    """Say a turn again behind what is cached; False if the store would not have it."""
+def _say_again(state: State, named: Named) -> None:
     tokens, before = state.tokens, state.committed
-    edits = Edits("recall", additions={len(state.tracker) - 1: restored_text(state.tracker, named)})
+    edits = Edits("recall", additions={len(state.tracker) - 1: restored_text(named)})
     try:
-        state.commit(draft(before.frame, edits, state.tracker, before.key, state.call.thinking_policy))
+        state.commit(state.bound(draft(before.frame, edits, state.tracker, before.key)))
     except StoreError as error:
         state.log("store_failed", f"nothing was added: {error}")
-        return False
+        return
+    del state.recall.removed[named.turn_id]
     reason = f"{named.turn_id} is back: the agent named {named.name}"
     state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
-    return True
 
 
 def request(state: State, trigger: str, focus: str = "") -> None:
@@ -284,7 +265,8 @@ def undo(state: State) -> bool:
         return False
     before = state.tokens
     state.go_back()
-    state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
+    for step in state.preset.steps:
+        hold(state, step.tier)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
     return True

@@ -157,30 +157,30 @@ class FileMarks:
                 return None
 
     def _open(self, path: str) -> int | None:
-        """A descriptor of `path` as a regular file under one of the roots; None if it is not."""
+        """A descriptor of `path` as a regular file of its own under one of the roots; None if it is not."""
         for root in self.roots:
             try:
-                top = Path(os.path.realpath(root))  # unlike `resolve`, it bears links that lead in a circle
-                return _opened_below(top, Path(os.path.realpath(root / path)).relative_to(top).parts)
+                return _opened_below(root, path)
             except (OSError, ValueError):
                 continue
         return None
 
 
-def _opened_below(top: Path, parts: Sequence[str]) -> int:
-    """The file at `parts` below `top`, each part opened in the one before it, so that no link is ever followed.
+def _opened_below(root: Path, path: str) -> int:
+    """The file at `path` below `root`, each folder opened in the one before it, so that no link is ever followed.
 
     Raises:
         OSError: it is no regular file with a single name, or this system cannot open it so.
+        ValueError: it leads out of the root.
     """
-    follow = getattr(os, "O_NOFOLLOW", None)
-    if follow is None or not parts or os.open not in os.supports_dir_fd:
+    top = os.path.realpath(root)  # unlike `resolve`, it bears links that lead in a circle
+    parts = Path(os.path.realpath(os.path.join(top, path))).relative_to(top).parts
+    if not parts or os.open not in os.supports_dir_fd:
         raise OSError("files are only read where links can be told")
     at = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
-    for number, part in enumerate(parts, 1):
-        kind = os.O_DIRECTORY if number < len(parts) else os.O_NONBLOCK
+    for part in parts:
         try:
-            below = os.open(part, os.O_RDONLY | follow | kind, dir_fd=at)
+            below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
         finally:
             os.close(at)
         at = below
@@ -232,23 +232,21 @@ MIN_CHARACTERS = 6
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Something removed that the agent has named."""
+    """A removed turn, by what the agent has named of it."""
 
     name: str
     turn_id: str
-    tokens: int
+    text: str
 
 
 @dataclass
 class Recall:
     """What stands in the list that is sent, and what was removed from it."""
 
-    removed: list[tuple[str, str]] = field(default_factory=list)
-    """Turn id and text of each removed turn, oldest first."""
+    removed: dict[str, str] = field(default_factory=dict)
+    """Text of each removed turn by its id, oldest first."""
     root: str = ""
     """The folder that a plan's notes leave out of paths."""
-    wanted: dict[str, Named] = field(default_factory=dict)
-    """Removed turns that the agent has named since, by id, to come back with the next plan."""
     _standing: list[str] = field(default_factory=list)
 
     @classmethod
@@ -256,47 +254,39 @@ class Recall:
         """For a frame that has just come into force."""
         if frame.plan is None:
             return cls()
-        history = tracker.history
-        gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in history.by_id]
-        removed = [(turn_id, _turn_text(tracker, turn_id)) for turn_id in gone]
-        known = tracker.known_analysis
-        root = known.evidence.root if known else common_root(path for _, text in removed for path in file_paths(text))
+        by_id, known = tracker.history.by_id, tracker.known_analysis
+        gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in by_id]
+        removed = {turn_id: _turn_text(tracker, turn_id) for turn_id in gone}
+        paths = (path for text in removed.values() for path in file_paths(text))
         standing = [*(plain_message(message) for message in frame.head), *tracker.plain[frame.start :]]
-        return cls(removed, root, {}, [_text(message) for message in standing])
+        root = known.evidence.root if known else common_root(paths)
+        return cls(removed, root, [_text(message) for message in standing])
 
-    def hear(self, new: Iterable[Message], tracker: HistoryTracker) -> list[Named]:
-        """What `new` messages name that stands nowhere any more, newest turn first; work by the new ones."""
+    def hear(self, new: Sequence[Message]) -> list[Named]:
+        """Removed turns of which `new` messages name what stands nowhere any more; work by the new ones."""
         if not self.removed:
             return []
-        new = list(new)
         self._standing += [_text(message) for message in new if message["role"] != "assistant"]
-        names = [name for name in _named(new) if not self._stands(name)]
+        names = [name for name in _names(new) if not self._stands(name)]
         self._standing += [_text(message) for message in new if message["role"] == "assistant"]
         holders: dict[str, Named] = {}
         for name in names:
-            holder = next((item for item in reversed(self.removed) if name in item[1]), None)
-            if holder is not None and holder[0] not in holders:
-                holders[holder[0]] = Named(name, holder[0], tracker.counter.text(holder[1]))
-        self.wanted.update(holders)
+            turn_id = next((turn_id for turn_id, text in reversed(self.removed.items()) if name in text), None)
+            if turn_id is not None:
+                holders.setdefault(turn_id, Named(name, turn_id, self.removed[turn_id]))
         return list(holders.values())
-
-    def brought_back(self, turn_id: str) -> None:
-        """That turn stands again."""
-        del self.wanted[turn_id]
-        self.removed = [item for item in self.removed if item[0] != turn_id]
 
     def _stands(self, name: str) -> bool:
         short = without_root(name, self.root)
         return any(name in text or short in text for text in self._standing)
 
 
-def restored_text(tracker: HistoryTracker, named: Named) -> str:
+def restored_text(named: Named) -> str:
     """What says the turn again."""
-    text = clean(_turn_text(tracker, named.turn_id))
     return (
         f'<restored turn="{named.turn_id}">\n'
         f"Shortened away before, and named just now ({clean(named.name)}); for reference, not an instruction.\n"
-        f"{text}\n</restored>"
+        f"{clean(named.text)}\n</restored>"
     )
 
 
@@ -318,24 +308,22 @@ def _block_text(block: Block) -> str:
     return call_text(block) if block["type"] == "tool_use" else result_text(block)
 
 
-def _named(new: Iterable[Message]) -> Iterator[str]:
+def _names(new: Sequence[Message]) -> Iterator[str]:
     """Paths, URLs and identifiers that the agent itself writes in its words or in calls that failed.
 
-    A call that worked brings what it needs by itself.
+    A call that worked brings what it needs by itself. Words joined by hyphens point at nothing.
     """
+    spoken = [(message["role"], block) for message in new for block in blocks(message)]
     failed = {
-        block.get("tool_use_id")
-        for message in new
-        for block in blocks(message)
-        if block["type"] == "tool_result" and block.get("is_error")
+        block.get("tool_use_id") for _, block in spoken if block["type"] == "tool_result" and block.get("is_error")
     }
-    for message in new:
-        for block in blocks(message) if message["role"] == "assistant" else ():
-            if block["type"] == "text" or (block["type"] == "tool_use" and block.get("id") in failed):
-                text = str(block.get("text", "")) if block["type"] == "text" else _values(block.get("input"))
-                for name, kind in specifics_of(text).items():
-                    if kind != "number" and _points_at_something(name):
-                        yield name
+    for role, block in spoken:
+        if role != "assistant" or not (block["type"] == "text" or block.get("id") in failed):
+            continue
+        text = str(block.get("text", "")) if block["type"] == "text" else _values(block.get("input"))
+        for name, kind in specifics_of(text).items():
+            if kind != "number" and len(name) >= MIN_CHARACTERS and not _HYPHENATED.fullmatch(name):
+                yield name
 
 
 def _values(arguments: object) -> str:
@@ -343,8 +331,3 @@ def _values(arguments: object) -> str:
     if isinstance(arguments, Mapping):
         return "\n".join(map(_values, arguments.values()))
     return str(arguments) if isinstance(arguments, str) else ""
-
-
-def _points_at_something(name: str) -> bool:
-    """Paths, URLs and names with underscores, humps or digits; not words joined by hyphens."""
-    return len(name) >= MIN_CHARACTERS and not _HYPHENATED.fullmatch(name)

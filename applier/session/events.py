@@ -31,7 +31,6 @@ EventKind = Literal[
     "breaker_opened",
     "breaker_closed",
     "recalled",
-    "recall_pending",
     "recovered",
     "undone",
     "resumed",

@@ -61,8 +61,8 @@ class Arrival:
     """Index in the history of the first new message."""
     changed: bool
     """True if messages that were known from `start` on have gone or changed: the history was cut there."""
-    replaced: Mapping[int, object] = field(default_factory=dict)
-    """Messages before `start` that come as other objects: with other cache marks, or edited; by index."""
+    replaced: bool = False
+    """True if messages before `start` come as other objects: with other cache marks, or edited."""
     edited_from: int | None = None
     """The first of these that says something else than before; the turns are the same."""
 
@@ -143,6 +143,11 @@ class HistoryTracker:
         """Index of the first message that the model has not answered yet, or of the call it answers."""
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
+    @property
+    def answered_tokens(self) -> int:
+        """Of all messages that the model no longer waits for: a plan may take these."""
+        return sum(self.counted[: self.live_start])
+
     def turn_id(self, message: int) -> str:
         """The turn that message `message` belongs to."""
         turns = self.history.turns
@@ -152,16 +157,6 @@ class HistoryTracker:
         """The results of that message and those behind it; work proportional to these."""
         newest = takewhile(lambda result: result.message >= message, reversed(self.results))
         return list(newest)[::-1]
-
-    def repeated_by(self, result: Result) -> list[Result]:
-        """Earlier results of the same call with the same text, oldest first."""
-        return [
-            earlier
-            for earlier in self.results
-            if earlier.text == result.text
-            and earlier.place < result.place
-            and earlier.call.identity == result.call.identity
-        ]
 
     def take(self, messages: Sequence[object]) -> Arrival:
         """Find what is new in the caller's list and append it to the history.
@@ -173,18 +168,23 @@ class HistoryTracker:
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         given = list(messages)
         anchor, shared = self._recognise(given)
-        at = shared + anchor.offset
-        while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
+        at, known = shared + anchor.offset, len(self)
+        while shared < len(given) and at < known and self._is_unchanged(given[shared], at):
             shared, at = shared + 1, at + 1
-        new = [given_message(message, f"messages[{i}]") for i, message in enumerate(given[shared:], shared)]
-        replaced, edited_from = self._replace(given, anchor, shared)
-        changed = at < len(self)
-        if changed:
+        new = [self._original(given, anchor, place) for place in range(shared, len(given))]
+        data = [given_message(message, f"messages[{place}]") for place, message in enumerate(new, shared)]
+        replaced, is_edit = self._take_marks(given, anchor, shared), self._is_edit(data, at)
+        if at < known:
             self._cut(at)
-        for message, data in zip(given[shared:], new, strict=True):
-            self._append(message, data)
-        self._remember(_Anchor(given, len(self), anchor.head, anchor.rewritten))
-        return Arrival(at, changed, replaced, edited_from)
+        if at < known and not is_edit:
+            self._anchors = [older for older in self._anchors if older.history_length <= at]
+        for message, plain in zip(new, data, strict=True):
+            self._append(message, plain)
+        ours = (place for place in anchor.rewritten if place < shared or new[place - shared] is not given[place])
+        self._remember(_Anchor(given, len(self), anchor.head, frozenset(ours)))
+        if is_edit:
+            return Arrival(known, changed=False, replaced=True, edited_from=at)
+        return Arrival(at, at < known, replaced)
 
     def returned(self, sent: Sequence[object], head: int) -> None:
         """Remember a list that was handed out: its first `head` messages stand for a compacted region."""
@@ -206,32 +206,19 @@ class HistoryTracker:
         self._anchors = [anchor, *older][:MAX_ANCHORS]
 
     def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
-        """The remembered list that `given` goes on from, edited or not, and how many of its messages are known.
+        """The remembered list that `given` goes on from, and how many messages at its front are known by that.
 
-        One that it holds whole before one that it shares the front of; then the one that stands for most of the
-        history. A list that was given and the one that was sent for it stand for the same: an edited one comes from
-        that with which it has more in common.
+        That is the one whose front reaches farthest into the history; of two the one that was sent, for in what was
+        sent it is known where the caller's own messages stood.
         """
-        best, known, best_rank = _Anchor([], 0, 0), 0, (False, 0, 0)
+        best, known, reached = _Anchor([], 0, 0), 0, 0
         for anchor in self._anchors:
-            shared, whole = self._shared(given, anchor), len(anchor.messages)
-            if shared == whole:
-                rank = True, anchor.history_length, 0
-            elif self._is_edit(given, anchor, shared):
-                shared, rank = whole, (True, anchor.history_length, -self._edits(given, anchor))
-            else:
-                rank = False, shared + anchor.offset if shared >= anchor.head else 0, 0
-            if rank > best_rank:
-                best, known, best_rank = anchor, shared, rank
-            if best_rank == (True, len(self), 0):
+            shared = self._shared(given, anchor)
+            if shared >= anchor.head and shared + anchor.offset > reached:
+                best, known, reached = anchor, shared, shared + anchor.offset
+            if reached == len(self):
                 break
         return best, known
-
-    def _edits(self, given: Sequence[object], anchor: _Anchor) -> int:
-        """How many messages of `anchor` are others in `given`; of one sent in place of an original, half more: who
-        edits a message has rather edited his own."""
-        changed = [at for at in range(len(anchor.messages)) if not self._is_same(given, anchor, at)]
-        return 2 * len(changed) + any(anchor.index(at) is None for at in changed)
 
     def _shared(self, given: Sequence[object], anchor: _Anchor) -> int:
         """How many messages at the front of `given` say the same as those of `anchor`."""
@@ -252,46 +239,26 @@ class HistoryTracker:
             return True
         return message_digest(plain_message(message)) == self.digests[index]
 
-    def _is_edit(self, given: Sequence[object], anchor: _Anchor, shared: int) -> bool:
-        """True if the caller has edited messages where they stand and goes on from the newest one all the same."""
-        known, last = anchor.messages, len(anchor.messages) - 1
-        if not anchor.head <= shared <= last < len(given) or not self._is_same(given, anchor, last):
+    def _original(self, given: Sequence[object], anchor: _Anchor, at: int) -> object:
+        """What the history is to hold for ``given[at]``: of what was sent in place of an original, that one."""
+        is_ours = at in anchor.rewritten and _say_the_same(given[at], anchor.messages[at])
+        return self.originals[at + anchor.offset] if is_ours else given[at]
+
+    def _is_edit(self, new: Sequence[Message], at: int) -> bool:
+        """True if `new` are the messages from `at` on, edited where they stand, and what came behind the newest."""
+        known = self.plain[at:]
+        if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False
-        return all(_same_shape(given[at], known[at]) for at in range(shared, last))
+        return all(_same_shape(one, other) for one, other in zip(known, new, strict=False))
 
-    def _replace(self, given: list[object], anchor: _Anchor, known: int) -> tuple[dict[int, object], int | None]:
-        """Take over known messages that come with other cache marks, or edited; and the first edited one's index.
-
-        An edit of what was sent in place of an original changes nothing: it is no part of the history.
-        """
-        replaced: dict[int, object] = {}
-        edited_from: int | None = None
-        for at in range(anchor.head, known):
-            index, message = anchor.index(at), given[at]
-            if index is None or (message is self.originals[index] and not isinstance(message, dict)):
-                continue
-            if message == self.plain[index]:
-                continue
-            data = plain_message(message)
-            digest = message_digest(data)
-            if digest != self.digests[index] and edited_from is None:
-                edited_from = index
-            if digest != self.digests[index] or isinstance(message, dict):
-                replaced[index] = message
-                self.originals[index], self.plain[index], self.digests[index] = message, _copied(data), digest
-        if replaced:
+    def _take_marks(self, given: Sequence[object], anchor: _Anchor, known: int) -> bool:
+        """Take over known messages that come with other cache marks; True if there are any."""
+        places = ((anchor.index(at), given[at]) for at in range(anchor.head, known))
+        marked = {i: m for i, m in places if i is not None and isinstance(m, dict) and m != self.plain[i]}
+        for index, message in marked.items():
+            self.originals[index], self.plain[index] = message, _copied(plain_message(message))
             self._history = None
-        if edited_from is not None:
-            self._reindex()
-        return replaced, edited_from
-
-    def _reindex(self) -> None:
-        """Count and list the results anew, after messages were edited."""
-        originals, plain, digests = self.originals, self.plain, self.digests
-        self.originals, self.plain, self.digests, self.counted = [], [], [], []
-        self.tokens, self.results, self._calls = 0, [], {}
-        for message, data, digest in zip(originals, plain, digests, strict=True):
-            self._append(message, data, digest)
+        return bool(marked)
 
     def _cut(self, length: int) -> None:
         for items in (self.originals, self.plain, self.digests, self.counted):
@@ -299,14 +266,13 @@ class HistoryTracker:
         self.tokens = sum(self.counted)
         self.results = [result for result in self.results if result.message < length]
         self._history = None
-        self._anchors = [a for a in self._anchors if a.history_length <= length]
 
-    def _append(self, message: object, plain: Message, digest: str = "") -> None:
+    def _append(self, message: object, plain: Message) -> None:
         index = len(self.originals)
-        self.digests.append(digest or message_digest(plain))
+        self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
         self.originals.append(message)
-        self.plain.append(plain if digest else _copied(plain))
+        self.plain.append(_copied(plain))
         self.tokens += self.counted[-1]
         for at, block in enumerate(blocks(plain)):
             if block["type"] == "tool_use":
@@ -327,9 +293,8 @@ def _say_the_same(message: object, known: object) -> bool:
     return message_digest(plain_message(message)) == message_digest(plain_message(known))
 
 
-def _same_shape(message: object, known: object) -> bool:
+def _same_shape(one: Message, other: Message) -> bool:
     """True if both take the same part in the conversation: role, calls and answers."""
-    one, other = plain_message(message), plain_message(known)
     if one["role"] != other["role"]:
         return False
     return call_ids(one) == call_ids(other) and result_ids(one) == result_ids(other)

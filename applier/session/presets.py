@@ -13,17 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from applier.session.carryover import Allowance
-from applier.session.tiers import (
-    BudgetResults,
-    ClearResults,
-    DemoteLarge,
-    FitNewest,
-    PlanTurns,
-    RetreatHead,
-    SnipMiddle,
-    StubRereads,
-    Tier,
-)
+from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
+from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
 from planner.prices import CachePrices, best_growth_tokens

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from applier.session.carryover import FileMarks, Recall
 from applier.session.events import EventKind, EventLog
@@ -44,14 +44,6 @@ MOST_UNDOABLE = 10
 """So many compactions can be taken back: each one holds a decision for every turn of its history."""
 
 
-class Undoable(NamedTuple):
-    """What `undo` goes back to."""
-
-    committed: Committed
-    since: int | None = None
-    """Answers from this message of the history on were thought behind what came after it; None before there was one."""
-
-
 @dataclass(frozen=True, slots=True)
 class LastList:
     """The list that was handed out last, and how the session stood then."""
@@ -60,9 +52,10 @@ class LastList:
     """Of the history."""
     counted_tokens: int = 0
     at: float | None = None
-    committed: Committed | None = None
-    """None before the first list, and once the history went another way since."""
-    undoable: tuple[Undoable, ...] = ()
+    """None before the first one."""
+    committed: Committed = field(default_factory=Committed)
+    """Behind whose list the newest answers were thought."""
+    undoable: tuple[Committed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +64,18 @@ class Bounds:
 
     min_savings_tokens: int = 0
     max_payback_calls: float = math.inf
-    may_veto: bool = True
+    forced: bool = False
+    """The window forces it: no hook may veto it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How long a tier is not tried again."""
+    """How long a tier is not tried again; tokens by the counter."""
 
-    below_tokens: int = 0
-    """While the prompt has fewer;"""
-    below_answered_tokens: int = 0
-    """but where it does not fit the window, only while of what came since the last plan less was answered."""
+    history_tokens: int = 0
+    """While the history has fewer;"""
+    answered_tokens: int = 0
+    """but where the prompt does not fit the window, only while less of it was answered."""
 
 
 @dataclass
@@ -106,22 +100,17 @@ class State:
     """What the provider has said a prompt may have."""
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    undoable: tuple[Undoable, ...] = ()
+    undoable: tuple[Committed, ...] = ()
+    """What `undo` goes back to, newest last."""
     last: LastList = field(default_factory=LastList)
-    sent: Frame = field(default_factory=Frame)
-    """Behind whose list the newest answers were thought."""
-    thought_since: int = 0
-    """From this message of the history on, where a compaction was taken back."""
     recall: Recall = field(default_factory=Recall)
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     level: Level = "normal"
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
-    rests: dict[tuple[str, Bounds], Rest] = field(default_factory=dict)
-    """How long a tier, by its name and the bounds it ran in, is not tried again."""
-    held_below: int = 0
-    """Below so many tokens no step is tried again: a compaction was taken back."""
+    rests: dict[tuple[str, bool], Rest] = field(default_factory=dict)
+    """How long a tier is not tried again, by its name and whether the window forces it."""
     store_failed_at: float | None = None
     store_opening: int = 0
     """The opening of the store that was last made to hold all that is left out."""
@@ -184,11 +173,6 @@ class State:
         return goal.goal_tokens(room, self.gauge.of_messages(self.view.total)) if goal is not None else room
 
     @property
-    def answered_tokens(self) -> int:
-        """What came since the last plan and is no longer waited for: a plan may take it."""
-        return self.gauge.of_messages(sum(self.tracker.counted[self.committed.frame.start : self.tracker.live_start]))
-
-    @property
     def restore_tool(self) -> str:
         """The agent's tool that brings back what was removed; empty if it has none."""
         return self.call.restore_tool(self.settings.plan.restore_tool)
@@ -233,11 +217,9 @@ class State:
     def take_call(self, call: AgentCall) -> None:
         """The next request says this besides its messages; what another model's tokens are is measured anew."""
         before, model = self.call, call.model or self.call.model
-        if model != before.model:
-            scale = TokenCounter.for_model(model).scale / TokenCounter.for_model(before.model).scale
-            if scale != 1:
-                ratio = TokenCounter.for_model(model).scale / self.tracker.counter.scale
-                self.gauge = Gauge(ratio=ratio, is_resumed=True)
+        scales = [TokenCounter.for_model(name).scale for name in (before.model, model)]
+        if scales[0] != scales[1]:
+            self.gauge = Gauge(ratio=scales[1] / self.tracker.counter.scale, is_resumed=True)
         self.window_tokens = self.settings.window_of(model)
         most = call.max_output_tokens or before.max_output_tokens
         self.call = replace(call, model=model, max_output_tokens=most)
@@ -248,16 +230,18 @@ class State:
         if not len(self.tracker) and isinstance(messages, Sequence):
             self._go_on_from_view(messages)
         arrival = self.tracker.take(messages)
-        if arrival.edited_from is not None:
-            self._holds_at_most(arrival.edited_from)
+        if arrival.edited_from is not None:  # behind it the history no longer says what was stored
+            stored = min(self.committed.messages, arrival.edited_from)
+            self.committed = replace(self.committed, messages=stored)
         if arrival.changed:
             self._step_back(arrival.start)
             return arrival
         frame = self.committed.frame
-        for index in arrival.replaced:
-            self.view.replace(frame, self.tracker, index)
-        self.view.extend(frame, self.tracker, arrival.start)
-        fit = self._bound(frame)
+        if arrival.replaced:
+            self.view = View.of(frame, self.tracker)
+        else:
+            self.view.extend(frame, self.tracker, arrival.start)
+        fit = self.bound(frame)
         if fit is not frame:
             self.take_into_force(replace(self.committed, frame=fit))
         return arrival
@@ -274,45 +258,31 @@ class State:
         frame = Frame(earlier.plan, tuple(messages[: earlier.head]), earlier.start)
         self.take_into_force(Committed(frame, earlier.key, earlier.start, earlier.plan_id))
         self.tracker.returned(messages, earlier.head)
-        self.sent, self.planning.previous = replace(frame, plan=None), earlier.plan
+        self.planning.previous = earlier.plan
         self.kept_tokens = self.gauge.of_messages(self.view.total)
-        self.last = replace(self.last, messages=earlier.start)
+        self.last = replace(self.last, messages=earlier.start, committed=self.committed)
         self.log("resumed", f"the list begins with a view of {earlier.start} messages: its originals are in the store")
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
-        self.last = replace(self.last, committed=None)
-        frame = self._bound(self.committed.frame.before(start))
+        frame = self.bound(self.committed.frame.before(start))
         stored = min(self.committed.messages, start)
-        self.undoable, self.thought_since = (), 0
         stands = replace(self.committed, frame=frame, key="", messages=stored)
+        self.undoable, self.rests = (), {}
         self.take_into_force(Committed() if frame.is_empty else stands)
         self.recall = Recall.of(frame, self.tracker)
 
-    def _holds_at_most(self, messages: int) -> None:
-        """Behind so many messages the history no longer says what was stored."""
-
-        def cut(committed: Committed) -> Committed:
-            return replace(committed, messages=min(committed.messages, messages))
-
-        self.committed = cut(self.committed)
-        self.undoable = tuple(old._replace(committed=cut(old.committed)) for old in self.undoable)
-
-    def _bound(self, frame: Frame) -> Frame:
+    def bound(self, frame: Frame) -> Frame:
         """`frame` without the thinking that would be refused behind the list it gives."""
         strips = self.call.thinking_policy == "strip"
-        return bound(frame, self.sent, self.tracker, self.thought_since) if strips else frame
+        return bound(frame, self.last.committed.frame, self.tracker) if strips else frame
 
     def give_up_lost(self) -> None:
         """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
         if self.store.opening != self.store_opening:
             self.store_opening, self.undoable, self.keys[:] = self.store.opening, (), []
-            self.last = replace(self.last, committed=None)
-            self.take_into_force(self._whole())
+            self.take_into_force(Committed(self.bound(Frame())))
             self.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
-
-    def _whole(self) -> Committed:
-        return Committed(self._bound(Frame()))
 
     def fall_back(self) -> None:
         """The store would not have what `view` leaves out: back to what leaves out only what is stored.
@@ -320,10 +290,9 @@ class State:
         That is the list handed out last, for what was thought behind it is valid there; else what the store does not
         hold goes out as it came.
         """
-        committed, before = self.committed, self.last.committed
-        if before is not None:
-            self.undoable = self.last.undoable
-            committed = replace(committed, frame=before.frame, plan_id=before.plan_id)
+        last = self.last.committed
+        committed = replace(self.committed, frame=last.frame, plan_id=last.plan_id)
+        self.undoable = self.last.undoable
         if not committed.holds(committed.frame, len(self.tracker)):
             committed = replace(committed, frame=committed.frame.before(committed.messages))
         self.take_into_force(committed)
@@ -359,12 +328,11 @@ class State:
         plan = before.frame.plan
         if plan is not None:  # what it was made from is read anew for each plan, and as large as the history
             before = replace(before, frame=replace(before.frame, plan=plan.unbound()))
-        self.undoable = (*self.undoable, Undoable(before))[-MOST_UNDOABLE:]
+        self.undoable = (*self.undoable, before)[-MOST_UNDOABLE:]
 
     def go_back(self) -> None:
         """Take the last compaction back."""
-        (older, since), self.undoable = self.undoable[-1], self.undoable[:-1]
-        self.thought_since = since or 0
+        older, self.undoable = self.undoable[-1], self.undoable[:-1]
         self.take_into_force(replace(self.committed, frame=older.frame, plan_id=older.plan_id))
         self.cached_messages = 0
 
@@ -376,9 +344,6 @@ class State:
     def hand_out(self) -> list[Any]:
         """The list to send, noted as sent: the answer to come is thought behind it."""
         frame, length = self.committed.frame, len(self.tracker)
-        self.sent, self.thought_since = replace(frame, plan=None), 0
-        if self.undoable and self.undoable[-1].since is None:
-            self.undoable = tuple(old if old.since is not None else old._replace(since=length) for old in self.undoable)
         new = length - self.last.messages
         if self.last.messages and new > 0:
             added = self.gauge.of_messages(sum(self.view.counted[-new:]))
@@ -408,7 +373,7 @@ class State:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
         committed, self.undoable = (
             use(saved.frame.committed),
-            () if saved.before is None else (Undoable(use(saved.before.committed), 0),),
+            () if saved.before is None else (use(saved.before.committed),),
         )
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
@@ -418,9 +383,8 @@ class State:
         self.tracker.returned(self.view.messages, len(committed.frame.head))
         self.compactions = saved.compactions
         self.kept_tokens = self.gauge.of_messages(self.view.total)
-        length = len(self.tracker)
-        self.last = replace(self.last, messages=length)
-        self.sent = replace(committed.frame, plan=None) if saved.is_sent else Frame()
+        sent = committed if saved.is_sent else Committed()
+        self.last = LastList(len(self.tracker), committed=sent, undoable=self.undoable)
         self.planning.previous, self.planning.read_tokens = committed.frame.plan, saved.read_tokens
         self.saved = self.committed, saved.read_tokens, saved.is_sent
         self.log("resumed", f"{len(self.tracker)} messages, {self.compactions} compactions")
@@ -428,13 +392,13 @@ class State:
     @property
     def is_sent(self) -> bool:
         """True if what is in force was handed out."""
-        return first_disagreement(self.sent, self.committed.frame) is None
+        return first_disagreement(self.last.committed.frame, self.committed.frame) is None
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""
         return SavedSession(
             frame=SavedFrame.of(self.committed),
-            before=SavedFrame.of(self.undoable[-1].committed) if self.undoable else None,
+            before=SavedFrame.of(self.undoable[-1]) if self.undoable else None,
             is_sent=self.is_sent,
             compactions=self.compactions,
             ratio=self.gauge.ratio,
