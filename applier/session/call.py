@@ -24,7 +24,7 @@ from planner.analysis import analyze_history
 from planner.errors import StoreError
 from planner.reading.messages import blocks
 
-__all__ = ["compact", "prepare", "recover", "request", "undo"]
+__all__ = ["compact", "prepare", "recover", "undo"]
 
 LEAST_SAVINGS_SHARE = 0.4
 """In a small window, saving this share of the limit is enough whatever a preset's constant says."""
@@ -69,7 +69,7 @@ def _work(state: State, arrival: Arrival) -> None:
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
         attempt(state, tier, "arrival", FORCED, new_from=unsent)
-    _take_up_plan(state)
+    state.tracker.know(state.planning.take_up())
     for step in state.preset.steps:
         _step(state, step)
     state.requested = state.focus = ""
@@ -119,7 +119,7 @@ def _note_new(state: State, start: int) -> None:
     for block in (block for message in newest for block in blocks(message)):
         if block["type"] == "tool_use" and block.get("name") == state.settings.compact_tool:
             asked = block.get("input")
-            request(state, "tool", str(asked.get("focus", "")) if isinstance(asked, dict) else "")
+            state.request("tool", str(asked.get("focus", "")) if isinstance(asked, dict) else "")
 
 
 def _step(state: State, step: Step) -> None:
@@ -150,13 +150,6 @@ def _warn_if_too_large(state: State) -> None:
     tokens, limit = state.tokens, state.limit_tokens
     problem = "over the limit" if tokens > limit and state.preset.steps else ""
     state.trouble("still_too_large", problem, f"{tokens} tokens of at most {limit}: no step could make it smaller")
-
-
-def _take_up_plan(state: State) -> None:
-    """Take up what the worker has made."""
-    plan = state.planning.take_up()
-    if plan is not None:
-        state.tracker.know(plan.bound_analysis)
 
 
 def _plan_ahead(state: State) -> None:
@@ -211,11 +204,6 @@ def _say_again(state: State, named: Named) -> None:
     del state.recall.removed[named.turn_id]
     reason = f"{named.turn_id} is back: the agent named {named.name}"
     state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
-
-
-def request(state: State, trigger: str, focus: str = "") -> None:
-    """Compact at the next call."""
-    state.requested, state.focus = trigger, focus or state.focus
 
 
 def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bool) -> Compaction:
@@ -274,17 +262,17 @@ def undo(state: State) -> bool:
 
 def _save(state: State) -> None:
     """Store how the session stands, if that has changed."""
-    committed, (saved, *more) = state.committed, state.saved
-    stands = committed is saved or (saved is None and committed.frame.is_empty)
-    if stands and more == [state.planning.read_tokens, state.is_sent]:
+    standing = state.committed, state.planning.read_tokens, state.is_sent
+    if standing == state.saved:
         return
     problem = ""
     try:
-        if not (committed.key or committed.frame.is_empty):  # the list went another way, which nothing stored holds
-            state.commit(committed.frame, state.view)
-        standing = state.to_save()
-        save_session(state.store, state.session_id, standing)
-        state.saved = state.committed, standing.read_tokens, standing.is_sent
+        if not (
+            state.committed.key or state.committed.frame.is_empty
+        ):  # it went another way, which nothing stored holds
+            state.commit(state.committed.frame, state.view)
+        save_session(state.store, state.session_id, state.to_save())
+        state.saved = state.committed, *standing[1:]
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     state.trouble("store_failed", problem)

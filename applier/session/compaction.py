@@ -17,8 +17,8 @@ from applier.session.planning import within
 from applier.session.state import Bounds, Rest, State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.plan import CompactionPlan
-from planner.prices import CACHE_LIFETIME_SECONDS, payback_calls
+from planner.plan import CompactionPlan, Usage
+from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls
 from planner.validity import check_messages
 
 __all__ = ["FORCED", "Compaction", "attempt", "hold", "may_store", "rest", "rests", "situation_of"]
@@ -222,11 +222,11 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
 
 
 def _payback(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> float:
-    usage = plan.provenance.usage if plan is not None else None
-    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens if usage else 0.0
+    usage = plan.provenance.usage if plan is not None else Usage()
+    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens
     if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
         unchanged = after  # nothing is cached any more: all of it is written again anyway
-    before, prices = state.tokens, state.prices
+    before, prices = state.tokens, cache_prices(state.call.model)
     return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
 
 

@@ -16,6 +16,7 @@ from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.evidence.gather import TurnEvidence
+from planner.plan import CompactionPlan
 from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
     Message,
@@ -127,11 +128,11 @@ class HistoryTracker:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
         return self.known_analysis
 
-    def know(self, analysis: Analysis | None) -> None:
-        """Take over what was read elsewhere of a prefix of this history."""
-        known = self.known_analysis
-        if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
-            self.known_analysis = analysis
+    def know(self, plan: CompactionPlan | None) -> None:
+        """Take over what was read for `plan` elsewhere, of a prefix of this history."""
+        read, known = plan and plan.bound_analysis, self.known_analysis
+        if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
+            self.known_analysis = read
 
     def evidence_of(self, message: int) -> TurnEvidence:
         """What the turn of that message holds."""

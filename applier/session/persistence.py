@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
-from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
+from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.placeholders import history_key
 from planner.reading.messages import plain_message
 
@@ -45,22 +45,22 @@ class SessionStore:
             SettingsError: it is none of these.
         """
         self._path: str | Path | None = None
-        self._opened: dict[int, Store] = {}
-        """By opening. Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
+        self._store: Store | None = None
+        """Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
-            self._opened[0] = store
+            self._store = store
         else:
             raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
-        self._is_callers = bool(self._opened)
+        self._is_callers = self._store is not None
         self.opening = 0
         """How often it was begun anew because its file was gone: what was stored before is not in it."""
 
     @property
     def is_open(self) -> bool:
         """True once it was needed."""
-        return bool(self._opened)
+        return self._store is not None
 
     def use(self, act: Callable[[Store], T]) -> T:
         """What `act` does with the store, opened if need be; begun anew where its file was taken away.
@@ -68,28 +68,30 @@ class SessionStore:
         Raises:
             StoreError: it cannot be opened, or does something else than it promises.
         """
-        opening = self.opening
+        store = self._open()
         try:
-            return _done(act, self._open(opening))
+            return _done(act, store)
         except StoreReplaced:
             if self._is_callers:
                 raise
-        self.opening = opening + 1
-        self.close(opening)
-        return _done(act, self._open(opening + 1))
+        if self._store is store:
+            self.opening += 1
+            self.close()
+        return _done(act, self._open())
 
-    def _open(self, opening: int) -> Store:
-        if opening not in self._opened:
-            own = _done(open_store, self._path)
-            if self._opened.setdefault(opening, own) is not own:
-                own.close()
-        return self._opened[opening]
+    def _open(self) -> Store:
+        own = self._store or _done(open_store, self._path)
+        if self._store is None:
+            self._store = own
+        elif own is not self._store:
+            own.close()
+        return self._store
 
-    def close(self, opening: int | None = None) -> None:
+    def close(self) -> None:
         """Close it if the session opened it."""
-        opening = self.opening if opening is None else opening
-        if not self._is_callers and opening in self._opened:
-            self._opened.pop(opening).close()
+        if self._store is not None and not self._is_callers:
+            store, self._store = self._store, None
+            store.close()
 
 
 def _done(act: Callable[[A], T], what: A) -> T:
@@ -161,16 +163,6 @@ class SavedFrame(BaseModel):
     additions: list[tuple[int, str]]
     unthinking: list[int]
 
-    @field_validator("head")
-    @classmethod
-    def _of_messages(cls, head: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        try:
-            for at, message in enumerate(head):
-                plain_message(message, f"head[{at}]")
-        except TranscriptError as error:
-            raise ValueError(str(error)) from None
-        return head
-
     @classmethod
     def of(cls, committed: Committed) -> Self:
         """`committed` as it is stored."""
@@ -191,10 +183,11 @@ class SavedFrame(BaseModel):
 
         Raises:
             StoreError: the plan cannot be read.
+            TranscriptError: the head holds something else than messages.
         """
         frame = Frame(
             plan=store.load_plan(self.plan_id) if self.plan_id else None,
-            head=tuple(self.head),
+            head=tuple(plain_message(message, f"head[{at}]") for at, message in enumerate(self.head)),
             start=self.start,
             placeholders={(message, block): text for message, block, text in self.placeholders},
             additions=dict(self.additions),

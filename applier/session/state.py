@@ -30,10 +30,9 @@ from applier.session.planning import Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from applier.store.protocol import Store
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.errors import StoreDamaged, StoreError, TranscriptError
-from planner.prices import CachePrices, cache_prices
+from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["Bounds", "Rest", "State"]
@@ -88,9 +87,9 @@ class State:
     store: SessionStore
     log: EventLog
     clock: Callable[[], float]
-    planning: Planning
     owner: str
     """Of the views that the session makes and knows again: its id, if it was given one."""
+    planning: Planning
     call: AgentCall
     """What the agent's next request says besides its messages; its model, and how long its answer may be, as they were
     given last."""
@@ -98,6 +97,7 @@ class State:
     """Histories that this session and its family have stored: what `restore` may show."""
     maximum_tokens: int = sys.maxsize
     """What the provider has said a prompt may have."""
+    gauge: Gauge = field(default_factory=Gauge)
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
     undoable: tuple[Committed, ...] = ()
@@ -112,11 +112,10 @@ class State:
     rests: dict[tuple[str, bool], Rest] = field(default_factory=dict)
     """How long a tier is not tried again, by its name and whether the window forces it."""
     store_failed_at: float | None = None
-    store_opening: int = 0
-    """The opening of the store that was last made to hold all that is left out."""
-    saved: tuple[Committed | None, int, bool] = (None, 0, True)
+    saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
     """What a restart would go on with, what planners had read by then, and whether it was handed out."""
     requested: str = ""
+    """``manual``, ``tool``, …: somebody asked for a compaction at the next call."""
     focus: str = ""
     is_recovering: bool = False
     """The reactive retry for the list last prepared was given."""
@@ -127,28 +126,12 @@ class State:
     def __post_init__(self) -> None:
         """Take the request up, in a session that has seen nothing yet."""
         self.tracker = HistoryTracker(TokenCounter.for_model(self.call.model))
-        self.gauge, self.marks = Gauge(), FileMarks(self.settings.file_roots)
+        self.marks = FileMarks(self.settings.file_roots)
         self.growth_tokens = self.preset.expected_growth_tokens
         """What a call adds on average."""
         self.store_opening = self.store.opening
+        """That of the store that was last made to hold all that is left out."""
         self.take_call(self.call)
-
-    def begun_anew(self) -> State:
-        """The same session when it has seen nothing yet."""
-        planner = self.planning
-        planning = Planning(planner.planner, planner.client, self.settings, self.clock, self.log, planner.task)
-        planning.breaker = planner.breaker
-        return State(
-            self.session_id,
-            self.settings,
-            self.preset,
-            self.store,
-            self.log,
-            self.clock,
-            planning,
-            self.owner,
-            self.call,
-        )
 
     @property
     def limit_tokens(self) -> int:
@@ -162,11 +145,6 @@ class State:
         return self.gauge.prompt(self.view.total)
 
     @property
-    def reclaimed_tokens(self) -> int:
-        """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
-        return self.gauge.of_messages(max(0, self.tracker.tokens - self.view.total))
-
-    @property
     def goal_tokens(self) -> int:
         """What the next plan would leave of the messages."""
         goal, room = self.preset.plan_goal, self.gauge.room_tokens(self.limit_tokens)
@@ -178,11 +156,6 @@ class State:
         return self.call.restore_tool(self.settings.plan.restore_tool)
 
     @property
-    def prices(self) -> CachePrices:
-        """What the agent's model charges for cached tokens."""
-        return cache_prices(self.call.model)
-
-    @property
     def no_room(self) -> str:
         """What is wrong when system and tools alone fill the window, and the cure; empty if they do not."""
         fixed = self.gauge.of_messages(self.gauge.fixed_tokens)
@@ -192,6 +165,11 @@ class State:
             f"system and tools take {fixed} of the {self.limit_tokens} tokens a prompt may have: "
             "send fewer tools, or raise window_tokens"
         )
+
+    @property
+    def is_sent(self) -> bool:
+        """True if what is in force was handed out."""
+        return first_disagreement(self.last.committed.frame, self.committed.frame) is None
 
     def measure(self) -> Measurement:
         """What the triggers see."""
@@ -205,8 +183,12 @@ class State:
             growth_tokens_per_call=self.growth_tokens,
             idle_seconds=0.0 if self.last.at is None else max(0.0, self.clock() - self.last.at),
             requested=self.requested,
-            prices=self.prices,
+            prices=cache_prices(self.call.model),
         )
+
+    def request(self, trigger: str, focus: str = "") -> None:
+        """Compact at the next call."""
+        self.requested, self.focus = trigger, focus or self.focus
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
         """Log a problem when it begins or becomes another (as `message`), not at every call; empty ends it."""
@@ -256,12 +238,17 @@ class State:
             return
         self.tracker.take(earlier.messages)
         frame = Frame(earlier.plan, tuple(messages[: earlier.head]), earlier.start)
-        self.take_into_force(Committed(frame, earlier.key, earlier.start, earlier.plan_id))
+        self._go_on(Committed(frame, earlier.key, earlier.start, earlier.plan_id), earlier.start)
         self.tracker.returned(messages, earlier.head)
-        self.planning.previous = earlier.plan
-        self.kept_tokens = self.gauge.of_messages(self.view.total)
-        self.last = replace(self.last, messages=earlier.start, committed=self.committed)
         self.log("resumed", f"the list begins with a view of {earlier.start} messages: its originals are in the store")
+
+    def _go_on(self, committed: Committed, messages: int) -> None:
+        """`committed` was in force elsewhere when `messages` messages were sent."""
+        self.take_into_force(committed)
+        self.tracker.returned(self.view.messages, len(committed.frame.head))
+        self.planning.previous = committed.frame.plan
+        self.kept_tokens = self.gauge.of_messages(self.view.total)
+        self.last = LastList(messages, committed=committed, undoable=self.undoable)
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
@@ -316,12 +303,10 @@ class State:
         """
         committed, view = commit(frame, self.tracker, self.store, self.committed), view or View.of(frame, self.tracker)
         if frame.head:
-            self.store.use(lambda store: self._remember(store, committed, view.messages))
+            known = {"owner": self.owner, "key": committed.key, "plan_id": committed.plan_id}
+            history, start = self.tracker.history, frame.start
+            self.store.use(lambda store: remember_view(store, view.messages, history, start, **known))
         self.take_into_force(committed, view)
-
-    def _remember(self, store: Store, committed: Committed, sent: Sequence[object]) -> None:
-        start, key, plan_id = committed.frame.start, committed.key, committed.plan_id
-        remember_view(store, sent, self.tracker.history, start, owner=self.owner, key=key, plan_id=plan_id)
 
     def may_go_back(self, before: Committed) -> None:
         """A compaction has taken the place of `before`, which `undo` goes back to."""
@@ -369,30 +354,20 @@ class State:
             return
         if saved.frame.key:
             self.tracker.load(use(lambda store: store.load_history(saved.frame.key)))
-        if max(one.start for one in (saved.frame, saved.before or saved.frame)) > len(self.tracker):
+        length = len(self.tracker)
+        if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
-        committed, self.undoable = (
-            use(saved.frame.committed),
-            () if saved.before is None else (use(saved.before.committed),),
-        )
+        self.undoable = (use(saved.before.committed),) if saved.before else ()
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
-        self.take_into_force(committed)
-        self.tracker.returned(self.view.messages, len(committed.frame.head))
-        self.compactions = saved.compactions
-        self.kept_tokens = self.gauge.of_messages(self.view.total)
-        sent = committed if saved.is_sent else Committed()
-        self.last = LastList(len(self.tracker), committed=sent, undoable=self.undoable)
-        self.planning.previous, self.planning.read_tokens = committed.frame.plan, saved.read_tokens
+        self.planning.read_tokens, self.compactions = saved.read_tokens, saved.compactions
+        self._go_on(use(saved.frame.committed), length)
+        if not saved.is_sent:
+            self.last = replace(self.last, committed=Committed())
         self.saved = self.committed, saved.read_tokens, saved.is_sent
-        self.log("resumed", f"{len(self.tracker)} messages, {self.compactions} compactions")
-
-    @property
-    def is_sent(self) -> bool:
-        """True if what is in force was handed out."""
-        return first_disagreement(self.last.committed.frame, self.committed.frame) is None
+        self.log("resumed", f"{length} messages, {self.compactions} compactions")
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""
