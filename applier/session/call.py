@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from applier.session.carryover import Named, restored_text
+from applier.session.carryover import named_again, restored_text
 from applier.session.compaction import FORCED, Compaction, attempt, hold, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
@@ -65,7 +65,7 @@ def _work(state: State, arrival: Arrival) -> None:
         return
     state.give_up_lost()
     _ask_store_again(state)
-    unsent = min(arrival.start, state.last.messages)
+    unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
         attempt(state, tier, "arrival", FORCED, new_from=unsent)
@@ -74,7 +74,8 @@ def _work(state: State, arrival: Arrival) -> None:
         _step(state, step)
     state.requested = state.focus = ""
     _warn_if_too_large(state)
-    _bring_back(state, unsent)
+    if state.committed.frame.plan is plan:
+        _bring_back(state, unsent)
     _plan_ahead(state)
 
 
@@ -112,9 +113,8 @@ def _store_left_out(state: State) -> None:
 
 
 def _note_new(state: State, start: int) -> None:
-    """Note the files that were touched, and whether the model asked for a compaction."""
+    """Note whether the model asked for a compaction."""
     tracker = state.tracker
-    state.marks.touch(tracker.results_from(start))
     newest = tracker.plain[max(start, len(tracker) - 2) :]
     for block in (block for message in newest for block in blocks(message)):
         if block["type"] == "tool_use" and block.get("name") == state.settings.compact_tool:
@@ -154,21 +154,17 @@ def _warn_if_too_large(state: State) -> None:
 
 def _plan_ahead(state: State) -> None:
     """Have the worker plan on a snapshot while the agent waits for its answer."""
-    planning, tracker = state.planning, state.tracker
-    if not _plans_ahead(state) or planning.worker.is_busy or not _is_due(state):
+    planning, tracker, settings = state.planning, state.tracker, state.settings
+    is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
+    if not (is_slow if settings.background is None else settings.background):
+        return
+    if planning.worker.is_running or not _is_due(state):
         return
     history, counter, known = tracker.history, tracker.counter, tracker.known_analysis
     planned = planning.ready.history.turns if planning.ready is not None else 0
-    if len(history.turns) - planned < state.settings.background_new_turns:
-        return
-    target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), state.clock())
-
-
-def _plans_ahead(state: State) -> bool:
-    if state.settings.background is not None:
-        return state.settings.background
-    return state.planning.asks_a_model or state.tracker.tokens >= LONG_HISTORY_TOKENS
+    if len(history.turns) - planned >= settings.background_new_turns:
+        target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
+        planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), state.clock())
 
 
 def _is_due(state: State) -> bool:
@@ -183,25 +179,19 @@ def _is_due(state: State) -> bool:
 
 def _bring_back(state: State, start: int) -> None:
     """Say the first removed turn again that messages from `start` on name and that fits, behind what is cached."""
-    tracker, room = state.tracker, state.limit_tokens * ROOM_SHARE - state.tokens
-    named = state.recall.hear(tracker.plain[start:])
-    if tracker.plain[-1]["role"] != "user":
+    tracker, frame, tokens = state.tracker, state.committed.frame, state.tokens
+    most = min(state.settings.recall_tokens, state.limit_tokens * ROOM_SHARE - tokens)
+    turns = named_again(state.removed, frame, tracker, start) if tracker.plain[-1]["role"] == "user" else ()
+    named = next((n for n in turns if state.gauge.of_messages(tracker.counter.text(n.text)) <= most), None)
+    if named is None:
         return
-    most = min(state.settings.recall_tokens, room)
-    fits = (item for item in named if state.gauge.of_messages(tracker.counter.text(item.text)) <= most)
-    if at_once := next(fits, None):
-        _say_again(state, at_once)
-
-
-def _say_again(state: State, named: Named) -> None:
-    tokens, before = state.tokens, state.committed
-    edits = Edits("recall", additions={len(state.tracker) - 1: restored_text(named)})
+    edits = Edits("recall", additions={len(tracker) - 1: restored_text(named)})
     try:
-        state.commit(state.bound(draft(before.frame, edits, state.tracker, before.key)))
+        state.commit(state.bound(draft(frame, edits, tracker, state.committed.key)))
     except StoreError as error:
         state.log("store_failed", f"nothing was added: {error}")
         return
-    del state.recall.removed[named.turn_id]
+    del state.removed[named.turn_id]
     reason = f"{named.turn_id} is back: the agent named {named.name}"
     state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
 
@@ -228,7 +218,9 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
         return None
     state.receive(messages)
     state.is_recovering = True
-    _believe(state, refused)
+    state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
+    counted, actual, gauge = state.view.total, refused.actual_tokens, state.gauge
+    state.gauge = gauge.corrected(counted, actual) if actual else gauge.doubted(counted, state.limit_tokens)
     before = state.tokens
     for tier in state.preset.recovery:
         if state.tokens > state.limit_tokens * CLEARLY_SHORTER or state.tokens == before:
@@ -240,21 +232,15 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
     return _hand_out(state)
 
 
-def _believe(state: State, refused: TooLong) -> None:
-    """The provider knows better how long the prompt was, and how long it may be."""
-    state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
-    counted, actual, gauge = state.view.total, refused.actual_tokens, state.gauge
-    state.gauge = gauge.corrected(counted, actual) if actual else gauge.doubted(counted, state.limit_tokens)
-
-
 def undo(state: State) -> bool:
     """Back to the frame before the last compaction."""
     if not state.undoable:
         return False
     before = state.tokens
-    state.go_back()
-    for step in state.preset.steps:
-        hold(state, step.tier)
+    older, state.undoable = state.undoable[-1], state.undoable[:-1]
+    state.take_into_force(replace(state.committed, frame=older))
+    state.cached_messages = 0
+    hold(state)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
     return True
@@ -262,17 +248,15 @@ def undo(state: State) -> bool:
 
 def _save(state: State) -> None:
     """Store how the session stands, if that has changed."""
-    standing = state.committed, state.planning.read_tokens, state.is_sent
-    if standing == state.saved:
+    committed, standing = state.committed, (state.planning.read_tokens, state.is_sent)
+    if (committed, *standing) == state.saved:
         return
     problem = ""
     try:
-        if not (
-            state.committed.key or state.committed.frame.is_empty
-        ):  # it went another way, which nothing stored holds
-            state.commit(state.committed.frame, state.view)
+        if not (committed.key or committed.frame.is_empty):  # nothing stored holds the way it went
+            state.commit(committed.frame, state.view)
         save_session(state.store, state.session_id, state.to_save())
-        state.saved = state.committed, *standing[1:]
+        state.saved = state.committed, *standing
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     state.trouble("store_failed", problem)

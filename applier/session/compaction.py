@@ -12,11 +12,11 @@ from typing import Any
 from applier.session.carryover import carried_text
 from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
-from applier.session.persistence import key_for
 from applier.session.planning import within
 from applier.session.state import Bounds, Rest, State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls
 from planner.validity import check_messages
@@ -32,6 +32,8 @@ FORCED = Bounds(forced=True)
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """After a step has run or was rejected, the history grows by this share of the limit, or by what was missing, before
 it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
+MOST_UNDOABLE = 10
+"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
 STORE_REST_SECONDS = 30.0
 """After the store has failed, this long nothing is compacted."""
 
@@ -75,7 +77,7 @@ def attempt(
 ) -> Compaction:
     """Ask one tier, and do what it says if that is worth it."""
     name, numbers = _name_of(tier), dict[str, int | None]()
-    with state.log.span("tier", tier=name, trigger=trigger):
+    with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
         try:
             edits = tier(situation_of(state, new_from, focus))
             if edits is None:
@@ -112,13 +114,18 @@ def _apply(
         return Rejection("store_failed", f"the originals could not be stored: {error}")
     if trigger != "arrival":
         state.compactions += 1
-        state.may_go_back(before)
+        state.undoable = (*state.undoable, _unbound(before.frame))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
         state.kept_tokens = state.gauge.of_messages(view.total)
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
     state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     return None
+
+
+def _unbound(frame: Frame) -> Frame:
+    """`frame` without what its plan was made from: that is read anew for each plan, and as large as the history."""
+    return frame if frame.plan is None else replace(frame, plan=frame.plan.unbound())
 
 
 def _numbers(change: Compaction) -> dict[str, int | None]:
@@ -148,11 +155,11 @@ def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0) -> Non
     state.rests[_name_of(tier), forced] = Rest(tracker.tokens + growth, tracker.answered_tokens + growth)
 
 
-def hold(state: State, tier: Tier) -> None:
-    """Let `tier` rest for a while even where the prompt gets critical, but not where it does not fit."""
-    growth = state.gauge.countable(state.limit_tokens * REARM_SHARE)
-    for forced in (False, True):
-        state.rests[_name_of(tier), forced] = Rest(state.tracker.tokens + growth)
+def hold(state: State) -> None:
+    """Let all tiers rest for a while even where the prompt gets critical, but not where it does not fit."""
+    held = Rest(state.tracker.tokens + state.gauge.countable(state.limit_tokens * REARM_SHARE))
+    names = [_name_of(step.tier) for step in state.preset.steps]
+    state.rests = {(name, forced): held for name in names for forced in (False, True)}
 
 
 def _name_of(tier: Tier) -> str:
@@ -185,8 +192,8 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
 
 def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
     goal = state.gauge.countable(state.goal_tokens)
-    rules, carries = state.settings.permissions, state.preset.carries
-    return carried_text(state.tracker, state.marks, rules, carries, goal, kept_turns)
+    roots, rules = state.settings.file_roots, state.settings.permissions
+    return carried_text(state.tracker, roots, rules, state.preset.carries, goal, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
@@ -200,8 +207,10 @@ def _with_carried(state: State, edits: Edits) -> Edits:
 
 def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
     """`edits` made on paper, and measured."""
-    gauge, tracker, key = state.gauge, state.tracker, key_for(edits, state.tracker, state.committed)
-    frame = state.bound(draft(state.committed.frame, edits, tracker, key, state.restore_tool))
+    gauge, tracker, committed = state.gauge, state.tracker, state.committed
+    covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
+    key = (covered and committed.key) or history_key(tracker.history)
+    frame = state.bound(draft(committed.frame, edits, tracker, key, state.restore_tool))
     view = View.of(frame, tracker)
     first = first_difference(state.view.messages, view.messages)
     unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))

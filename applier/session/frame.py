@@ -18,17 +18,7 @@ from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
 
-__all__ = [
-    "Edits",
-    "Frame",
-    "Place",
-    "View",
-    "bound",
-    "draft",
-    "first_difference",
-    "first_disagreement",
-    "message_at",
-]
+__all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
 
 Place = tuple[int, int]
 """Message of the history, and block in it."""
@@ -60,6 +50,8 @@ class Frame:
     """How the history stands in the list that is sent; the empty frame sends it as it is."""
 
     plan: CompactionPlan | None = None
+    plan_id: str = ""
+    """Under which the store has the plan; empty before."""
     head: tuple[object, ...] = ()
     """Messages that stand for the first `start` messages of the history."""
     start: int = 0
@@ -129,11 +121,11 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
-        tuple(_unmarked(message) for message in head),
-        start,
-        {at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
-        {at: text for at, text in frame.additions.items() if at >= known},
-        frozenset(at for at in frame.unthinking if at >= goes_on),
+        head=tuple(_unmarked(message) for message in head),
+        start=start,
+        placeholders={at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
+        additions={at: text for at, text in frame.additions.items() if at >= known},
+        unthinking=frozenset(at for at in frame.unthinking if at >= goes_on),
     )
 
 

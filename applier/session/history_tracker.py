@@ -32,8 +32,8 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = ["Arrival", "HistoryTracker", "Result"]
 
-MAX_ANCHORS = 6
-"""How many lists are remembered: a caller may come back with one that is a few compactions old."""
+MAX_HEADS = 6
+"""So many compacted parts are remembered: a caller may come back with a list that is a few compactions old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +68,6 @@ class Arrival:
     """The first of these that says something else than before; the turns are the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    """A list that was seen or returned, and what it stood for."""
-
-    messages: list[object]
-    history_length: int
-    head: int
-    """The first `head` messages stand for a compacted region; those behind map to the history one by one."""
-    rewritten: frozenset[int] = frozenset()
-    """Messages behind the head that are not the history's own: something was sent in their place."""
-
-    @property
-    def offset(self) -> int:
-        return self.history_length - len(self.messages)
-
-    def index(self, at: int) -> int | None:
-        """Which message of the history stands at `at`; None if something was sent in its place."""
-        return None if at < self.head or at in self.rewritten else at + self.offset
-
-
 @dataclass
 class HistoryTracker:
     """The history of one session, with what was counted about it once."""
@@ -104,7 +84,10 @@ class HistoryTracker:
     """Of all of them."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
-    _anchors: list[_Anchor] = field(default_factory=list)
+    _heads: list[tuple[list[object], int]] = field(default_factory=list)
+    """What was sent in place of the first messages of the history, and of how many, newest first."""
+    _replaced: dict[int, list[object]] = field(default_factory=dict)
+    """What was sent in place of single messages."""
     known_analysis: Analysis | None = None
     """What was read last, of this history or of a prefix; None before."""
     _history: History | None = None
@@ -130,7 +113,8 @@ class HistoryTracker:
 
     def know(self, plan: CompactionPlan | None) -> None:
         """Take over what was read for `plan` elsewhere, of a prefix of this history."""
-        read, known = plan and plan.bound_analysis, self.known_analysis
+        read = plan.bound_analysis if plan is not None else None
+        known = self.known_analysis
         if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
             self.known_analysis = read
 
@@ -168,67 +152,54 @@ class HistoryTracker:
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         given = list(messages)
-        anchor, shared = self._recognise(given)
-        at, known = shared + anchor.offset, len(self)
-        while shared < len(given) and at < known and self._is_unchanged(given[shared], at):
-            shared, at = shared + 1, at + 1
-        new = [self._original(given, anchor, place) for place in range(shared, len(given))]
-        data = [given_message(message, f"messages[{place}]") for place, message in enumerate(new, shared)]
-        replaced, is_edit = self._take_marks(given, anchor, shared), self._is_edit(data, at)
+        head, start = self._head_of(given)
+        own = [self._original(message, index) for index, message in enumerate(given[head:], start)]
+        at, known = start, len(self)
+        while at < min(known, start + len(own)) and self._is_unchanged(own[at - start], at):
+            at += 1
+        places = range(head + at - start, len(given))
+        new = [(given_message(own[place - head], f"messages[{place}]"), own[place - head]) for place in places]
+        replaced, is_edit = self._take_marks(own, start, at), self._is_edit([plain for plain, _ in new], at)
         if at < known:
             self._cut(at)
-        if at < known and not is_edit:
-            self._anchors = [older for older in self._anchors if older.history_length <= at]
-        for message, plain in zip(new, data, strict=True):
+        for plain, message in new:
             self._append(message, plain)
-        ours = (place for place in anchor.rewritten if place < shared or new[place - shared] is not given[place])
-        self._remember(_Anchor(given, len(self), anchor.head, frozenset(ours)))
         if is_edit:
             return Arrival(known, changed=False, replaced=True, edited_from=at)
+        self._heads = [(messages, start) for messages, start in self._heads if start <= at]
+        self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
         return Arrival(at, at < known, replaced)
 
     def returned(self, sent: Sequence[object], head: int) -> None:
         """Remember a list that was handed out: its first `head` messages stand for a compacted region."""
-        offset = len(self) - len(sent)
-        changed = (at for at in range(head, len(sent)) if sent[at] is not self.originals[at + offset])
-        self._remember(_Anchor(list(sent), len(self), head, frozenset(changed)))
+        start = len(self) - len(sent) + head
+        if head:
+            older = [one for one in self._heads if one[0] != sent[:head]]
+            self._heads = [(list(sent[:head]), start), *older][:MAX_HEADS]
+        for index, message in enumerate(sent[head:], start):
+            if message is not self.originals[index]:
+                known = self._replaced.setdefault(index, [])
+                if not any(message is one for one in known):
+                    known.append(message)
 
     def load(self, history: History) -> None:
         """Start from a stored history: a session that goes on after a restart."""
         for message in history.messages:
             self._append(message, message)
-        self._anchors = [_Anchor(list(self.originals), len(self), 0)]
 
-    def _remember(self, anchor: _Anchor) -> None:
-        def place(one: _Anchor) -> tuple[int, int, frozenset[int]]:
-            return len(one.messages), one.head, one.rewritten
+    def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
+        """How many messages at the front of `given` were sent in place of how many of the history's."""
+        for head, start in self._heads:
+            if len(given) >= len(head) and all(map(_say_the_same, given, head)):
+                return len(head), start
+        return 0, 0
 
-        older = [one for one in self._anchors if place(one) != place(anchor)]
-        self._anchors = [anchor, *older][:MAX_ANCHORS]
-
-    def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
-        """The remembered list that `given` goes on from, and how many messages at its front are known by that.
-
-        That is the one whose front reaches farthest into the history; of two the one that was sent, for in what was
-        sent it is known where the caller's own messages stood.
-        """
-        best, known, reached = _Anchor([], 0, 0), 0, 0
-        for anchor in self._anchors:
-            shared = self._shared(given, anchor)
-            if shared >= anchor.head and shared + anchor.offset > reached:
-                best, known, reached = anchor, shared, shared + anchor.offset
-            if reached == len(self):
-                break
-        return best, known
-
-    def _shared(self, given: Sequence[object], anchor: _Anchor) -> int:
-        """How many messages at the front of `given` say the same as those of `anchor`."""
-        both = min(len(given), len(anchor.messages))
-        return next((at for at in range(both) if not self._is_same(given, anchor, at)), both)
-
-    def _is_same(self, given: Sequence[object], anchor: _Anchor, at: int) -> bool:
-        index = anchor.index(at)
-        return _say_the_same(given[at], anchor.messages[at]) if index is None else self._is_unchanged(given[at], index)
+    def _original(self, message: object, index: int) -> object:
+        """What message `index` of the history is: `message`, unless that was sent in its place."""
+        sent = self._replaced.get(index)
+        if sent is None or message == self.plain[index]:
+            return message
+        return self.originals[index] if any(_say_the_same(message, one) for one in sent) else message
 
     def _is_unchanged(self, message: object, index: int) -> bool:
         """True if `message` says what message `index` of the history said when it was taken.
@@ -240,11 +211,6 @@ class HistoryTracker:
             return True
         return message_digest(plain_message(message)) == self.digests[index]
 
-    def _original(self, given: Sequence[object], anchor: _Anchor, at: int) -> object:
-        """What the history is to hold for ``given[at]``: of what was sent in place of an original, that one."""
-        is_ours = at in anchor.rewritten and _say_the_same(given[at], anchor.messages[at])
-        return self.originals[at + anchor.offset] if is_ours else given[at]
-
     def _is_edit(self, new: Sequence[Message], at: int) -> bool:
         """True if `new` are the messages from `at` on, edited where they stand, and what came behind the newest."""
         known = self.plain[at:]
@@ -252,10 +218,10 @@ class HistoryTracker:
             return False
         return all(_same_shape(one, other) for one, other in zip(known, new, strict=False))
 
-    def _take_marks(self, given: Sequence[object], anchor: _Anchor, known: int) -> bool:
-        """Take over known messages that come with other cache marks; True if there are any."""
-        places = ((anchor.index(at), given[at]) for at in range(anchor.head, known))
-        marked = {i: m for i, m in places if i is not None and isinstance(m, dict) and m != self.plain[i]}
+    def _take_marks(self, own: Sequence[object], start: int, stop: int) -> bool:
+        """Take over known messages, from `start` on, that come with other cache marks; True if there are any."""
+        known = zip(range(start, stop), own, strict=False)
+        marked = {index: m for index, m in known if isinstance(m, dict) and m != self.plain[index]}
         for index, message in marked.items():
             self.originals[index], self.plain[index] = message, _copied(plain_message(message))
             self._history = None

@@ -13,23 +13,14 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.session.frame import Edits, Frame
+from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.protocol import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
-from planner.placeholders import history_key
 from planner.reading.messages import plain_message
 
-__all__ = [
-    "Committed",
-    "SavedSession",
-    "SessionStore",
-    "commit",
-    "key_for",
-    "load_session",
-    "save_session",
-]
+__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -117,17 +108,10 @@ class Committed:
     """The history that was stored last; empty if none was, or the list went another way since."""
     messages: int = 0
     """How many messages of the present history the store holds."""
-    plan_id: str = ""
 
     def holds(self, frame: Frame, length: int) -> bool:
         """True if of a history of `length` messages the store has all that `frame` does not send as it came."""
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
-
-
-def key_for(edits: Edits, tracker: HistoryTracker, before: Committed) -> str:
-    """The history to name in the placeholders of `edits`: the one stored last if it holds all they replace."""
-    covered = all(message < before.messages for message, _ in edits.placeholders)
-    return before.key if before.key and covered and edits.plan is None else history_key(tracker.history)
 
 
 def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
@@ -138,15 +122,15 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
     Raises:
         StoreError: nothing may be sent that was not before.
     """
-    plan, plan_id, is_new = frame.plan, before.plan_id, frame.plan is not before.frame.plan
-    has_all = before.messages == len(tracker) or (not is_new and before.holds(frame, len(tracker)))
+    plan, is_new = frame.plan, not frame.plan_id
+    has_all = before.messages == len(tracker) or (not (plan and is_new) and before.holds(frame, len(tracker)))
     if not (before.key and has_all):
         key = store.use(lambda opened: opened.save_history(tracker.history))
         before = replace(before, key=key, messages=len(tracker))
-    if is_new and plan is not None:
-        plan_id = store.use(lambda opened: opened.save_plan(plan))
+    if plan is not None and is_new:
+        frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
         store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
-    return replace(before, frame=frame, plan_id=plan_id)
+    return replace(before, frame=frame)
 
 
 class SavedFrame(BaseModel):
@@ -170,7 +154,7 @@ class SavedFrame(BaseModel):
         return cls(
             key=committed.key,
             messages=committed.messages,
-            plan_id=committed.plan_id if frame.plan is not None else "",
+            plan_id=frame.plan_id,
             head=[plain_message(message) for message in frame.head],
             start=frame.start,
             placeholders=[(*place, text) for place, text in frame.placeholders.items()],
@@ -187,13 +171,14 @@ class SavedFrame(BaseModel):
         """
         frame = Frame(
             plan=store.load_plan(self.plan_id) if self.plan_id else None,
+            plan_id=self.plan_id,
             head=tuple(plain_message(message, f"head[{at}]") for at, message in enumerate(self.head)),
             start=self.start,
             placeholders={(message, block): text for message, block, text in self.placeholders},
             additions=dict(self.additions),
             unthinking=frozenset(self.unthinking),
         )
-        return Committed(frame, self.key, self.messages, self.plan_id)
+        return Committed(frame, self.key, self.messages)
 
 
 class SavedSession(BaseModel):

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -157,10 +156,13 @@ class Session:
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
         chosen = preset_of(settings.preset if preset is None else preset, settings)
-        planning = partial(Planning, planner, client, settings, clock, log)
-        begin = partial(State, self.session_id, settings, chosen, shared, log, clock, owner=session_id or "")
-        self._begin = lambda task, request: begin(planning=planning(task), call=request)
-        self._state = self._begin(task, AgentCall(model or settings.plan.target_model, system, tools))
+
+        def begin(task: str, request: AgentCall) -> State:
+            planning = Planning(planner, client, settings, clock, log, task)
+            return State(self.session_id, settings, chosen, shared, log, clock, session_id or "", planning, request)
+
+        self._begin = begin
+        self._state = begin(task, AgentCall(model or settings.plan.target_model, system, tools))
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from applier.session.carryover import FileMarks, Recall
+from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
@@ -39,8 +39,6 @@ __all__ = ["Bounds", "Rest", "State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
-MOST_UNDOABLE = 10
-"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +50,9 @@ class LastList:
     counted_tokens: int = 0
     at: float | None = None
     """None before the first one."""
-    committed: Committed = field(default_factory=Committed)
+    frame: Frame = field(default_factory=Frame)
     """Behind whose list the newest answers were thought."""
-    undoable: tuple[Committed, ...] = ()
+    undoable: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +98,11 @@ class State:
     gauge: Gauge = field(default_factory=Gauge)
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    undoable: tuple[Committed, ...] = ()
+    undoable: tuple[Frame, ...] = ()
     """What `undo` goes back to, newest last."""
     last: LastList = field(default_factory=LastList)
-    recall: Recall = field(default_factory=Recall)
+    removed: dict[str, str] = field(default_factory=dict)
+    """Text of the turns that the plan in force has removed, by their ids."""
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     level: Level = "normal"
@@ -126,7 +125,6 @@ class State:
     def __post_init__(self) -> None:
         """Take the request up, in a session that has seen nothing yet."""
         self.tracker = HistoryTracker(TokenCounter.for_model(self.call.model))
-        self.marks = FileMarks(self.settings.file_roots)
         self.growth_tokens = self.preset.expected_growth_tokens
         """What a call adds on average."""
         self.store_opening = self.store.opening
@@ -169,7 +167,7 @@ class State:
     @property
     def is_sent(self) -> bool:
         """True if what is in force was handed out."""
-        return first_disagreement(self.last.committed.frame, self.committed.frame) is None
+        return first_disagreement(self.last.frame, self.committed.frame) is None
 
     def measure(self) -> Measurement:
         """What the triggers see."""
@@ -237,8 +235,9 @@ class State:
         if earlier is None:
             return
         self.tracker.take(earlier.messages)
-        frame = Frame(earlier.plan, tuple(messages[: earlier.head]), earlier.start)
-        self._go_on(Committed(frame, earlier.key, earlier.start, earlier.plan_id), earlier.start)
+        plan_id = earlier.plan_id if earlier.plan is not None else ""
+        frame = Frame(earlier.plan, plan_id, tuple(messages[: earlier.head]), earlier.start)
+        self._go_on(Committed(frame, earlier.key, earlier.start), earlier.start)
         self.tracker.returned(messages, earlier.head)
         self.log("resumed", f"the list begins with a view of {earlier.start} messages: its originals are in the store")
 
@@ -248,7 +247,7 @@ class State:
         self.tracker.returned(self.view.messages, len(committed.frame.head))
         self.planning.previous = committed.frame.plan
         self.kept_tokens = self.gauge.of_messages(self.view.total)
-        self.last = LastList(messages, committed=committed, undoable=self.undoable)
+        self.last = LastList(messages, frame=committed.frame, undoable=self.undoable)
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
@@ -257,12 +256,11 @@ class State:
         stands = replace(self.committed, frame=frame, key="", messages=stored)
         self.undoable, self.rests = (), {}
         self.take_into_force(Committed() if frame.is_empty else stands)
-        self.recall = Recall.of(frame, self.tracker)
+        self.removed = removed_turns(frame, self.tracker)
 
     def bound(self, frame: Frame) -> Frame:
         """`frame` without the thinking that would be refused behind the list it gives."""
-        strips = self.call.thinking_policy == "strip"
-        return bound(frame, self.last.committed.frame, self.tracker) if strips else frame
+        return bound(frame, self.last.frame, self.tracker) if self.call.thinking_policy == "strip" else frame
 
     def give_up_lost(self) -> None:
         """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
@@ -277,9 +275,7 @@ class State:
         That is the list handed out last, for what was thought behind it is valid there; else what the store does not
         hold goes out as it came.
         """
-        last = self.last.committed
-        committed = replace(self.committed, frame=last.frame, plan_id=last.plan_id)
-        self.undoable = self.last.undoable
+        committed, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not committed.holds(committed.frame, len(self.tracker)):
             committed = replace(committed, frame=committed.frame.before(committed.messages))
         self.take_into_force(committed)
@@ -293,7 +289,7 @@ class State:
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
         if replanned:
-            self.recall = Recall.of(committed.frame, self.tracker)
+            self.removed = removed_turns(committed.frame, self.tracker)
 
     def commit(self, frame: Frame, view: View | None = None) -> None:
         """Store what `frame` leaves out; then that is what is sent.
@@ -303,23 +299,10 @@ class State:
         """
         committed, view = commit(frame, self.tracker, self.store, self.committed), view or View.of(frame, self.tracker)
         if frame.head:
-            known = {"owner": self.owner, "key": committed.key, "plan_id": committed.plan_id}
+            known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
             history, start = self.tracker.history, frame.start
             self.store.use(lambda store: remember_view(store, view.messages, history, start, **known))
         self.take_into_force(committed, view)
-
-    def may_go_back(self, before: Committed) -> None:
-        """A compaction has taken the place of `before`, which `undo` goes back to."""
-        plan = before.frame.plan
-        if plan is not None:  # what it was made from is read anew for each plan, and as large as the history
-            before = replace(before, frame=replace(before.frame, plan=plan.unbound()))
-        self.undoable = (*self.undoable, before)[-MOST_UNDOABLE:]
-
-    def go_back(self) -> None:
-        """Take the last compaction back."""
-        older, self.undoable = self.undoable[-1], self.undoable[:-1]
-        self.take_into_force(replace(self.committed, frame=older.frame, plan_id=older.plan_id))
-        self.cached_messages = 0
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
         """The list as it is sent: the view, with a cache breakpoint behind its compacted part."""
@@ -336,7 +319,7 @@ class State:
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)
-        self.last = LastList(length, self.view.total, self.clock(), self.committed, self.undoable)
+        self.last = LastList(length, self.view.total, self.clock(), frame, self.undoable)
         return sent
 
     def resume(self) -> None:
@@ -357,7 +340,7 @@ class State:
         length = len(self.tracker)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
-        self.undoable = (use(saved.before.committed),) if saved.before else ()
+        self.undoable = (use(saved.before.committed).frame,) if saved.before else ()
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
@@ -365,7 +348,7 @@ class State:
         self.planning.read_tokens, self.compactions = saved.read_tokens, saved.compactions
         self._go_on(use(saved.frame.committed), length)
         if not saved.is_sent:
-            self.last = replace(self.last, committed=Committed())
+            self.last = replace(self.last, frame=Frame())
         self.saved = self.committed, saved.read_tokens, saved.is_sent
         self.log("resumed", f"{length} messages, {self.compactions} compactions")
 
@@ -373,7 +356,7 @@ class State:
         """What a restart goes on with."""
         return SavedSession(
             frame=SavedFrame.of(self.committed),
-            before=SavedFrame.of(self.undoable[-1]) if self.undoable else None,
+            before=SavedFrame.of(replace(self.committed, frame=self.undoable[-1])) if self.undoable else None,
             is_sent=self.is_sent,
             compactions=self.compactions,
             ratio=self.gauge.ratio,

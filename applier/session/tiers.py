@@ -15,17 +15,11 @@ from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.api import RESTORE_TOOL, bare_tool_name, check_plan
-from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
+from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.history import History, Turn
 from planner.settings import PlanSettings
 
-__all__ = [
-    "PlanTurns",
-    "RetreatHead",
-    "Situation",
-    "SnipMiddle",
-    "Tier",
-]
+__all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
 
 WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
 """Where the goal would leave more than the first share of what there is, someone has asked for a compaction in a roomy
@@ -219,6 +213,12 @@ def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) ->
 
 def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn], bool]) -> CompactionPlan:
     analysis, settings = situation.tracker.analysis, situation.settings
+
+    def decision(turn: Turn) -> TurnDecision:
+        kept, reason = turn.live or stays(turn), "by its place in the conversation"
+        strategy: Strategy = "keep" if kept else "drop"
+        return TurnDecision(turn_id=turn.id, strategy=strategy, relevance_score=float(kept), reason=reason)
+
     plan = CompactionPlan(
         task="",
         history=HistoryStamp.of(analysis.history, analysis.tokens),
@@ -226,20 +226,11 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
         target_model=settings.target_model,
         window_tokens=settings.window_tokens,
         restore_tool=settings.restore_tool,
-        turns=tuple(_by_place(turn, turn.live or stays(turn)) for turn in analysis.history.turns),
+        turns=tuple(decision(turn) for turn in analysis.history.turns),
         estimated_tokens=analysis.tokens,
         provenance=Provenance(planner=planner),
     )
     return check_plan(plan, analysis)
-
-
-def _by_place(turn: Turn, stays: bool) -> TurnDecision:
-    return TurnDecision(
-        turn_id=turn.id,
-        strategy="keep" if stays else "drop",
-        relevance_score=float(stays),
-        reason="by its place in the conversation",
-    )
 
 
 def _author(provenance: Provenance) -> str:

@@ -1,7 +1,6 @@
 """When the agent names something that only a reference holds, the turn that holds it comes back."""
 
 from applier.session import Preset
-from applier.session.carryover import Recall
 from applier.session.tiers import PlanTurns, SnipMiddle
 from tests.session.agent import Agent
 from tests.strategies import make_session
@@ -105,7 +104,6 @@ def test_without_a_plan_there_is_nothing_to_recall(session_of):
     session = session_of(window_tokens=1_000_000)
     Agent(session).play([*history_with(PLACE), said(f"see {PLACE}"), ask()])
     assert session.log() == []
-    assert Recall().hear([said(PLACE)]) == []
 
 
 def test_a_dropped_turn_returns_when_the_task_returns_to_it(session_of):
