@@ -223,9 +223,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
 
 
 def _frame_tokens(request: PlanRequest, brief: str) -> float:
-    guide = guide_text(
-        EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool, "t10000-t10001, " * 6
-    )
+    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
     return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 
 
@@ -332,7 +330,7 @@ class _Selecting:
         """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
         word."""
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
-        ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.5 * budget)
+        ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
         picks = [pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick)]
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
