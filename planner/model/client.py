@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,23 +24,17 @@ from planner.plan import Usage
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
-if TYPE_CHECKING:
-    import tenacity
-
 __all__ = [
     "DEFAULT_MODEL",
-    "THREAD_NAME",
     "Endpoint",
     "Meter",
     "for_planning",
     "has_credentials",
-    "is_passing",
     "is_refusal",
     "is_same_account",
     "keys_of",
     "open_client",
     "open_endpoint",
-    "pause_before",
     "response_text",
     "response_usage",
     "retries_of",
@@ -51,9 +45,6 @@ __all__ = [
 DEFAULT_MODEL = "claude-haiku-5-5"
 """The current model of Claude's smallest and cheapest line (anthropic 2.11's list of models): ranking turns
 and pointing at lines needs reading more than reasoning."""
-
-THREAD_NAME = "planner model"
-"""Of the threads that ask: what instructor logs there of a failed call is an outcome here, and no error."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
 """What a connection may take: as long as anthropic's SDK allows for by itself, and of a short time a part that leaves
@@ -272,11 +263,8 @@ def _check_key(client: Any) -> None:
 def is_same_account(client: Any, other: Any) -> bool:
     """True if both send to the same place with the same key."""
     ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
-    return ours is theirs or _place_and_keys(ours) == _place_and_keys(theirs)
-
-
-def _place_and_keys(client: Any) -> tuple[object, ...]:
-    return str(getattr(client, "base_url", "")), keys_of(client), getattr(client, "credentials", None)
+    names = ("base_url", "api_key", "auth_token", "credentials")
+    return ours is theirs or all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:
@@ -348,9 +336,11 @@ def sdk_timeout(seconds: float) -> Any:
     return anthropic.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds * CONNECT_SHARE))
 
 
-def unavailable(error: BaseException, model: str, secrets: Iterable[str], usage: Usage) -> PlannerUnavailable:
+def unavailable(
+    error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
+) -> PlannerUnavailable:
     """`error`, from instructor or a provider's SDK, as ours; `usage` is what was spent until then."""
-    what = _what(_root(error))
+    what = "declined to answer (refusal): try another model" if declined else _what(_root(error))
     for secret in secrets:
         what = what.replace(secret, "(key)")
     name = f"planner model {model}" if model else "planner model"
@@ -398,12 +388,8 @@ def _message(error: BaseException) -> str:
     return one_line(str(message or error), 160)
 
 
-# What is sent again, and what requests cost.
+# What requests cost.
 
-SENT_AGAIN = frozenset({408, 409, 429})
-"""Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
-LONGEST_PAUSE_SECONDS, LONGEST_ASKED_SECONDS = 8.0, 60.0
-"""By ourselves, and where the provider asks for it; the SDKs' own."""
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
 """Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
 _NOT_SENT = (
@@ -411,25 +397,6 @@ _NOT_SENT = (
     *("UnsupportedProtocol", "LocalProtocolError", "TypeError"),
 )
 """Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
-
-
-def is_passing(failure: BaseException) -> bool:
-    """True for what may go well when it is sent again: overload, a limit of rate, a connection that broke."""
-    status = getattr(failure, "status_code", None)
-    if isinstance(status, int):
-        return status in SENT_AGAIN or status >= 500
-    return any(name in type(failure).__name__ for name in ("Connection", "Timeout"))
-
-
-def pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Seconds to wait before the next attempt: what the provider asks for, else longer each time."""
-    failure = attempts.outcome.exception() if attempts.outcome is not None else None
-    if failure is None or not is_passing(failure):
-        return 0.0
-    asked = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
-    if asked.isdecimal() and int(asked) <= LONGEST_ASKED_SECONDS:
-        return float(asked)
-    return float(min(LONGEST_PAUSE_SECONDS, 0.5 * 2 ** (attempts.attempt_number - 1)))
 
 
 class Meter:

@@ -124,8 +124,6 @@ def test_the_prefix_is_not_asked_where_that_would_read_more_than_the_session_may
             "drops earlier thinking",
         ),
         ({"messages": SAMPLE, "system": "plain", "tools": [TOOL]}, "marks no cache"),
-        ({"messages": SAMPLE[:-1]}, "waits for results"),
-        ({"messages": []}, "waits for results"),
     ],
 )
 def test_where_the_prefix_cannot_be_asked_the_cards_are(change, why):
