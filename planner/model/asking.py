@@ -49,8 +49,8 @@ THREAD_NAME = "planner model"
 """Of the threads that ask: what instructor logs there of a failed call is an outcome here, and no error."""
 _SENT_AGAIN = frozenset({408, 409, 429})
 """Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
-LONGEST_PAUSE_SECONDS, LONGEST_ASKED_SECONDS = 8.0, 60.0
-"""By ourselves, and where the provider asks for it; the SDKs' own."""
+LONGEST_PAUSE_SECONDS = 8.0
+"""The SDKs' own."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -302,6 +302,4 @@ def _pause_before(attempts: tenacity.RetryCallState) -> float:
     if failure is None or not _is_passing(failure):
         return 0.0
     asked = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
-    if asked.isdecimal() and int(asked) <= LONGEST_ASKED_SECONDS:
-        return float(asked)
-    return float(min(LONGEST_PAUSE_SECONDS, 0.5 * 2 ** (attempts.attempt_number - 1)))
+    return float(asked) if asked.isdecimal() else min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** (attempts.attempt_number - 1))

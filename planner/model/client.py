@@ -74,7 +74,8 @@ class Endpoint:
     """Empty: the one the caller's instructor client was made for."""
     speaks_anthropic: bool
     request: Mapping[str, Any]
-    """What every request carries besides messages."""
+    """What every request carries besides."""
+    takes_timeout: bool
     retries: int = 0
     """How often a request that failed in passing is sent again; what the caller's own instructor client sends again
     by itself is counted when it has failed."""
@@ -86,12 +87,9 @@ class Endpoint:
     ) -> Mapping[str, Any]:
         """What is sent; to Claude with the system prompt where a cache can hold it, and the schema it is held to."""
         asked = {"role": "user", "content": prompt}
-        request = {**self.request}
-        if "timeout" in request:
-            request["timeout"] = max(0.001, min(seconds, request["timeout"]))
         if not self.speaks_anthropic:
-            return {"messages": [{"role": "system", "content": system}, asked], **request}
-        request["timeout"] = sdk_timeout(request["timeout"])
+            within = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
+            return {"messages": [{"role": "system", "content": system}, asked], **within, **self.request}
         import anthropic
 
         schema = anthropic.transform_schema(shape)
@@ -100,8 +98,9 @@ class Endpoint:
             "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
             "messages": [asked],
             "max_tokens": max_output_tokens,
+            "timeout": sdk_timeout(seconds),
             "output_config": {"format": {"type": "json_schema", "schema": schema}},
-            **request,
+            **self.request,
         }
 
 
@@ -116,7 +115,7 @@ def _names_other(model: str | None) -> bool:
 
 
 @contextmanager
-def open_endpoint(client: object, model: str | None, timeout_seconds: float) -> Iterator[Endpoint]:
+def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
     """The endpoint for what the caller gave; a client that is made here is closed again.
 
     Raises:
@@ -124,10 +123,10 @@ def open_endpoint(client: object, model: str | None, timeout_seconds: float) -> 
         PlannerUnavailable: there is no usable key, or the provider's package is missing.
     """
     if client is None and model is not None and _names_other(model):
-        yield _provider_endpoint(model, timeout_seconds)
+        yield replace(_instructor_endpoint(_provider_client(model), ""), model=model)
         return
     with open_client(client) as usable:
-        endpoint = _client_endpoint(usable, model, timeout_seconds)
+        endpoint = _client_endpoint(usable, model)
         yield replace(endpoint, secrets=client.secrets) if isinstance(client, Account) else endpoint
 
 
@@ -156,18 +155,17 @@ def _account_of(client: Any) -> Account | None:
     return Account(str(client.base_url), {n: v for n, v in shown.items() if not n.lower().startswith(_OF_A_REQUEST)})
 
 
-def _provider_endpoint(model: str, timeout_seconds: float) -> Endpoint:
+def _provider_client(model: str) -> Any:
     import instructor
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
     try:
-        client = instructor.from_provider(model)
+        return instructor.from_provider(model)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
             f"planner model {model}: no client for this provider ({type(error).__name__}): install its "
             f"package and set its key, pass client=, {RULES_CURE}"
         ) from None
-    return replace(_instructor_endpoint(client, None, timeout_seconds), model=model)
 
 
 def _own_client() -> Any:
@@ -197,7 +195,7 @@ def _account_client(account: Account) -> Any:
     return anthropic.Anthropic(base_url=account.base_url, api_key=key, http_client=http)
 
 
-def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> Endpoint:
+def _client_endpoint(client: Any, model: str | None) -> Endpoint:
     import instructor
     from instructor.core import ClientError
 
@@ -206,7 +204,7 @@ def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> 
         raise SettingsError("client: an asynchronous instructor client: pass the one of the synchronous SDK")
     if isinstance(client, instructor.Instructor):
         if client.provider is not instructor.Provider.ANTHROPIC or client.mode is instructor.Mode.JSON:
-            return _instructor_endpoint(client, model, timeout_seconds)
+            return _instructor_endpoint(client, model or "")
         if model is None:
             raise SettingsError(
                 "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
@@ -222,19 +220,18 @@ def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> 
             "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
             f"{type(client).__name__}"
         ) from None
-    endpoint = _instructor_endpoint(speaking, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds)
+    endpoint = _instructor_endpoint(speaking, (model or DEFAULT_MODEL).removeprefix("anthropic/"))
     return replace(endpoint, retries=client.max_retries - asked.max_retries)
 
 
-def _instructor_endpoint(client: Any, model: str | None, timeout_seconds: float) -> Endpoint:
+def _instructor_endpoint(client: Any, model: str) -> Endpoint:
     """The caller's instructor client as it is; without `model` it asks the one it was made for."""
     import instructor
 
-    request: dict[str, Any] = {"model": model} if model else {}
-    if hasattr(client.client, "with_options"):  # the SDKs of Anthropic and OpenAI; others take no timeout here
-        request["timeout"] = timeout_seconds
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
-    return Endpoint(client.create, model or "", speaks_anthropic, request, secrets=keys_of(client.client))
+    takes_timeout = hasattr(client.client, "with_options")  # the SDKs of Anthropic and OpenAI; others take none here
+    request = {"model": model} if model else {}
+    return Endpoint(client.create, model, speaks_anthropic, request, takes_timeout, secrets=keys_of(client.client))
 
 
 def for_planning(client: Any) -> Any:
@@ -263,8 +260,8 @@ def _check_key(client: Any) -> None:
 def is_same_account(client: Any, other: Any) -> bool:
     """True if both send to the same place with the same key."""
     ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
-    names = ("base_url", "api_key", "auth_token", "credentials")
-    return ours is theirs or all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
+    names = ("base_url", "headers", "api_key", "auth_token", "credentials")
+    return all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class ModelPlanner:
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
         client = self._client(request.agent_request)
-        with open_endpoint(client, self.model, request.settings.timeout_seconds) as endpoint:
+        with open_endpoint(client, self.model) as endpoint:
 
             def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
                 each = spare / len(questions)

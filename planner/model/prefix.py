@@ -68,23 +68,20 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """How long the newest mark holds; 0 without one."""
-    marks = [body["cache_control"]] if body.get("cache_control") else []
-    marks = marks or list(_marks([body.get("tools"), body.get("system"), body.get("messages")]))
-    if not marks:
+    """How long the newest mark holds, the shortest of all (the API takes no longer one behind it); 0 without one."""
+    marked = list(_marks(body))
+    if not marked:
         return 0
-    return LONG_TTL_SECONDS if isinstance(marks[-1], Mapping) and marks[-1].get("ttl") == "1h" else SHORT_TTL_SECONDS
+    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marked) else SHORT_TTL_SECONDS
 
 
-def _marks(value: object) -> Iterator[object]:
-    """The cache marks in the lists of a request, in the order in which the provider reads them."""
-    for item in value if isinstance(value, list | tuple) else ():
-        if isinstance(item, Mapping):
-            yield from _marks(item.get("content"))
-            if item.get("cache_control"):
-                yield item["cache_control"]
-        else:
-            yield from _marks(item)
+def _marks(value: object) -> Iterator[Mapping[str, Any]]:
+    """The cache marks of a request, wherever they stand."""
+    if isinstance(value, Mapping) and isinstance(value.get("cache_control"), Mapping):
+        yield value["cache_control"]
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for item in inside:
+        yield from _marks(item)
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def test_where_the_prefix_cannot_be_asked_the_cards_are(change, why):
 )
 def test_a_cold_cache_is_not_asked(ttl, seconds, cold):
     body = agent_body()
-    body["messages"][-1]["content"][-1]["cache_control"] = {**MARK, **({"ttl": ttl} if ttl else {})}
+    for block in (body["system"][0], body["messages"][-1]["content"][-1]):
+        block["cache_control"] = {**MARK, **({"ttl": ttl} if ttl else {})}
     assert bool(why_not_prefix(AgentRequest(body, None, float(seconds)), None)) == cold
 
 
