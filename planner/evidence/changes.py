@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.evidence.calls import Call, chained, shell_changes
+from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import definitions_in, specifics_of
+from planner.evidence.shell import Command, shell_changes
 from planner.reading.lines import Line, call_parts, without_numbers
 from planner.reading.patterns import lazy_pattern
 
@@ -68,7 +69,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
     changes: dict[str, FileChange] = {}
     seen: dict[str, str] = {}
-    written = {path for turn in evidence.turns.values() for path in turn.once(_written_paths)}
+    written = {path for _, call, _ in evidence.ended_calls() for path, _, _ in written_texts(call)}
     for turn, call, outcome in evidence.ended_calls():
         if call.kind in ("read", "search") and call.path in written and not call.is_error:
             shown = without_numbers(call.text)
@@ -89,10 +90,6 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     return list(changes.values())
 
 
-def _written_paths(turn: TurnEvidence) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(path for call in turn.calls for path, _, _ in written_texts(call)))
-
-
 def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
     """Path, old and new text of what a call changes."""
     if call.kind != "write":
@@ -110,12 +107,17 @@ def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
         yield start[1], old, "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
 
 
-_TAKES_BACK = lazy_pattern(
-    r"\s*(?P<what>git\s+(?:reset\s+--hard|stash(?!\s+(?:pop|apply|list|show|drop|branch|clear))"
-    r"|checkout\s+(?:--\s+)?\.(?=\s|$)|restore\s+\.(?=\s|$)|clean\s+-\w*f))"
-)
-"""Commands that take back changes of the whole repository: ``git reset --hard``; not ``git stash pop``."""
-_BRINGS_BACK = lazy_pattern(r"\bgit\s+stash\s+(?:pop|apply)\b")
+def _taking_back(command: Command) -> str:
+    """What of a command takes back changes of the whole repository: ``git reset --hard``; not ``git stash pop``."""
+    words = [word for word in command.words[:4] if word != "--"][:3]
+    if words[:2] == ["git", "stash"]:
+        return "" if words[2:] and words[2] in _STASHED else "git stash"
+    takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
+    return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
+
+
+_STASHED = frozenset({"pop", "apply", "list", "show", "drop", "branch", "clear"})
+"""What ``git stash`` does to what is put away already."""
 
 
 def known_path(path: str, known: Iterable[str]) -> str:
@@ -125,14 +127,15 @@ def known_path(path: str, known: Iterable[str]) -> str:
 
 
 def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str) -> None:
-    brings_back = _BRINGS_BACK.search(call.command) is not None
-    taken_back = next((match["what"] for one in chained(call.command) if (match := _TAKES_BACK.match(one))), "")
-    for change in changes.values() if brings_back else ():
-        change.undone = ""
-    for change in changes.values() if taken_back and not brings_back else ():
-        change.undone = " ".join(taken_back.split())
-        change.turns.append(turn_id)
-    for path, how in shell_changes(call.command):
+    brings_back = any(one.starts("git", "stash", act) for one in call.commands for act in ("pop", "apply"))
+    taken_back = next(filter(None, map(_taking_back, call.commands)), "")
+    for change in changes.values():
+        if brings_back:
+            change.undone = ""
+        elif taken_back:
+            change.undone = taken_back
+            change.turns.append(turn_id)
+    for path, how in shell_changes(call.commands):
         path = known_path(path, changes)
         change = changes.setdefault(path, FileChange(path))
         change.turns.append(turn_id)
