@@ -23,7 +23,11 @@ COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
 
-_TOKEN = lazy_pattern(rf"[\w./\\:@+%$#~*=&?-]{{1,{TOKEN_CHARACTERS}}}")
+GAP_CHARACTERS = 256
+"""What is left open in a name is no longer."""
+
+_NAME_CHARACTERS = r"\w./\\:@+%$#~*=&?-"
+_TOKEN = lazy_pattern(rf"[{_NAME_CHARACTERS}]{{1,{TOKEN_CHARACTERS}}}")
 """A run of the characters that names are made of: ``src/a.py:3``, ``--no-verify``, ``https://a.b/c?d=1``."""
 _COMPONENT = lazy_pattern(r"\w+")
 _ESCAPE = lazy_pattern(r"\\[nrt]")
@@ -124,27 +128,20 @@ class NameIndex:
         self.parts = parts
 
     @lazy_property
-    def _tokens(self) -> dict[str, str | list[str]]:
-        """The distinct tokens of the source by each component, in lower case: most are in one, and need no list."""
+    def _tokens(self) -> dict[str, list[str]]:
+        """The distinct tokens of the source by each component, in lower case."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             plain = _THOUSANDS.sub("", text)
-            tokens.update(dict.fromkeys(_tokens_of(plain)))
-            if "\\" in plain:
-                tokens.update(dict.fromkeys(_tokens_of(_ESCAPE.sub(" ", plain))))
-        by_component: dict[str, str | list[str]] = {}
+            for form in (plain, _ESCAPE.sub(" ", plain)) if "\\" in plain else (plain,):
+                tokens.update((match.group(), None) for match in _TOKEN.finditer(form))
+        by_component: dict[str, list[str]] = {}
         for token in tokens:
-            for component in set(_COMPONENT.findall(token)):
-                folded = component.casefold()
-                _put(by_component, token if folded == token else folded, token)  # most words: one text, not two
+            for component in {one.casefold() for one in _COMPONENT.findall(token)}:
+                by_component.setdefault(component, []).append(token)
                 if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
-                    _put(by_component, measure[1], measure[1])
+                    by_component.setdefault(measure[1], []).append(measure[1])
         return by_component
-
-    def _with(self, component: str) -> Sequence[str]:
-        """The tokens with this component."""
-        held = self._tokens.get(component, ())
-        return (held,) if isinstance(held, str) else held
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
@@ -159,9 +156,9 @@ class NameIndex:
         looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
         if not components or any(looked) or name in self._hashes:
             return True
-        tokens = min(map(self._with, components), key=len)
+        tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha():
-            return any(_stands(name.casefold(), token.casefold()) for token in tokens)
+            name, tokens = name.casefold(), [token.casefold() for token in tokens]
         return any(_stands(name, token) for token in tokens)
 
     @lazy_property
@@ -183,15 +180,13 @@ class NameIndex:
 
     def is_folder(self, name: str) -> bool:
         """True if `name` stands before a slash in the source."""
-        return any(f"{name}/" in token for token in self._with(name.casefold()))
+        return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
-        if len(pieces) == 1:  # most are cut at one end, and no index need be made
-            return any(pieces[0] in text for text in self._texts)
-        first = next(iter(_COMPONENT.findall(pieces[0])), "").casefold()
-        tokens = (token for key in self._tokens if key.startswith(first) or first in key for token in self._with(key))
-        return any(_in_order(pieces, token) for token in tokens)
+        gap = rf"[{_NAME_CHARACTERS}]{{0,{GAP_CHARACTERS}}}?"
+        pattern = re.compile(gap.join(map(re.escape, pieces)))
+        return any(pattern.search(text) for text in self._texts)
 
     def holds_part(self, name: str) -> bool:
         """True if `name` stands in an identifier of the source between underscores or humps."""
@@ -220,29 +215,6 @@ class NameIndex:
     @lazy_property
     def _sorted(self) -> list[str]:
         return sorted(self._tokens)
-
-
-def _put(by_component: dict[str, str | list[str]], component: str, token: str) -> None:
-    held = by_component.setdefault(component, token)
-    if isinstance(held, list):
-        held.append(token)
-    elif held != token:
-        by_component[component] = [held, token]
-
-
-def _tokens_of(text: str) -> Iterator[str]:
-    """One after the other: all of a large text together take several times its size."""
-    return map(re.Match.group, _TOKEN.finditer(text))
-
-
-def _in_order(pieces: Sequence[str], token: str) -> bool:
-    at = 0
-    for piece in pieces:
-        at = token.find(piece, at)
-        if at < 0:
-            return False
-        at += len(piece)
-    return True
 
 
 def _stands(name: str, text: str) -> bool:
