@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Literal
@@ -187,6 +187,8 @@ class Outcome:
     """``done``: nothing says that it passed or failed; ``running``: it had not ended when its output was read."""
     lines: tuple[int, ...]
     """Numbers of the lines that say so, ascending; empty where none does."""
+    refused: bool = False
+    """True if the user did not let the call happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,8 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
     for call in calls:
         result = by_block.get(call.result_block, []) if call.result_block is not None else []
         report, outcome = _judged(call, result)
-        outcomes.append(outcome)
+        refused = any(is_refusal(one.text) for one in result[:1])
+        outcomes.append(replace(outcome, refused=True) if refused else outcome)
         if report and is_refusal(report[0].text):
             report = _refusal(result)
             admitted += _refused_change(by_block.get(call.block, []))
