@@ -19,11 +19,11 @@ from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "FileChange",
+    "changed_paths",
     "edit_sides",
     "file_changes",
     "known_path",
     "unchanged_lines",
-    "written_texts",
 ]
 
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
@@ -105,6 +105,12 @@ def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
         lines = _HUNK.sub(r" \1", body).split("\n")
         old = "\n".join(line[1:] for line in lines if line[:1] in ("-", " "))
         yield start[1], old, "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
+
+
+def changed_paths(call: Call) -> Iterator[str]:
+    """The files that a call changes."""
+    yield from (path for path, _, _ in written_texts(call))
+    yield from (change.path for change in (shell_changes(call.commands) if call.kind == "run" else ()))
 
 
 def _taking_back(command: Command) -> str:

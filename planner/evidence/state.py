@@ -7,17 +7,17 @@ worth showing, and none says what the record does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from planner.evidence.calls import Call
-from planner.evidence.changes import FileChange, file_changes, known_path, written_texts
+from planner.evidence.changes import FileChange, changed_paths, file_changes, known_path
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.outcomes import Outcome
-from planner.evidence.shell import Command, last_run, shell_changes
-from planner.evidence.tasks import Task, task_lists
+from planner.evidence.shell import Command, last_run
+from planner.evidence.tasks import task_lists
 from planner.evidence.user_words import Choice
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
@@ -170,7 +170,7 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
     Nothing is said of a run whose end does not show.
     """
-    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[0].is_refused(one[1])]
+    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
     last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
     return [
         RecordLine(f"{', '.join(kind for kind in last if last[kind] == at)}: {text}", (ended[at][0].turn.id,))
@@ -207,7 +207,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
         command = f"{call.name} {_SHOWING.sub('', call.command)}"
-        if call.kind != "run" or turn.is_refused(call):
+        if call.kind != "run" or outcome.refused:
             continue
         if outcome.status == "failed":
             failed.setdefault(command, []).append(turn.turn.id)
@@ -230,67 +230,53 @@ _REVIEW = lazy_pattern(
 """A pull request or an issue: ``https://host/a/b/pull/7``."""
 
 
-def urls(evidence: Evidence, reviews_only: bool = False) -> list[RecordLine]:
-    """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it.
-
-    `reviews_only`: those of pull requests and issues alone.
+def urls(evidence: Evidence) -> list[RecordLine]:
+    """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it: pull
+    requests and issues first, of each kind the newest first; none that only programs read.
     """
     naming: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):
-            review = _REVIEW.match(url)
-            if review or not reviews_only:
-                naming.setdefault(review[0] if review and reviews_only else url, []).append(turn.turn.id)
-    return [RecordLine(url, tuple(dict.fromkeys(ids))) for url, ids in naming.items()]
+            naming.setdefault(url, []).append(turn.turn.id)
+    pages = [RecordLine(url, tuple(ids)) for url, ids in reversed(naming.items()) if "//api." not in url]
+    return sorted(pages, key=lambda page: _REVIEW.fullmatch(page.text) is None)
 
 
 def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
     matches = (url.rstrip(".,:;!?*") for line in sorted(own) for url in _URL.findall(line.text))
-    return tuple(dict.fromkeys(matches))
+    return tuple(
+        dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in matches if "#" not in url)
+    )
 
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
     """What the agent's lists of tasks leave open, with the state of each."""
     tasks = [task for standing in task_lists(evidence) for task in standing.tasks if task.is_open]
-    return [RecordLine(f"{_label(task)}{shortened(task.text)} ({task.status})", (task.turn_id,)) for task in tasks]
-
-
-def _label(task: Task) -> str:
-    return f"Task #{task.number}: " if task.number else ""
+    labels = [f"Task #{task.number}: " * bool(task.number) for task in tasks]
+    return [
+        RecordLine(f"{label}{shortened(task.text)} ({task.status})", (task.turn_id,))
+        for label, task in zip(labels, tasks, strict=True)
+    ]
 
 
 def pending_changes(evidence: Evidence) -> list[RecordLine]:
     """The files that were changed after the last test, and after the last commit, if there was one."""
-    since = {
-        "test": _changed_since(evidence, lambda call: "test" in check_kinds(call)),
-        "commit": _changed_since(evidence, lambda call: bool(_commits(call))),
-    }
+    since: dict[str, dict[str, str]] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status == "unanswered" or outcome.refused:
+            continue
+        since |= {
+            what: {} for what, closes in (("test", "test" in check_kinds(call)), ("commit", _commits(call))) if closes
+        }
+        for changed in since.values() if outcome.status not in ("failed", "running") else ():
+            changed |= {known_path(path, changed): turn.turn.id for path in changed_paths(call)}
     return [
         RecordLine(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
-        for what, changed in since.items()
+        for what, changed in sorted(since.items(), reverse=True)
         if changed
     ]
-
-
-def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
-    """Files with the turn that changed them last, behind the last call that `closes`; none if there is none."""
-    changed: dict[str, str] = {}
-    closed = False
-    for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "unanswered" or turn.is_refused(call):
-            continue
-        if closes(call):
-            closed = True
-            changed.clear()
-        if outcome.status not in ("failed", "running"):
-            changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
-            changed |= {
-                known_path(change.path, changed): turn.turn.id
-                for change in (shell_changes(call.commands) if call.kind == "run" else ())
-            }
-    return changed if closed else {}
 
 
 _COMMIT = lazy_pattern(r"^\[[\w./-]{1,120} (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
@@ -328,18 +314,12 @@ def _git_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, list[Co
 
 def _is_elsewhere(call: Call, root: str) -> bool:
     """True if `call` goes to a folder that neither holds the changed files' `root` nor lies in it: ``cd /srv/other &&
-    git status``, ``git -C ../other log``."""
-    folders = [words[-1].strip("\"'") for one in call.commands if (words := _goes_to(one))]
-    paths = [f"{folder.rstrip('/')}/" for folder in folders if root]
+    git status``, ``git -C ../other log``; not ``cd src``."""
+    asked = [one.words[2] for one in call.commands if one.starts("git", "-C") and one.words[2:]]
+    moved = [one.words[-1].strip("\"'") for one in call.commands if one.words[0] == "cd"]
+    gone = [*asked, *(folder for folder in moved if folder.startswith(("/", "~", "..")))] if root else []
+    paths = [f"{folder.rstrip('/')}/" for folder in gone]
     return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
-
-
-def _goes_to(command: Command) -> tuple[str, ...]:
-    """A folder that it goes to behind what says so; empty if it stays, or goes to one below."""
-    if command.starts("git", "-C"):
-        return command.words[2:3]
-    away = command.words[0] == "cd" and command.words[-1].strip("\"'").startswith(("/", "~", ".."))
-    return command.words[1:] if away else ()
 
 
 def _commits(call: Call) -> list[tuple[str, str]]:
@@ -369,7 +349,7 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
             named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
             standing |= dict.fromkeys(named, turn.turn.id)
         elif standing and outcome.status != "failed":
-            written = [path for path, _, _ in written_texts(call)]
+            written = tuple(changed_paths(call))
             changed |= {path: turn.turn.id for path in standing if any(one.endswith(path) for one in written)}
     since = [path for path in standing if path in changed]
     text = f"merge conflicts in {', '.join(map(evidence.shown, standing))}"
