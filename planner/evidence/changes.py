@@ -14,7 +14,7 @@ from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import definitions_in, specifics_of
 from planner.evidence.shell import Command, shell_changes
-from planner.reading.lines import Line, call_parts, without_numbers
+from planner.reading.lines import Line, call_parts
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -30,9 +30,6 @@ NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_sour
 """Where calls that write keep what they write, and what they replace."""
 PROSE = (".md", ".mdx", ".rst", ".txt", ".adoc")
 """Files that tell of code and define none, as far as their names say."""
-SEEN_CHARACTERS = 200_000
-"""Of a file so much of what was seen is remembered."""
-
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
 _PART = lazy_pattern(r"\w+")
@@ -68,12 +65,7 @@ class FileChange:
 def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
     changes: dict[str, FileChange] = {}
-    seen: dict[str, str] = {}
-    written = {path for _, call, _ in evidence.ended_calls() for path, _, _ in written_texts(call)}
     for turn, call, outcome in evidence.ended_calls():
-        if call.kind in ("read", "search") and call.path in written and not call.is_error:
-            shown = without_numbers(call.text)
-            seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
         if call.kind == "run" and outcome.status not in ("failed", "running", "unanswered"):
             _note_commands(changes, call, turn.turn.id)
         for path, old, new in () if turn.is_refused(call) else written_texts(call):
@@ -85,8 +77,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
                 change.turns.append(turn.turn.id)
                 change.by_command = change.undone = ""
                 change.written = not old and bool({"content", "file_text"} & call.input.keys())
-                _note_names(change, old, new, seen.get(path, ""))
-                seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
+                _note_names(change, old, new)
     return list(changes.values())
 
 
@@ -176,39 +167,19 @@ def _values(call: Call, keys: Sequence[str]) -> str:
     return "\n".join(value for key in keys if isinstance(value := call.input.get(key), str))
 
 
-def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
-    prose = change.path.endswith(PROSE)
+def _note_names(change: FileChange, old: str, new: str) -> None:
     before = {match["name"] for match in definitions_in(old)}
-    own = [] if prose else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
-    defined = [name for name in own if name not in before]
-    _put_first(change.defines, defined)
-    beside = defined and old.strip() in new
-    around = [name for name in own if name in before] or ([] if prose or beside else list(_enclosing(old, seen)))
-    defines = set(change.defines)
-    _put_first(change.edits, [name for name in around if name not in defines])
+    own = [] if change.path.endswith(PROSE) else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
+    _put_first(change.defines, [name for name in own if name not in before])
+    _put_first(change.edits, [name for name in own if name in before and name not in change.defines])
     if old:
-        known = {*_PART.findall(seen), *_PART.findall(old)}
-        calls, own_names = set(_CALLED.findall(new)), set(own)
+        known, calls = {*_PART.findall(old)}, {*_CALLED.findall(new)}
         identifiers = (name for name, kind in specifics_of(new).items() if kind == "identifier" and "-" not in name)
-        added = [name for name in identifiers if not known.issuperset(_PART.findall(name))]
-        called = [f"{name}()" if name in calls else name for name in added if name not in own_names]
+        added = [name for name in identifiers if name not in own and not known.issuperset(_PART.findall(name))]
+        called = [f"{name}()" if name in calls else name for name in added]
         _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
 
 
 def _put_first(names: list[str], newer: Sequence[str]) -> None:
     fresh = dict.fromkeys(newer)
     names[:] = [*fresh, *(name for name in names if name not in fresh)]
-
-
-def _enclosing(old: str, seen: str) -> Iterator[str]:
-    """The last definition above `old` in what was seen of the file, at most as far indented."""
-    at = seen.rfind(old.rstrip("\n")) if old.strip() else -1
-    if at < 0:
-        return
-    first = next(line for line in old.split("\n") if line.strip())
-    depth = len(first) - len(first.lstrip())
-    above = seen[:at].rpartition("\0")[2]
-    for match in reversed(definitions_in(above)):
-        if len(match["indent"]) < max(1, depth):
-            yield match["name"]
-            return
