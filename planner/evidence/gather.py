@@ -221,9 +221,11 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
     turn_statements = tuple(statements(read))
-    failures, outcomes = read_calls(turn_statements, calls)
+    outcomes, failure_lines, decisive_lines = read_calls(turn_statements, calls)
     boilerplate = boilerplate_of(read)
-    constraints = constraints_of([one for one in turn_statements if one.lines[0].number not in boilerplate])
+    constraint_lines, pinned_lines = constraints_of(
+        [one for one in turn_statements if one.lines[0].number not in boilerplate]
+    )
     return TurnEvidence(
         turn=turn,
         lines=lines,
@@ -231,10 +233,10 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
         outcomes=outcomes,
         tokens=tokens,
         line_tokens=_line_tokens(read, len(lines), counter),
-        failure_lines=failures.lines,
-        decisive_lines=failures.decisive,
-        constraint_lines=constraints.lines,
-        pinned_lines=constraints.pinned,
+        failure_lines=failure_lines,
+        decisive_lines=decisive_lines,
+        constraint_lines=constraint_lines,
+        pinned_lines=pinned_lines,
         boilerplate_lines=boilerplate,
     )
 

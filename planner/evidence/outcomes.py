@@ -19,7 +19,7 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Failures", "Outcome", "Status", "exit_code", "is_refusal", "read_calls"]
+__all__ = ["Outcome", "Status", "exit_code", "is_refusal", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -161,12 +161,10 @@ _TELLING = lazy_pattern(
 
 _ADMITTED = lazy_pattern(
     r"\b(?:did|could)(?:n['’]t| not) (?:\w+ )?(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed)\b"
-    r"|\b(?:approach|fix|change|attempt|patch|workaround|edit|it|that|this) (?:does(?:n['’]t| not)|is(?:n['’]t| not)) "
-    r"(?:actually |really )?(?:work|working|help|helping|compile|compiling)\b"
     r"|\b(?:still|again) (?:fail(?:s|ed|ing)?\b|broken\b|does(?:n['’]t| not)\b)"
     r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up|misread|overlooked|"
     r"was wrong|made a mistake)\b|\b(?:let me|I['’]ll|I will|I['’]m) (?:revert|undo|roll back|rolling back)(?:ing)?\b"
-    r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad)|overcomplicat\w+|(?:took|was) (?:it )?(?:in )?the wrong way)\b",
+    r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad)|overcomplicat\w+)\b",
     re.I,
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
@@ -191,18 +189,11 @@ class Outcome:
     """True if the user did not let the call happen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """Line numbers of one turn that tell of failures, ascending; empty when there were none."""
-
-    lines: tuple[int, ...]
-    """All that tell of failures."""
-    decisive: tuple[int, ...]
-    """Of each failure the statement that says most."""
-
-
-def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[Failures, tuple[Outcome, ...]]:
-    """The failures of one turn, by reports in results and the agent's own admissions, and how each call ended."""
+def read_calls(
+    statements: Sequence[Statement], calls: Sequence[Call]
+) -> tuple[tuple[Outcome, ...], tuple[int, ...], tuple[int, ...]]:
+    """How each call of one turn ended, and the numbers of the lines that tell of failures, by reports in results and
+    the agent's own admissions: all, and of each failure those that say most."""
     by_block = {block: list(group) for block, group in groupby(statements, key=attrgetter("block"))}
     admitted = [*(one for one in statements if _admits(one)), *_listed_before(statements)]
     reports: list[list[Statement]] = []
@@ -218,7 +209,7 @@ def read_calls(statements: Sequence[Statement], calls: Sequence[Call]) -> tuple[
         if report:
             reports.append(report)
     decisive = chain(admitted, *(_decisive(report) for report in reports))
-    return Failures(numbers_of(chain(admitted, *reports)), numbers_of(decisive)), tuple(outcomes)
+    return tuple(outcomes), numbers_of(chain(admitted, *reports)), numbers_of(decisive)
 
 
 def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], Outcome]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from planner.evidence.calls import Call
@@ -119,27 +120,26 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     return RecordLine("; ".join([f"{path}: {state}", *names]), ids)
 
 
-_LAUNCHERS = (
-    r"(?:(?:\w+=\S*|time|nice|sudo|env|exec|npx|bunx|bundle exec|timeout(?: -\S+)* \S+|\S*python[\d.]* -m"
-    r"|(?:uv|poetry|pipenv|pdm|hatch|rye) run(?: -\S+)*) )*(?:\S*/)?"
+_LAUNCHER = lazy_pattern(
+    r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
 )
-"""What stands before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/``."""
-_PROGRAM = lazy_pattern(_LAUNCHERS + r"(?P<program>[\w.-]+)(?P<act> [a-z]+)?(?=\s|$)")
+"""What stands before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
 _RUNNER = lazy_pattern(
-    _LAUNCHERS + r"(?:npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo"
-    r"|composer|bazel) (?:(?:run|exec|-{1,2}[\w-]+(?:[= ][\w@./-]+)?) ){0,6}(?P<task>[A-Za-z][\w:.-]*)(?=\s|$)"
+    r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
-"""Programs that run a named task: ``bun --filter @a/core build``, ``make -C app test``; not ``bun test.ts``."""
+"""Programs that run what is named behind them: ``bun --filter @a/core build``, ``make -C app test``."""
+_VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
+"""Options of theirs that take a word."""
 _PROGRAMS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("tsc", "mypy", "pyright", "basedpyright"), "typecheck"),
     **dict.fromkeys(("eslint", "ruff check", "biome", "golangci-lint", "flake8", "rubocop"), "lint"),
     **dict.fromkeys(("pytest", "jest", "vitest", "rspec", "mocha", "tox", "nextest", "ctest", "unittest"), "test"),
-    **dict.fromkeys(("tsup", "webpack", "vite build", "cargo check"), "build"),
+    **dict.fromkeys(("tsup", "webpack", "cargo check"), "build"),
 }
 """Programs that are checks by themselves, where a program stands: ``npx tsc -p .``; not ``npm install jest``."""
 _TASKS: Mapping[str, CheckKind] = {
-    **dict.fromkeys(("typecheck", "type-check", "tsc", "vet"), "typecheck"),
-    **dict.fromkeys(("lint", "clippy", "eslint"), "lint"),
+    **dict.fromkeys(("typecheck", "type-check", "vet"), "typecheck"),
+    **dict.fromkeys(("lint", "clippy"), "lint"),
     **dict.fromkeys(("test", "tests"), "test"),
     **dict.fromkeys(("build", "compile", "all"), "build"),
 }
@@ -153,16 +153,18 @@ def check_kinds(call: Call) -> list[CheckKind]:
 
 
 def _check_kind(command: Command) -> CheckKind | None:
-    text = " ".join(command.words)
-    if _ASKS_TOOL.intersection(command.words):
-        return None
-    if program := _PROGRAM.match(text):
-        name = program["program"]
-        if kind := _PROGRAMS.get(name) or _PROGRAMS.get(f"{name}{program['act']}"):
-            return kind
-    runner = _RUNNER.match(text)
-    task = runner["task"] if runner else ""
-    return next((_TASKS[name] for name in (task, *task.split(":")) if name in _TASKS), None)
+    """Told by its first word that is no launcher, option or number."""
+    runs = False
+    for before, word in pairwise(("", *command.words)):
+        name = word.rpartition("/")[2]
+        if _RUNNER.fullmatch(name):
+            runs = True
+        elif not (_LAUNCHER.fullmatch(name) or word[0] in "-0123456789" or before in _VALUED):
+            tasks = (name, *name.split(":")) if runs and name == word else ()
+            programs = (_PROGRAMS.get(one) for one in (name, f"{before} {name}"))
+            kinds = [kind for kind in (*programs, *map(_TASKS.get, tasks)) if kind]
+            return kinds[0] if kinds and _ASKS_TOOL.isdisjoint(command.words) else None
+    return None
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
