@@ -36,7 +36,7 @@ RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 TASK = "fix the race"
 ROOMY_TOKENS = 200_000
 PAIRING = 1, 2, 3, 5
-"""Rules of `applier.testing` on a call without its result, a result without its call, behind other content, or twice."""
+"""Rules of `applier.testing`: a call without its result, a result without its call, behind other content, or twice."""
 SHOWN_START = 20
 """So many characters of a pasted line show at least."""
 LEFT_OUT = re.compile(r"\n?\[\d+ (?:lines|tokens) left out here; [^\n]*\]\Z")
