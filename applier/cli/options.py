@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from applier.store.opening import open_store, store_file
-from applier.store.protocol import Store
 from applier.store.reference import parse_key
+from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreError
 
 __all__ = [

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
 from planner.placeholders import history_key
 from planner.reading.messages import plain_message

@@ -30,7 +30,7 @@ from applier.session.planning import Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from applier.store.protocol import Store
+from applier.store.store import Store
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import CachePrices, cache_prices

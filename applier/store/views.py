@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.layout import joined_messages
 from planner.placeholders import first_note

@@ -35,8 +35,8 @@ from applier.cli.planning import first_removed, planned, planning_options, view_
 from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
-from applier.store.protocol import Store
 from applier.store.secrets import redact_data
+from applier.store.store import Store
 from applier.view import look_in, preview
 from planner.errors import ReferenceNotFound, StalePlan
 from planner.layout import joined_messages
