@@ -2,8 +2,8 @@
 
 from applier.store.backend import Backend
 from applier.store.opening import REDACT_VARIABLE, STORE_VARIABLE, default_path, open_store, store_file
-from applier.store.reference import history_key
-from applier.store.store import Match, Restored, SearchResult, Store, StoredHistory, StoreSize
+from applier.store.records import StoredHistory, history_key
+from applier.store.store import Match, Restored, SearchResult, Store, StoreSize
 
 __all__ = [
     "REDACT_VARIABLE",

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection
 
 from applier.store.backend import Backend
-from applier.store.records import SavedHistory, fields, nodes_of, read, read_histories
+from applier.store.records import SHORT_DIGITS, StoredHistory, fields, nodes_of, read, read_histories
 
 __all__ = ["plans_of_nobody", "remove_history"]
 
-_NAME = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})(?::t[0-9]+)?")
-"""A history's key or digest, or a reference into it, as a whole value; not one that stands in a text."""
+_NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{8,64})(?::t[0-9]+)?"')
+"""A history's key or digest, or a reference into it, as a whole text of JSON; not one that stands within a text."""
 SESSION_STATE = "session:"
 """The state with this and a session's id for a name belongs to the events of that session."""
 
 
-def remove_history(backend: Backend, history: SavedHistory) -> None:
+def remove_history(backend: Backend, history: StoredHistory) -> None:
     """Delete the history, those it extends or that extend it, and what nothing refers to any more.
 
     Raises:
@@ -78,24 +77,11 @@ def _remove_naming(backend: Backend, digests: Collection[str]) -> None:
 
 def _naming(backend: Backend, kind: str, digests: Collection[str]) -> list[str]:
     """The keys of the records of a `kind` that name a history whose digest is one of `digests`."""
-    shortest = {digest[:8] for digest in digests}
+    shortest = {digest[:SHORT_DIGITS] for digest in digests}
     naming = []
     for key in backend.keys(f"{kind}/"):
-        for content in read(backend, [key]).values():
-            names = [name for name in _names_in(content.value()) if name[:8] in shortest]
-            if any(digest.startswith(name) for name in names for digest in digests):
-                naming.append(key)
+        names = {name.decode() for content in read(backend, [key]).values() for name in _NAME.findall(content)}
+        near = [name for name in names if name[:SHORT_DIGITS] in shortest]
+        if any(digest.startswith(name) for name in near for digest in digests):
+            naming.append(key)
     return naming
-
-
-def _names_in(value: Any) -> Iterator[str]:
-    """The digits of every history key that is a whole value in JSON data."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            pending += item.values()
-        elif isinstance(item, list):
-            pending += item
-        elif isinstance(item, str) and (match := _NAME.fullmatch(item)):
-            yield match[1]

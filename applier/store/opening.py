@@ -9,7 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
-from applier.store.records import Node, SavedHistory, encode, groups_of, pack
+from applier.store.records import Node, StoredHistory, encode, groups_of, pack
 from applier.store.sql import MAX_PARAMETERS, VERSION_TABLE, Row, SqlBackend
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
@@ -198,7 +198,7 @@ def _convert_histories(backend: SqlBackend) -> dict[str, list[str]]:
     for order, says, tip in _rows_of(backend, "seq, says, tip FROM histories", int, bytes, bytes):
         last, own = nodes.get(tip.hex(), nodes[""])
         name = tip.hex() if backend.get([f"history/{says.hex()}"]) else says.hex()
-        history = SavedHistory(
+        history = StoredHistory(
             name, f"{order:012}", says.hex(), tip.hex(), own or groups_of(()), last.position, last.turn
         )
         backend.add(history.record())

@@ -6,7 +6,7 @@ key                                                   body
 ====================================================  ==================================================
 ``message/DIGEST``                                    one message, exactly
 ``node/GROUP/POSITION/TURN/PARENT/MESSAGE/SAYS``      nothing: its key says all of it
-``history/NAME``                                      a `SavedHistory`
+``history/NAME``                                      a `StoredHistory`
 ``plan/DIGEST/SAYS/ORDER``                            a plan for the history that says `SAYS`
 ``fact/GROUP/SAYS/ORDER``                             a fact of that history
 ``event/SESSION/ORDER``                               an event; the session as JSON
@@ -37,16 +37,16 @@ from planner.reading.history import History
 from planner.reading.messages import to_json
 
 __all__ = [
-    "EMPTY_HISTORY",
-    "Content",
+    "SHORT_DIGITS",
     "Node",
-    "SavedHistory",
+    "StoredHistory",
     "audit",
     "chain_of",
     "digest_of",
     "encode",
     "fields",
     "groups_of",
+    "history_key",
     "missing_keys",
     "next_order",
     "nodes_of",
@@ -69,25 +69,19 @@ _SHORT = 256
 """Bytes: below this, little is saved for the time that it takes to begin."""
 _ZLIB_MARK = b"x"
 """Every zlib stream with the default window begins with this byte, and no JSON text does."""
+SHORT_DIGITS = 8
+"""Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
 _GROUP_DIGITS = 16
 
 
-class Content(bytes):
-    """The exact bytes of one JSON value."""
-
-    def value(self) -> Any:
-        """What the bytes say, as a new object."""
-        return json.loads(self)
-
-
-def encode(value: object, place: str) -> Content:
+def encode(value: object, place: str) -> bytes:
     """`value` as the JSON that ``json.dumps`` makes of it: key order, floats and lone surrogates kept.
 
     Raises:
         StoreError: `value` is not JSON data; the text names `place`.
     """
     try:
-        return Content(to_json(value).encode("ascii"))
+        return to_json(value).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{place}: cannot be stored, it is not JSON data: {error}") from error
 
@@ -103,7 +97,7 @@ def pack(content: bytes) -> bytes:
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
-def unpack(body: bytes, place: str) -> Content:
+def unpack(body: bytes, place: str) -> bytes:
     """The content stored as `body`.
 
     Raises:
@@ -111,7 +105,7 @@ def unpack(body: bytes, place: str) -> Content:
     """
     digest, packed = body[:32], body[32:]
     try:
-        content = Content(zlib.decompress(packed) if packed[:1] == _ZLIB_MARK else packed)
+        content = zlib.decompress(packed) if packed[:1] == _ZLIB_MARK else packed
     except zlib.error as error:
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
@@ -119,7 +113,7 @@ def unpack(body: bytes, place: str) -> Content:
     return content
 
 
-def read(backend: Backend, keys: Sequence[str]) -> dict[str, Content]:
+def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
     """The content of those of `keys` that are there, in their order.
 
     Raises:
@@ -150,8 +144,7 @@ def fields(key: str, count: int) -> list[str]:
 
 def next_order(backend: Backend) -> str:
     """Where the next record stands among those that have an order: behind all that were written before."""
-    known = read(backend, ["order"])
-    order = known["order"].value() + 1 if known else 0
+    order = sum(json.loads(content) + 1 for content in read(backend, ["order"]).values())
     backend.remove(["order"])
     backend.add({"order": pack(encode(order, "order"))})
     return f"{order:012}"
@@ -189,14 +182,15 @@ def groups_of(says: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedHistory:
-    """A saved history."""
+class StoredHistory:
+    """One history that was saved; a longer one saved later is another, though their messages are shared."""
 
     name: str
     """The digest that its key is made of: what it says, or its tip where another form of it was saved before."""
     order: str
+    """Later ones have a greater one."""
     says: str
-    """Its digest."""
+    """The hex digits of its digest."""
     tip: str
     """The digest of its last node, which stands for its exact form; empty if it has none."""
     groups: list[str]
@@ -204,12 +198,27 @@ class SavedHistory:
     messages: int
     turns: int
 
+    @property
+    def key(self) -> str:
+        """``h1a2b3c4d``, by which it is asked for."""
+        return history_key(self.name)
+
+    @property
+    def digest(self) -> str:
+        """See `History.digest`."""
+        return f"sha256:{self.says}"
+
     def record(self) -> dict[str, bytes]:
         """It, as it is stored."""
         return {f"history/{self.name}": pack(encode(asdict(self), "history"))}
 
 
-def chain_of(history: History, contents: Sequence[Content]) -> list[Node]:
+def history_key(digest: str) -> str:
+    """``h1a2b3c4d`` for the history digest ``sha256:1a2b3c4d…``."""
+    return "h" + digest.removeprefix("sha256:")[:SHORT_DIGITS]
+
+
+def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
     """The nodes of `history`, whose messages are stored as `contents`."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
     nodes: list[Node] = []
@@ -243,7 +252,7 @@ def nodes_of(keys: Sequence[str]) -> dict[str, tuple[str, Node]]:
     return nodes
 
 
-def read_chain(backend: Backend, history: SavedHistory) -> list[Node]:
+def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
     """The nodes from the first message to the last of `history`, in order.
 
     Raises:
@@ -254,20 +263,20 @@ def read_chain(backend: Backend, history: SavedHistory) -> list[Node]:
     digest = history.tip
     while digest:
         if digest not in nodes:
-            raise StoreDamaged(f"h{history.name[:8]}: message {history.messages - len(chain)} is missing or damaged")
+            raise StoreDamaged(f"{history.key}: message {history.messages - len(chain)} is missing or damaged")
         chain.append(nodes[digest][1])
         digest = chain[-1].parent
     return chain[::-1]
 
 
-def read_histories(backend: Backend, name: str = "") -> list[SavedHistory]:
+def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
     """The histories whose names begin with `name`, oldest first.
 
     Raises:
         StoreDamaged: a record is changed.
     """
     contents = read(backend, backend.keys(f"history/{name}"))
-    histories = [SavedHistory(**content.value()) for content in contents.values()]
+    histories = [StoredHistory(**json.loads(content)) for content in contents.values()]
     if [f"history/{history.name}" for history in histories] != list(contents):
         raise StoreDamaged("a history stands under another's name; restore the store from a backup")
     return sorted(histories, key=lambda history: history.order)
@@ -283,7 +292,7 @@ def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[A
     for node in nodes:
         if f"message/{node.message}" not in contents:
             raise StoreDamaged(f"{place}, message {node.position}: its content is missing from the store")
-    return [contents[f"message/{node.message}"].value() for node in nodes]
+    return [json.loads(contents[f"message/{node.message}"]) for node in nodes]
 
 
 def audit(backend: Backend) -> list[Finding]:
@@ -324,4 +333,4 @@ def _broken_chains(backend: Backend) -> Iterator[str]:
             yield f"{place}: its content is missing"
     for history in read_histories(backend):
         if history.tip and history.tip not in nodes:
-            yield f"history h{history.name[:8]}: its last message is missing or damaged"
+            yield f"history {history.key}: its last message is missing or damaged"

@@ -7,24 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from applier.store.backend import Backend
-from applier.store.records import Node, SavedHistory, read_chain, read_histories
+from applier.store.records import Node, StoredHistory, history_key, read_chain, read_histories
 from planner.errors import ReferenceNotFound
 
-__all__ = [
-    "find_history",
-    "find_referenced",
-    "history_key",
-    "nodes_of_turn",
-    "parse_key",
-    "parse_reference",
-    "unambiguous",
-]
+__all__ = ["find_history", "find_referenced", "nodes_of_turn", "parse_key", "parse_reference", "unambiguous"]
 
-SHORT_DIGITS = 8
-"""Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
 _SUGGESTED = 3
 _LISTED = 1_000
 """Keys that are looked through for one that is nearly the one asked for."""
@@ -33,19 +22,6 @@ _KEY = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})")
 """``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short to name one), ``1a2b3c4d``."""
 _REFERENCE = re.compile(r"(?:(.+):)?t([1-9][0-9]{0,8})")
 """``h1a2b3c4d:t12``, ``t12``; not ``t0``, ``h1a2b3c4d``."""
-
-
-class Reference(NamedTuple):
-    """A reference as its parts."""
-
-    digits: str
-    """The first hex digits of the history's digest; empty in a bare ``t12``."""
-    turn: int
-
-
-def history_key(digest: str) -> str:
-    """``h1a2b3c4d`` for the history digest ``sha256:1a2b3c4d…``."""
-    return "h" + digest.removeprefix("sha256:")[:SHORT_DIGITS]
 
 
 def parse_key(key: str) -> str:
@@ -60,8 +36,8 @@ def parse_key(key: str) -> str:
     return match[1]
 
 
-def parse_reference(reference: str) -> Reference:
-    """The parts of ``h1a2b3c4d:t12``, or of a bare ``t12``.
+def parse_reference(reference: str) -> tuple[str, int]:
+    """The first hex digits of the history's digest and the turn of ``h1a2b3c4d:t12``; no digits of a bare ``t12``.
 
     Raises:
         ReferenceNotFound: `reference` has another form.
@@ -69,10 +45,10 @@ def parse_reference(reference: str) -> Reference:
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
         raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected one like h1a2b3c4d:t12")
-    return Reference(parse_key(match[1]) if match[1] else "", int(match[2]))
+    return parse_key(match[1]) if match[1] else "", int(match[2])
 
 
-def find_history(backend: Backend, key: str) -> SavedHistory:
+def find_history(backend: Backend, key: str) -> StoredHistory:
     """The history with that key.
 
     Raises:
@@ -83,10 +59,6 @@ def find_history(backend: Backend, key: str) -> SavedHistory:
     if not histories:
         keys = [history_key(name.partition("/")[2]) for name in backend.keys("history/")[:_LISTED]]
         raise ReferenceNotFound(f"no history h{digits} in this store; {_known(digits, keys)}")
-    return _one_of(histories, digits)
-
-
-def _one_of(histories: Sequence[SavedHistory], digits: str) -> SavedHistory:
     unambiguous([history.name for history in histories], digits, "h")
     return histories[0]
 
@@ -103,44 +75,32 @@ def unambiguous(digests: Sequence[str], digits: str, letter: str) -> None:
         raise ReferenceNotFound(f"{letter}{digits} means more than one; use more characters: {longer}")
 
 
-def find_referenced(backend: Backend, reference: Reference, within: Sequence[str] | None) -> SavedHistory:
-    """The history that `reference` names, among those that the reader may see (None: all), see `Store.restore`.
+def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
+    """The history that a reference names, among those that the reader may see (None: all), see `Store.restore`.
 
     Raises:
         ReferenceNotFound: there is none, or it is not clear which is meant.
     """
-    if within is not None:
-        return _find_within(backend, reference, within)
-    if reference.digits:
-        return find_history(backend, f"h{reference.digits}")
-    return _only_conversation(backend, reference.turn)
-
-
-def _find_within(backend: Backend, reference: Reference, within: Sequence[str]) -> SavedHistory:
-    """What it names among the histories `within` and those they extend; all else is as if it were not there."""
+    if within is None:
+        return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, parse_key(key))[:1]]
-    if not reference.digits:
+    if not digits:
         if not visible:
-            raise ReferenceNotFound(f"no t{reference.turn}: nothing of this conversation is stored yet")
+            raise ReferenceNotFound(f"no t{turn}: nothing of this conversation is stored yet")
         return visible[0]
-    candidates = read_histories(backend, reference.digits)
-    named = [history for history in candidates if history in visible] or [
-        history for history in candidates if any(_extends(backend, longer, history) for longer in visible)
-    ]
+    candidates = read_histories(backend, digits)
+    named = [history for history in candidates if history in visible]
     if not named:
-        keys = list(dict.fromkeys(history_key(history.name) for history in visible))
-        raise ReferenceNotFound(
-            f"no history h{reference.digits} in this conversation; {_known(reference.digits, keys)}"
-        )
-    return _one_of(named, reference.digits)
+        seen = {node.says for history in visible for node in read_chain(backend, history)} if candidates else set()
+        named = [history for history in candidates if history.says in seen]
+    if not named:
+        keys = list(dict.fromkeys(history.key for history in visible))
+        raise ReferenceNotFound(f"no history h{digits} in this conversation; {_known(digits, keys)}")
+    unambiguous([history.name for history in named], digits, "h")
+    return named[0]
 
 
-def _extends(backend: Backend, longer: SavedHistory, shorter: SavedHistory) -> bool:
-    """True if every message of `shorter` stands in `longer`, in its form or another."""
-    return any(node.says == shorter.says for node in read_chain(backend, longer))
-
-
-def _only_conversation(backend: Backend, turn: int) -> SavedHistory:
+def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
     """The longest history, if every other is a prefix of it."""
     histories = sorted(read_histories(backend), key=lambda history: history.messages)[::-1]
     if not histories:
@@ -149,7 +109,7 @@ def _only_conversation(backend: Backend, turn: int) -> SavedHistory:
     prefixes = {node.says for node in read_chain(backend, longest)}
     others = [history for history in histories[1:] if history.tip and history.says not in prefixes]
     if others:
-        keys = ", ".join(f"{history_key(history.name)}:t{turn}" for history in (longest, *others)[:_SUGGESTED])
+        keys = ", ".join(f"{history.key}:t{turn}" for history in (longest, *others)[:_SUGGESTED])
         raise ReferenceNotFound(f"the store has several conversations; say whose t{turn} is meant: {keys}")
     return longest
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from applier.store.sql import VERSION_TABLE, SqlBackend
@@ -31,6 +32,8 @@ _CURES = {
 }
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _RETRY_SECONDS = 0.01
+_BESIDE = "-wal", "-shm", "-journal"
+"""Endings of the files that SQLite makes beside a database, and writes to without looking."""
 _UNREADABLE = "Could not decode to UTF-8"
 """What the driver says, with no code, of a damaged text."""
 
@@ -62,7 +65,9 @@ class SqliteBackend(SqlBackend):
         """See `SqlBackend.connect`."""
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
         try:
-            self._configure(connection)
+            tables = {name for (name,) in connection.execute(self.tables_sql)}
+            if not tables or VERSION_TABLE in tables:  # else foreign: refused by `open_store`, and not touched
+                self._configure(connection)
         except BaseException:
             connection.close()
             raise
@@ -74,7 +79,7 @@ class SqliteBackend(SqlBackend):
             status = _stat(self._path)
         except StoreError as error:
             raise StoreReplaced(str(error)) from error
-        if _identity(status) != self._identity:
+        if (status.st_dev, status.st_ino) != self._identity:
             raise StoreReplaced(f"{self.place}: the file was replaced while in use; open the store again")
 
     def create(self) -> None:
@@ -82,9 +87,6 @@ class SqliteBackend(SqlBackend):
         self.rows("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL)")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
-        tables = {name for (name,) in connection.execute(self.tables_sql)}
-        if tables and VERSION_TABLE not in tables:
-            return  # foreign: refused by `open_store`, and not touched
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -133,14 +135,13 @@ def _prepared(path: Path) -> Identity:
         raise StoreError(f"{path}: {_CURES['SQLITE_CANTOPEN']}")
     if os.name == "posix" and os.geteuid() not in (0, status.st_uid):
         raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
-    real = path.resolve()
-    for name in (real, *(real.with_name(real.name + ending) for ending in _BESIDE)):
-        _refuse_linked(name)
-    return _identity(status)
+    for ending in ("", *_BESIDE):
+        _refuse_linked(Path(f"{path.resolve()}{ending}"))
+    return status.st_dev, status.st_ino
 
 
 def _make_private_file(path: Path) -> None:
-    """An empty file, and the folders above it, that only the owner enters and reads, whatever the umask.
+    """An empty file, and the folders above it, that only the owner enters and reads.
 
     What is there already keeps its mode and is not opened: closing a file takes every lock from it that the
     process holds, those of other connections too (POSIX; "How To Corrupt An SQLite Database File", 2.2).
@@ -149,21 +150,11 @@ def _make_private_file(path: Path) -> None:
         OSError: it cannot be made, or `path` is a link that leads nowhere.
     """
     for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
-        try:
-            os.mkdir(folder, FOLDER_MODE)
-        except FileExistsError:
-            continue  # another process was first
-        os.chmod(folder, FOLDER_MODE)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), FILE_MODE)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     except FileExistsError:
         path.stat()  # a link that leads nowhere ends here: what is written there is for another to read
-        return
-    try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(handle, FILE_MODE)
-    finally:
-        os.close(handle)
 
 
 def _cause_of(error: Exception) -> str:
@@ -171,22 +162,12 @@ def _cause_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-_BESIDE = "-wal", "-shm", "-journal"
-"""Endings of the files that SQLite makes beside a database, and writes to without looking."""
-
-
 def _refuse_linked(path: Path) -> None:
     """Refuse a file with several names: what is written to one is another's, and SQLite's logs go by name."""
-    try:
+    with suppress(OSError):
         status = os.lstat(path)
-    except OSError:
-        return
-    if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-        raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
-
-
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
+        if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+            raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
 
 
 def _stat(path: Path) -> os.stat_result:

@@ -6,6 +6,7 @@ returns; if it raises, nothing of it was stored.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,31 +14,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
+from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import (
-    Content,
-    SavedHistory,
-    audit,
-    chain_of,
-    digest_of,
+    SHORT_DIGITS,
+    StoredHistory,
     encode,
-    fields,
-    groups_of,
-    missing_keys,
     next_order,
     pack,
     read,
     read_chain,
     read_histories,
-    read_messages,
 )
 from applier.store.reference import (
-    SHORT_DIGITS,
     find_history,
     find_referenced,
-    history_key,
     nodes_of_turn,
     parse_key,
     parse_reference,
@@ -58,16 +51,6 @@ _LAST_SECOND = 10**15
 """Far behind what any clock says."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredHistory:
-    """One history that was saved; a longer one saved later is another, though their messages are shared."""
-
-    key: str
-    digest: str
-    messages: int
-    turns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,43 +85,34 @@ class Store:
         what a key gave back once, it gives back for ever.
         """
         contents = [self._content(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
-        nodes = chain_of(history, contents)
+        nodes = records.chain_of(history, contents)
         says, tip = _digits(history.digest), nodes[-1].digest if nodes else ""
-        groups = groups_of([node.says for node in nodes])
+        groups = records.groups_of([node.says for node in nodes])
         with self.backend.transaction():
             name = self._name(says, tip)
         if name:
-            return history_key(name)
+            return records.history_key(name)
         with self.backend.transaction(write=True):
-            missing = missing_keys(self.backend, [node.key(groups) for node in nodes])
+            missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
             for node in nodes[len(nodes) - len(missing) :]:
-                self._check_unchanged(history, node.position - 1)
+                _check_unchanged(history, node.position - 1)
                 self.backend.add({f"message/{node.message}": pack(contents[node.position - 1])})
             self.backend.add(dict.fromkeys(missing, b""))
             if not (name := self._name(says, tip)):
                 name = tip if self.backend.get([f"history/{says}"]) else says
                 turns = nodes[-1].turn if nodes else 0
                 order = next_order(self.backend)
-                self.backend.add(SavedHistory(name, order, says, tip, groups, len(nodes), turns).record())
-        return history_key(name)
+                self.backend.add(StoredHistory(name, order, says, tip, groups, len(nodes), turns).record())
+        return records.history_key(name)
 
-    def _content(self, value: object, place: str) -> Content:
+    def _content(self, value: object, place: str) -> bytes:
         exact = encode(value, place)
-        return encode(redact_data(exact.value()), place) if self._redacts else exact
+        return encode(redact_data(json.loads(exact)), place) if self._redacts else exact
 
     def _name(self, says: str, tip: str) -> str:
         """What the history that ends at `tip` was saved as; empty if it was not."""
         histories = [one for name in (says, tip) if name for one in read_histories(self.backend, name)]
         return next((history.name for history in histories if history.tip == tip), "")
-
-    @staticmethod
-    def _check_unchanged(history: History, index: int) -> None:
-        """See that a message still is what it was when `history` was read: its name is made of what it was then."""
-        content = encode(history.messages[index], f"messages[{index}]")
-        if message_digest(content.value()) != history.digests[index]:
-            raise StoreError(
-                f"messages[{index}]: changed since the history was read, or not plain JSON; read the history again"
-            )
 
     def load_history(self, key: str) -> History:
         """The history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
@@ -148,7 +122,7 @@ class Store:
         """
         with self.backend.transaction():
             history = find_history(self.backend, key)
-            messages = read_messages(self.backend, read_chain(self.backend, history), history_key(history.name))
+            messages = records.read_messages(self.backend, read_chain(self.backend, history), history.key)
         return read_history(messages)
 
     def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
@@ -158,25 +132,22 @@ class Store:
         Raises:
             ReferenceNotFound: no such history or turn; the text says what there is.
         """
-        wanted = parse_reference(reference)
+        digits, turn = parse_reference(reference)
         with self.backend.transaction():
-            history = find_referenced(self.backend, wanted, within)
-            key = f"h{wanted.digits}" if wanted.digits else history_key(history.name)
-            nodes = nodes_of_turn(read_chain(self.backend, history), wanted.turn, key)
-            return f"{key}:t{wanted.turn}", read_messages(self.backend, nodes, key)
+            history = find_referenced(self.backend, digits, turn, within)
+            key = f"h{digits}" if digits else history.key
+            nodes = nodes_of_turn(read_chain(self.backend, history), turn, key)
+            return f"{key}:t{turn}", records.read_messages(self.backend, nodes, key)
 
     def histories(self) -> tuple[StoredHistory, ...]:
         """All histories saved, oldest first."""
         with self.backend.transaction():
-            saved = read_histories(self.backend)
-        return tuple(
-            StoredHistory(history_key(one.name), f"sha256:{one.says}", one.messages, one.turns) for one in saved
-        )
+            return tuple(read_histories(self.backend))
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """Store `plan`, secrets redacted; its id."""
         content = encode(redact_data(plan.model_dump(mode="json")), "plan")
-        digest, says = digest_of(content), _digits(plan.history.digest)
+        digest, says = records.digest_of(content), _digits(plan.history.digest)
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):
                 self.backend.add({f"plan/{digest}/{says}/{next_order(self.backend)}": pack(content)})
@@ -200,14 +171,14 @@ class Store:
         keys = self.backend.keys(f"plan/{match[1]}") if match else []
         if not match or not keys:
             raise ReferenceNotFound(f"no plan {plan_id[:80]!r} in this store; expected an id like p1a2b3c4d")
-        unambiguous([fields(key, 3)[0] for key in keys], match[1], "p")
+        unambiguous([records.fields(key, 3)[0] for key in keys], match[1], "p")
         return keys[0]
 
     def plans(self, history_key: str) -> tuple[str, ...]:
         """Ids of the plans made for a history or for a prefix of it, oldest first."""
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
-            made = [fields(key, 3) for key in self.backend.keys("plan/")]
+            made = [records.fields(key, 3) for key in self.backend.keys("plan/")]
         ordered = sorted((order, digest) for digest, says, order in made if says in prefixes)
         return tuple(_plan_id(digest) for _, digest in ordered)
 
@@ -227,10 +198,12 @@ class Store:
         with self.backend.transaction():
             history, prefixes = self._with_prefixes(history_key)
             keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
-            contents = read(self.backend, sorted((key for key in keys if fields(key, 3)[1] in prefixes), key=_order))
+            contents = read(
+                self.backend, sorted((key for key in keys if records.fields(key, 3)[1] in prefixes), key=_order)
+            )
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
 
-    def _with_prefixes(self, history_key: str) -> tuple[SavedHistory, set[str]]:
+    def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
         """The history, and what it and its prefixes say."""
         history = find_history(self.backend, history_key)
         return history, {history.says, *(node.says for node in read_chain(self.backend, history))}
@@ -252,7 +225,7 @@ class Store:
         with self.backend.transaction():
             keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
             contents = read(self.backend, sorted(keys, key=_order))
-        events = [content.value() for content in contents.values()]
+        events = [json.loads(content) for content in contents.values()]
         return tuple(event for event in events if event["time"] >= since)
 
     def set_state(self, name: str, value: Any) -> None:
@@ -270,7 +243,7 @@ class Store:
         """What `set_state` stored under `name`, or None."""
         with self.backend.transaction():
             contents = read(self.backend, [f"state/{to_json(name)}"])
-        return next((content.value() for content in contents.values()), None)
+        return next(map(json.loads, contents.values()), None)
 
     def forget(self, history_key: str) -> list[Finding]:
         """Delete a history, every one that extends it or that it extends, their plans and facts, the states and
@@ -360,7 +333,7 @@ class Store:
 
     def verify(self) -> list[Finding]:
         """Recompute every digest; what is wrong, nothing if all is well."""
-        return audit(self.backend)
+        return records.audit(self.backend)
 
     def size(self) -> StoreSize:
         """How much is stored."""
@@ -381,6 +354,15 @@ class Store:
     def __exit__(self, *_: object) -> None:
         """Close the store."""
         self.close()
+
+
+def _check_unchanged(history: History, index: int) -> None:
+    """See that a message still is what it was when `history` was read: its name is made of what it was then."""
+    exact = encode(history.messages[index], f"messages[{index}]")
+    if message_digest(json.loads(exact)) != history.digests[index]:
+        raise StoreError(
+            f"messages[{index}]: changed since the history was read, or not plain JSON; read the history again"
+        )
 
 
 def _digits(digest: str) -> str:

@@ -45,7 +45,7 @@ def test_a_path_may_be_written_as_an_address(tmp_path, form):
     assert path.is_file()
 
 
-@pytest.mark.parametrize("mask", [0, 0o22, 0o777])
+@pytest.mark.parametrize("mask", [0, 0o22, 0o77])
 def test_only_the_owner_enters_and_reads_a_new_store(tmp_path, mask):
     before = os.umask(mask)
     try:

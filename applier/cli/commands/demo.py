@@ -17,7 +17,7 @@ from applier.cli.print_sheet import print_sheet
 from applier.cli.screen import echo, print_json, screen, working
 from applier.sheet import reviewed
 from applier.store.opening import open_store
-from applier.store.reference import history_key
+from applier.store.records import history_key
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.errors import StoreDamaged
