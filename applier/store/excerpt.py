@@ -130,7 +130,7 @@ def restored_part(
         return Restored(reference, tuple(messages), text, (shown,), _span(part), len(every), following, hits.lines)
     page = part[: _fitting([line.text for line in part], max_characters)]
     following = page[-1].number + 1 if len(page) < len(part) else None
-    content = tuple(_content(history, turn, every, page, whole=len(page) == len(every)))
+    content = tuple(_content(history, turn, every, page))
     return Restored(reference, tuple(messages), join_lines(page), content, _span(page), len(every), following)
 
 
@@ -146,32 +146,24 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
     return max(bisect_right(ends, max_characters), min(1, len(texts)))
 
 
-def _content(
-    history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line], *, whole: bool
-) -> Iterator[Block]:
+def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
     """The lines of `page` as text blocks, with each image and document behind the text it follows."""
-    media = _media_by_line(history, turn, every)
-    held: list[Line] = []
-    if whole or (page and page[0].number == 1):
-        yield from media.get(0, ())
-    for line in page:
-        held.append(line)
-        if line.number in media:
-            yield {"type": "text", "text": join_lines(held)}
-            yield from media[line.number]
-            held = []
-    if any(line.text for line in held):
-        yield {"type": "text", "text": join_lines(held)}
-
-
-def _media_by_line(history: History, turn: Turn, lines: Sequence[Line]) -> dict[int, list[Block]]:
-    """The images and documents of a turn, by the number of the last line before each (0: there is none)."""
-    media: dict[int, list[Block]] = {}
-    owners = [line.block for line in lines]
+    owners = [line.block for line in every]
+    first, last = _span(page)
+    shown = first - 1
     for index, (_, block) in enumerate(history.blocks_of(turn)):
-        for medium in _media(block):
-            media.setdefault(bisect_right(owners, index), []).append(medium)
-    return media
+        before = bisect_right(owners, index)
+        media = list(_media(block)) if max(before, first and 1) in range(first, last + 1) else []
+        if media:
+            yield from _text_block(every[shown:before])
+            yield from media
+            shown = before
+    yield from _text_block(every[shown:last])
+
+
+def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
+    if any(line.text for line in lines):
+        yield {"type": "text", "text": join_lines(lines)}
 
 
 def _media(block: Block) -> Iterator[Block]:

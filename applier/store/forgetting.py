@@ -79,8 +79,8 @@ def _naming(backend: Backend, kind: str, digests: Collection[str]) -> list[str]:
     """The keys of the records of a `kind` that name a history whose digest is one of `digests`."""
     shortest = {digest[:SHORT_DIGITS] for digest in digests}
     naming = []
-    for key in backend.keys(f"{kind}/"):
-        names = {name.decode() for content in read(backend, [key]).values() for name in _NAME.findall(content)}
+    for key, content in read(backend, backend.keys(f"{kind}/")).items():
+        names = {name.decode() for name in _NAME.findall(content)}
         near = [name for name in names if name[:SHORT_DIGITS] in shortest]
         if any(digest.startswith(name) for name in near for digest in digests):
             naming.append(key)

@@ -25,8 +25,6 @@ BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process; a commit takes milliseconds, and an agent's request waits with it."""
 FORMAT = 4
 """Of the tables: since 4 all of a store is one table of records."""
-_ORDERED = "histories", "plans", "facts", "events"
-"""Those of the tables of formats 1 to 3 that had an order."""
 
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _POSTGRES = ("postgresql://", "postgres://")
@@ -131,17 +129,18 @@ def _upgrade(backend: SqlBackend) -> None:
             f"{backend.place}: made by a newer version (store format {version}, this one reads {FORMAT}); "
             "update relevance-compactor"
         )
-    if version < FORMAT:
-        with backend.transaction(write=True):
-            version = _version(backend)  # another process may have been first
-            if version < FORMAT:
-                backend.create()
-            if version == 0:
-                backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-                backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
-            elif version < FORMAT:
-                _convert_tables(backend)
-                backend.rows(f"UPDATE {VERSION_TABLE} SET version = {FORMAT}")
+    if version == FORMAT:
+        return
+    with backend.transaction(write=True):
+        version = _version(backend)
+        if version == FORMAT:
+            return  # another process was first
+        backend.create()
+        if version:
+            _convert_tables(backend)
+            backend.rows(f"DROP TABLE {VERSION_TABLE}")
+        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
 
 
 def _version(backend: SqlBackend) -> int:
@@ -177,9 +176,10 @@ def _convert_tables(backend: SqlBackend) -> None:
         backend.add({f"event/{session}/{order:012}": digest + body})
     for name, digest, body in _rows_of(backend, "name, digest, body FROM states", str, bytes, bytes):
         backend.add({f"state/{name}": digest + body})
-    orders = [backend.rows(f"SELECT coalesce(max(seq), 0) FROM {table}")[0][0] for table in _ORDERED]
+    ordered = "histories", "plans", "facts", "events"
+    orders = [backend.rows(f"SELECT coalesce(max(seq), 0) FROM {table}")[0][0] for table in ordered]
     backend.add({"order": pack(encode(max(orders), "order"))})
-    for table in (*_ORDERED, "blobs", "nodes", "states"):
+    for table in (*ordered, "blobs", "nodes", "states"):
         backend.rows(f"DROP TABLE {table}")
 
 

@@ -72,6 +72,8 @@ _ZLIB_MARK = b"x"
 SHORT_DIGITS = 8
 """Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
 _GROUP_DIGITS = 16
+_AT_ONCE = 500
+"""Records that are looked through together."""
 
 
 def encode(value: object, place: str) -> bytes:
@@ -120,14 +122,15 @@ def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
         StoreDamaged: one does not match its digest, or is another's.
     """
     bodies = backend.get(keys)
-    contents = {}
-    for key in keys:
-        if (body := bodies.get(key)) is not None:
-            kind, name, *_ = *key.split("/"), ""
-            contents[key] = unpack(body, f"{kind} {name[:16]}")
-            if kind in ("message", "plan") and name != body[:32].hex():
-                raise StoreDamaged(f"{kind} {name[:16]}: its content does not match its digest")
-    return contents
+    return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
+
+
+def _checked(key: str, body: bytes) -> bytes:
+    kind, _, name = key.partition("/")
+    content = unpack(body, f"{kind} {name[:16]}")
+    if kind in ("message", "plan") and not name.startswith(body[:32].hex()):
+        raise StoreDamaged(f"{kind} {name[:16]}: its content does not match its digest")
+    return content
 
 
 def fields(key: str, count: int) -> list[str]:
@@ -314,10 +317,11 @@ def audit(backend: Backend) -> list[Finding]:
 
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
-    for kind in ("message", "plan", "fact", "event", "state"):
-        for key in backend.keys(f"{kind}/"):
+    keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
+    for start in range(0, len(keys), _AT_ONCE):
+        for key, body in backend.get(keys[start : start + _AT_ONCE]).items():
             try:
-                read(backend, [key])
+                _checked(key, body)
             except StoreDamaged as error:
                 yield str(error)
 

@@ -94,9 +94,10 @@ class Store:
             return records.history_key(name)
         with self.backend.transaction(write=True):
             missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
-            for node in nodes[len(nodes) - len(missing) :]:
-                _check_unchanged(history, node.position - 1)
-                self.backend.add({f"message/{node.message}": pack(contents[node.position - 1])})
+            for position in range(len(nodes) - len(missing), len(nodes)):
+                _check_unchanged(history, position)
+            new = nodes[len(nodes) - len(missing) :]
+            self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
             self.backend.add(dict.fromkeys(missing, b""))
             if not (name := self._name(says, tip)):
                 name = tip if self.backend.get([f"history/{says}"]) else says
