@@ -1,5 +1,6 @@
 """What was forgotten is in no file of the store any more, or the store says where it still is."""
 
+import random
 import sqlite3
 import subprocess
 import sys
@@ -60,6 +61,28 @@ def test_no_file_holds_what_was_forgotten(sqlite_path):
         assert store.events() == ({"time": 3.0, "session": "b"},)
     with closing(sqlite3.connect(sqlite_path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("seed", [25, 35, 52])
+def test_no_byte_is_left_however_the_records_were_moved_about(sqlite_path, seed):
+    """With these seeds some were, in pages from which a neighbour had been moved."""
+    chance, kept = random.Random(seed), {}
+    with open_store(sqlite_path) as store:
+        for number in range(chance.randint(3, 60)):
+            word = "".join(chance.choices("ABCDEFGHJKLMNPQRSTUVWXYZ23456789", k=24))
+            messages = [user(f"{word} {number}")]
+            for at in range(chance.randint(1, 12)):
+                noise = "".join(chr(chance.randint(33, 126)) for _ in range(chance.choice((20, 150, 200, 3000, 9000))))
+                messages.append({"role": "user" if at % 2 else "assistant", "content": word + noise})
+            key = store.save_history(read_history(messages))
+            kept[key] = word
+            for _ in range(chance.randint(0, 4)):
+                store.record_event({"time": 1.0, "session": f"s{number}", "history": key, "m": word})
+            store.set_state(f"session:s{number}", {"k": key, "sec": word})
+            if chance.random() < 0.3:
+                forgotten = chance.choice(list(kept))
+                assert store.forget(forgotten) == []
+                assert kept.pop(forgotten).encode() not in bytes_of(sqlite_path.parent)
 
 
 def test_a_forgotten_conversation_leaves_no_row(store):
