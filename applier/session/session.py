@@ -29,7 +29,7 @@ from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, s
 from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
-from applier.store.protocol import Restored, SearchResult, Store
+from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.proposal import AgentRequest

@@ -501,8 +501,8 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
         session.prepare(make_session(40))
         opened = session._state.store.use(lambda store: store)
-        with opened.database.transaction(write=True) as damage:
-            damage.rows("DROP TABLE histories")
+        with opened.backend.transaction(write=True):
+            opened.backend.rows("DROP TABLE records")
     assert session.log()[-1].kind == "store_failed"
     assert not session._state.store.is_open
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from applier.store.protocol import Match, Restored, SearchResult
+from applier.store.store import Match, Restored, SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.reading.lines import Part
 from planner.reading.messages import Block

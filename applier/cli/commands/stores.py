@@ -11,7 +11,7 @@ import click
 
 from applier.cli.options import as_json, turn_ranges, with_store
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
 
