@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import wraps
+from functools import cached_property, wraps
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -86,23 +86,20 @@ class Visible:
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
         self._open, self._session, self._history = open_store, session, history
-        self._store: Store | None = None
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """The store, opened when first needed.
 
         Raises:
             StoreError: there is none yet.
         """
-        if self._store is None:
-            self._store = self._open()
-        return self._store
+        return self._open()
 
     def close(self) -> None:
         """Let go of the store."""
-        if self._store is not None:
-            self._store.close()
+        if "store" in self.__dict__:
+            self.store.close()
 
     def conversations(self) -> list[_Conversation]:
         """All that may be seen, the one that was compacted last at the end."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from applier.adapters.transcripts.document import Document, json_text
-from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, to_openai
+from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, plain_entry, to_openai
 from applier.adapters.transcripts.transcript import Transcript, guess_task, pairing_warnings
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, given_message
@@ -72,9 +72,7 @@ class MessageList:
         held: _Conversation = like.source["conversation"]
         entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
         value = _replaced(held.document.value, held.where, entries)
-        if held.document.numbers is not None:
-            return "".join(map(json_text, value))
-        return json_text(value, held.document.indent)
+        return json_text(value) if held.document.numbers is None else "".join(map(json_text, value))
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def _conversations(document: Document) -> list[_Conversation]:
         return []
     if value and all(map(_is_record, value)):
         return [_of_record(document, (number,), record) for number, record in enumerate(value)]
-    return [_Conversation(document, (), {}, list(map(_dumped, value)))]
+    return [_Conversation(document, (), {}, list(map(plain_entry, value)))]
 
 
 def _is_record(entry: object) -> bool:
@@ -118,12 +116,7 @@ def _is_record(entry: object) -> bool:
 
 
 def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
-    return _Conversation(document, (*where, "messages"), record, list(map(_dumped, record["messages"])))
-
-
-def _dumped(entry: Any) -> Any:
-    dump = getattr(entry, "model_dump", None)
-    return dump(mode="json", exclude_unset=True) if callable(dump) else entry
+    return _Conversation(document, (*where, "messages"), record, list(map(plain_entry, record["messages"])))
 
 
 def _given_system(document: Document, container: Data) -> str | list[Block] | None:
