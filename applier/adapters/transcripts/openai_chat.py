@@ -31,9 +31,6 @@ __all__ = [
 ]
 
 Data = dict[str, Any]
-ChatMessage = Data
-
-
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """``function`` is the older form of a tool's answer: it passes through untouched."""
 _ONLY_CHAT = frozenset({"tool", "developer", "function", "image_url", "input_audio", "refusal", "file"})
@@ -56,10 +53,11 @@ class _Pair:
     def over(self, original: Data) -> Data:
         """`original` in Anthropic's form; the same object if nothing differs."""
         converted = self.made(original)
-        plain = self.back(converted)
+        plain = self.back(converted) or {}
         if converted == original == plain:
             return original
-        rest = _difference(original, plain or {})
+        steps = {"set": _beyond(original, plain), "drop": [key for key in plain if key not in original]}
+        rest = {name: step for name, step in steps.items() if step}
         return {**converted, REMAINDER: rest} if rest else converted
 
     def home(self, converted: Data) -> Data | None:
@@ -68,29 +66,21 @@ class _Pair:
         if not isinstance(rest, dict):
             return self.back(converted)
         plain = self.back({key: value for key, value in converted.items() if key != REMAINDER})
-        original = _restored(plain or {}, rest)
+        kept = {key: value for key, value in (plain or {}).items() if key not in rest.get("drop", ())}
+        original = _with(kept, rest.get("set", {}))
         return original if self.over(original) == converted else plain
 
 
-def _difference(full: Data, plain: Data) -> Data:
-    """How to get from `plain` to `full`: keys to set, keys to drop, and the same for dicts inside."""
-    inside = {
-        key: _difference(value, plain[key])
-        for key, value in full.items()
-        if isinstance(value, dict) and isinstance(plain.get(key), dict)
-    }
-    steps = {
-        "set": {k: v for k, v in full.items() if k not in inside and (k not in plain or plain[k] != v)},
-        "drop": [key for key in plain if key not in full],
-        "inside": {key: steps for key, steps in inside.items() if steps},
-    }
-    return {name: step for name, step in steps.items() if step}
+def _beyond(full: Data, plain: Data) -> Data:
+    """What `full` has otherwise than `plain`; of a dict in both only what differs inside."""
+    both = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
+    differs = {key: value for key, value in full.items() if key not in plain or plain[key] != value}
+    return {key: _beyond(both[key], plain[key]) if key in both else value for key, value in differs.items()}
 
 
-def _restored(plain: Data, rest: Data) -> Data:
-    kept = {key: value for key, value in plain.items() if key not in rest.get("drop", ())}
-    inside = {key: _restored(kept[key], steps) for key, steps in rest.get("inside", {}).items() if key in kept}
-    return {**kept, **rest.get("set", {}), **inside}
+def _with(plain: Data, rest: Data) -> Data:
+    both = {key for key, value in rest.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
+    return {**plain, **{key: _with(plain[key], value) if key in both else value for key, value in rest.items()}}
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
@@ -133,7 +123,7 @@ def _converted(entry: object, place: str) -> Message | Block:
         raise TranscriptError(f"{place}: {error}") from None
 
 
-def _over(message: ChatMessage) -> Message | Block:
+def _over(message: Data) -> Message | Block:
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
         raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {role!r:.60}")
@@ -156,7 +146,7 @@ def _need(holder: object, key: str, kind: type = str) -> Any:
 _KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 
 
-def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
+def to_openai(messages: Sequence[Message]) -> list[Data]:
     """Anthropic `messages` as OpenAI chat messages; what `from_openai` made comes back as it was.
 
     Results become tool messages ahead of the rest of their message; thinking is left out.
@@ -164,7 +154,7 @@ def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
     return [back for message in messages for back in _back(message)]
 
 
-def _back(message: Message) -> Iterator[ChatMessage]:
+def _back(message: Message) -> Iterator[Data]:
     pair = _SPOKEN.get(message["role"])
     if pair is None:
         yield message
@@ -217,15 +207,15 @@ def is_chat(messages: Sequence[object]) -> bool | None:
     return None
 
 
-def _user(message: ChatMessage) -> Message:
+def _user(message: Data) -> Message:
     return {"role": "user", "content": _blocks(message["content"])}
 
 
-def _chat_user(message: Message) -> ChatMessage:
+def _chat_user(message: Message) -> Data:
     return {"role": "user", "content": _parts(message["content"])}
 
 
-def _assistant(message: ChatMessage) -> Message:
+def _assistant(message: Data) -> Message:
     content = message.get("content")
     calls = _need(message, "tool_calls", list) if message.get("tool_calls") else []
     refusals = [{"type": "text", "text": _need(message, "refusal")}] if message.get("refusal") else []
@@ -235,7 +225,7 @@ def _assistant(message: ChatMessage) -> Message:
     return {"role": "assistant", "content": [*map(_PART.over, parts), *refusals, *map(_CALL.over, calls)]}
 
 
-def _chat_assistant(message: Message) -> ChatMessage:
+def _chat_assistant(message: Message) -> Data:
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -246,12 +236,12 @@ def _chat_assistant(message: Message) -> ChatMessage:
     return {"role": "assistant", "content": content_parts, **({"tool_calls": calls} if calls else {})}
 
 
-def _result(message: ChatMessage) -> Block:
+def _result(message: Data) -> Block:
     content = _blocks(message.get("content") or "")
     return {"type": "tool_result", "tool_use_id": _need(message, "tool_call_id"), "content": content}
 
 
-def _tool(block: Block) -> ChatMessage:
+def _tool(block: Block) -> Data:
     content = _parts(block.get("content") or "")
     return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content}
 
