@@ -55,9 +55,7 @@ def read_call(raw: bytes) -> HookCall:
 
 
 def with_hooks(settings: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """`settings` in which each event of `EVENTS` runs our `command`, once.
-
-    Nothing else is changed.
+    """`settings` in which each event of `EVENTS` runs our `command`, once; nothing else is changed.
 
     Raises:
         ValueError: the hooks that are there have another form.

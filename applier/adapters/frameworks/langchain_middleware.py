@@ -113,7 +113,6 @@ def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> 
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:
-    """A tool as the Messages API would define it."""
     if isinstance(tool, dict) and "name" in tool:
         return tool
     function = convert_to_openai_tool(tool)["function"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
@@ -97,8 +97,6 @@ class _LogMessage(BaseModel):
 
 class _LogLine(BaseModel):
     """A line that may belong to the conversation."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     """Where it stands in the file, from 1."""

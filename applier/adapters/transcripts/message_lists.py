@@ -49,9 +49,8 @@ class MessageList:
             raise document.torn
         if not -len(held) <= (part or 0) < len(held):
             raise TranscriptError(f"{document.name}: no part {part}; it holds {len(held)} (0 to {len(held) - 1})")
-        chosen, several, parts = held[part or 0], list[str](), f"part=0 to {len(held) - 1}"
-        if part is None and len(held) > 1:
-            several.append(f"{document.name}: holds {len(held)} conversations; this is the first ({parts})")
+        chosen, several = held[part or 0], part is None and len(held) > 1
+        first = f"{document.name}: holds {len(held)} conversations; this is the first (part=0 to {len(held) - 1})"
         places = [chosen.place_of(number) for number in range(len(chosen.entries))]
         lead, task, tools = self.leading(chosen.entries), chosen.container.get("task"), chosen.container.get("tools")
         numbered = [pair for pair in self.messages(chosen.entries, places) if pair[0] >= lead]
@@ -59,11 +58,15 @@ class MessageList:
         places = [places[number] for number, _ in numbered]
         return Transcript(
             messages=messages,
-            system=_system(chosen.entries[:lead]) if lead else _given_system(document, chosen.container),
+            system=_system(chosen, lead),
             tools=tools if isinstance(tools, list) else None,
             task=task if isinstance(task, str) and task.strip() else guess_task(messages),
             format=self.name if document.numbers is None else f"{self.name}_jsonl",
-            warnings=(*several, *_odd_roles(messages, places), *pairing_warnings(messages, places)),
+            warnings=(
+                *((first,) if several else ()),
+                *_odd_roles(messages, places),
+                *pairing_warnings(messages, places),
+            ),
             source={"path": document.path, "conversation": chosen},
         )
 
@@ -98,7 +101,6 @@ def _steps(where: Where) -> str:
 
 
 def _conversations(document: Document) -> list[_Conversation]:
-    """The lists of messages in `document`."""
     value = document.value
     if _is_record(value):
         return [_of_record(document, (), value)]
@@ -119,18 +121,14 @@ def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
     return _Conversation(document, (*where, "messages"), record, list(map(plain_entry, record["messages"])))
 
 
-def _given_system(document: Document, container: Data) -> str | list[Block] | None:
-    system = container.get("system")
-    if not isinstance(system, str | list | None):
-        wanted = "expected 'system' to be text or a list of blocks"
-        raise TranscriptError(f"{document.name}: {wanted}, found {type(system).__name__}")
-    return system
-
-
-def _system(lead: Sequence[Data]) -> str | list[Block] | None:
-    contents = [entry["content"] for entry in lead]
-    if len(contents) == 1 and isinstance(contents[0], str):
+def _system(held: _Conversation, lead: int) -> str | list[Block] | None:
+    """The first `lead` entries, or what stands beside the list."""
+    contents = [entry["content"] for entry in held.entries[:lead]] or [held.container.get("system")]
+    if len(contents) == 1 and isinstance(contents[0], str | list | None):
         return contents[0]
+    if not lead:
+        wanted = "expected 'system' to be text or a list of blocks"
+        raise TranscriptError(f"{held.document.name}: {wanted}, found {type(contents[0]).__name__}")
     texts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in contents]
     return [block for blocks in texts for block in blocks] or None
 
