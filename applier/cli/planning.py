@@ -59,8 +59,6 @@ def planned(
     name: object,
     *,
     task: str | None = None,
-    target_tokens: int | None = None,
-    target_ratio: float | None = None,
     planner: Any = None,
     model: str | None = None,
     target_model: str | None = None,
@@ -71,7 +69,7 @@ def planned(
     Raises:
         click.UsageError: two targets, or no task.
     """
-    if target_tokens and target_ratio:
+    if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
     task = task or read.task
     if not task:
@@ -83,8 +81,6 @@ def planned(
         task,
         system=read.system,
         tools=read.tools,
-        target_tokens=target_tokens,
-        target_ratio=target_ratio,
         planner=planner or own.planner,
         model=model or own.planner_model or None,
         settings=settings,

@@ -18,7 +18,7 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
-from applier.cli.files import digest_of, read_file, read_plan, read_text, refuse_changed, write_whole
+from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
 from applier.cli.planning import planned, planning_options, write_view
 from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_json, screen, show_page, working
@@ -176,8 +176,7 @@ def _spare(output: Path | None, **inputs: Path | None) -> None:
 def _show(sheet: Sheet, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
     """Print the review, its plan written to `output` first unless that is not what was `seen` there any more."""
     if output:
-        refuse_changed(output, seen)
-        write_whole(output, sheet.plan.to_json())
+        write_unchanged(output, sheet.plan.to_json(), seen)
     if as_json:
         print_json(sheet.to_json())
     else:
@@ -193,9 +192,7 @@ def _review_in_browser(
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
         nonlocal seen
-        refuse_changed(output, seen)
-        write_whole(output, guarded.to_json())
-        seen = digest_of(output)
+        seen = write_unchanged(output, guarded.to_json(), seen)
         echo(f"saved: {output}", err=True)
         return {"message": f"The plan is in {output.name}", "detail": ""}
 
@@ -302,7 +299,7 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
 @click.option(
     "--copy",
     metavar="FILE",
-    type=options.OutputFile(),
+    type=options.OUTPUT_FILE,
     help="Only write the demo's transcript to FILE, to try the other commands on.",
 )
 @options.show_all

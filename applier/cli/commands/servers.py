@@ -108,7 +108,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
 @options.as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> None:
+def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> int:
     """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
 
     Its requests go where these variables point, unless an option names another place; a model plans at the same place
@@ -125,7 +125,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
         print_json(report, err=True)
     for line in () if as_json else _lines(report):
         echo(f"compactor: {line}", err=True)
-    ctx.exit(code)
+    return code
 
 
 def _upstreams(ctx: click.Context) -> dict[str, str]:
