@@ -167,7 +167,6 @@ def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
-    """The planned messages with those behind them."""
     if layout.first_changed is None:
         return [*history.originals, *behind]
     return joined_messages(layout.messages, behind)

@@ -119,10 +119,9 @@ def existing_store(name: str | None) -> Store:
         StoreError: there is none, or it cannot be opened.
     """
     file = store_file(name)
-    if file is not None and file.is_dir():
-        raise StoreError(f"{file}: a folder, not a store: --store names its file")
     if file is not None and not file.is_file():
-        raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
+        missing = "no store there yet: `compactor apply` makes it; --store names another"
+        raise StoreError(f"{file}: {'a folder, not a store: --store names its file' if file.is_dir() else missing}")
     return open_store(name)
 
 

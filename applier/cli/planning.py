@@ -25,13 +25,9 @@ from planner.plan import CompactionPlan
 
 __all__ = ["apply_and_record", "planned", "planning_options", "write_view"]
 
-MOST_TOKENS = 10**9
-"""No context has so many tokens; larger numbers are a slip."""
-
-
 planning_options = together(
     task,
-    click.option("--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."),
+    click.option("--target-tokens", type=click.IntRange(1, 10**9), metavar="N", help="How many tokens may stay."),
     click.option(
         "--target-ratio", type=SHARE, metavar="R", help="The share of the tokens that may stay (default: 0.25)."
     ),

@@ -71,13 +71,11 @@ def _verdict(plan: CompactionPlan, preview: Preview | None) -> Iterator[str]:
 def _cost(preview: Preview) -> str:
     if preview.first_changed_message is None:
         return "Nothing changes; the prompt cache stays as it is."
-    calls = preview.payback_calls
-    pays = ""
-    if calls is not None:
-        pays = "; never pays back in cache terms" if math.isinf(calls) else f"; pays back after {calls:.1f} calls"
+    calls = preview.payback_calls or 0.0
+    pays = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
     return (
         f"Changes from message {preview.first_changed_message} on: {preview.invalidated_tokens:,} cached tokens "
-        f"are written anew, once{pays}. Thinking: {preview.thinking}."
+        f"are written anew, once; {pays}. Thinking: {preview.thinking}."
     )
 
 
