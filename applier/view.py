@@ -116,9 +116,8 @@ def _behind(messages: Sequence[object], store: Place = None) -> Earlier | None:
             with suppress(StoreError):
                 if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
                     with _opened(place) as opened:
-                        earlier = originals_behind(opened, messages)
-                    if earlier is not None:
-                        return earlier
+                        if earlier := originals_behind(opened, messages):
+                            return earlier
     return None
 
 

@@ -54,7 +54,6 @@ store_option: Decorator = click.option(
 )
 task: Decorator = click.option("--task", help="What the agent is to do now (default: the transcript's own).")
 
-
 _TURNS = re.compile(r"t?([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?")
 """``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
 

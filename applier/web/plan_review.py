@@ -22,7 +22,6 @@ from planner.plan import CompactionPlan, Strategy
 
 __all__ = ["Review", "Revision", "Search"]
 
-MOST_BRIEF_CHARACTERS = 200_000
 MOST_WORD_LINES = 12
 """Of one turn's words of the user; the rest is seen in the turn."""
 
@@ -39,7 +38,7 @@ class Revision(BaseModel, extra="forbid", frozen=True):
     """All that a person changed since the plan was opened."""
 
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
-    brief: str | None = Field(default=None, max_length=MOST_BRIEF_CHARACTERS)
+    brief: str | None = Field(default=None, max_length=200_000)
     open: str = ""
     """The turn that is looked at: what it leaves is told."""
 

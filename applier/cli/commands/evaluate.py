@@ -50,7 +50,6 @@ PROMPT_COLUMNS = {"prompts": "method"} | {
 }
 """Likewise of two folders of prompts."""
 
-
 _EXISTING = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)

@@ -38,7 +38,6 @@ TOKEN_KINDS = ("uncached", "read", "written")
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
 
-
 _session_options = options.together(
     click.option(
         "--upstream",
