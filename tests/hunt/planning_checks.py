@@ -36,10 +36,10 @@ RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 TASK = "fix the race"
 ROOMY_TOKENS = 200_000
 PAIRING = 1, 2, 3, 5
-"""Rules of `applier.testing` on a call without its result, a result without its call, behind other content, or twice."""
+"""Rules of `applier.testing`: a call without its result, a result without its call, behind other content, or twice."""
 SHOWN_START = 20
 """So many characters of a pasted line show at least."""
-LEFT_OUT = re.compile(r"\n?\[\d+ (?:lines|tokens) left out here; stored whole as t\d+[^\]]*\]\Z")
+LEFT_OUT = re.compile(r"\n?\[\d+ (?:lines|tokens) left out here; [^\n]*\]\Z")
 MOST_LINES = 10**6
 WEIGHTS = {"rules": 7, "one word": 22, "liar": 5, "answer": 1, "edited": 65}
 """Of a hundred lists so many have a plan by the rules, by one word for every turn, by a liar, by what a model answered
