@@ -56,8 +56,6 @@ class ExamQuestion(BaseModel):
     """Indices of the messages that hold the answer."""
     answer_any: tuple[str, ...] = Field(min_length=1)
     """Each alone shows that the answer stands."""
-    used_in_continuation: bool = False
-    """True if the agent really needed it afterwards."""
 
 
 class Exam(BaseModel):
@@ -83,7 +81,7 @@ class ExamSample:
     """An exam with the history that it is about."""
 
     exam: Exam
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     task: str
     tokens: int
     """Of `messages`, by o200k."""
@@ -163,8 +161,7 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
         if path is None:
             raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the given ones")
         transcript = read_transcript(path)
-        messages = tuple(transcript.messages)
-        yield ExamSample(exam, messages, transcript.task, message_tokens(messages))
+        yield ExamSample(exam, transcript.messages, transcript.task, message_tokens(transcript.messages))
 
 
 def exam_views(

@@ -25,7 +25,7 @@ from applier.eval.evaluation import (
 )
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
-from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptComparison, PromptVariant, compare_prompts
+from applier.eval.prompt_comparison import DEFAULT_RATIO, Difference, PromptVariant, compare_prompts
 from planner.errors import SettingsError, TranscriptError
 
 __all__ = ["eval_command", "prompts_eval_command"]
@@ -266,12 +266,13 @@ def prompts_eval_command(
     first, second = _variants(folders, answers, model)
     cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
     with progress("planning", len(cuts)) as done:
-        comparison = compare_prompts(first, second, cuts, ratio, done)
+        rows, differences = compare_prompts(first, second, cuts, ratio, done)
+    means = evaluation_means(rows)
     if as_json:
-        means = [asdict(mean) for mean in evaluation_means(comparison.rows)]
-        print_json({"means": means, "differences": [asdict(difference) for difference in comparison.differences]})
+        print_json({"means": [asdict(mean) for mean in means], "differences": list(map(asdict, differences))})
     else:
-        _print_comparison(comparison)
+        _print_means(PROMPT_COLUMNS, means)
+        _print_differences(differences)
 
 
 def _variants(
@@ -285,9 +286,8 @@ def _variants(
     return first, second
 
 
-def _print_comparison(comparison: PromptComparison) -> None:
-    _print_means(PROMPT_COLUMNS, evaluation_means(comparison.rows))
-    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
-        own = (difference for difference in comparison.differences if difference.kept_by == keeper)
+def _print_differences(differences: Sequence[Difference]) -> None:
+    for keeper in dict.fromkeys(difference.kept_by for difference in differences):
+        own = (difference for difference in differences if difference.kept_by == keeper)
         echo("")
         _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))
