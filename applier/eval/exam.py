@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, get_args
@@ -191,21 +192,15 @@ def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[E
     groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
         groups.setdefault((view.method, view.ratio), []).append((view, scores))
-    return [_mean(own) for own in groups.values()]
+    return [_mean(method, ratio, own) for (method, ratio), own in groups.items()]
 
 
-def _mean(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
+def _mean(method: str, ratio: float, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
     by_kind: dict[QuestionKind, list[float]] = {kind: [] for kind in QUESTION_KINDS}
     for view, scores in scored:
         for question in view.exam.questions:
             if question.number in scores:
                 by_kind[question.kind].append(scores[question.number])
-    first = scored[0][0]
-    return ExamMean(
-        method=first.method,
-        ratio=first.ratio,
-        exams=len(scored),
-        size=fmean(view.size for view, _ in scored),
-        score=fmean(score for scores in by_kind.values() for score in scores),
-        by_kind={kind: fmean(scores) for kind, scores in by_kind.items() if scores},
-    )
+    size, score = fmean(view.size for view, _ in scored), fmean(chain.from_iterable(by_kind.values()))
+    means = {kind: fmean(own) for kind, own in by_kind.items() if own}
+    return ExamMean(method, ratio, len(scored), size, score, means)

@@ -23,9 +23,8 @@ from applier.testing.api_request import (
     canonical,
     chained,
 )
-from applier.testing.call_rules import CALL_RULES
 from applier.testing.prompt_cache import request_tokens
-from applier.testing.shape_rules import SHAPE_RULES
+from applier.testing.rules import RULES
 
 __all__ = ["judge", "judge_edit", "sealed", "thinking_and_rest", "without_unbound_thinking"]
 
@@ -246,8 +245,7 @@ def _are_words(message: Block) -> bool:
 
 
 _RULES = (
-    *SHAPE_RULES,
-    *CALL_RULES,
+    *RULES,
     (10, thinking_has_its_place),
     (11, signatures_match_their_text),
     (12, manual_thinking_leads_the_last_calls),
