@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from applier.session.carryover import Allowance
 from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
 from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
@@ -137,8 +136,8 @@ class Preset:
     """What `compact` does: the first that changes anything."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
     """What `recover` does, until the prompt is clearly shorter."""
-    carries: Allowance | None = None
-    """How much of files, lists and rules is said again behind a plan."""
+    files_share: float = 0.0
+    """Files that were read last are said again behind a plan, up to this share of what it is to leave."""
     expected_growth_tokens: float = 0.0
     """What a call adds, until it was measured."""
 
@@ -189,9 +188,6 @@ SAFETY = (
 SAFE_ARRIVAL = BudgetResults(characters=10**9)
 """Only what would not fit the window otherwise."""
 
-FILES = Allowance(files=5, tokens_each=5_000, tokens_in_all=50_000)
-"""Three-layer pipeline: at most 5 files, 5,000 tokens each, 50,000 in all."""
-
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """The less is kept, the less every call costs and the more the agent misses. On three long sessions at 200,000 tokens,
 from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
@@ -215,7 +211,7 @@ RELEVANCE = Preset(
     ),
     manual=(RELEVANT,),
     recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4), FitNewest()),
-    carries=replace(FILES, share_of_goal=0.1),
+    files_share=0.1,
     expected_growth_tokens=1_000,
 )
 
@@ -248,7 +244,7 @@ THREE_LAYER = _system(
     Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
     arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
     recovery=SUMMARY_AND_LAST_FIVE,
-    carries=FILES,
+    files_share=0.5,
     min_savings_tokens=20_000,
 )
 S06 = _system(
@@ -272,7 +268,7 @@ CLAUDE_CODE = _system(
     When("warning", level="warning"),
     Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
     arrival=(StubRereads(), SAFE_ARRIVAL),
-    carries=FILES,
+    files_share=0.5,
     min_savings_tokens=10_000,
 )
 CODEX = _system(

@@ -16,7 +16,6 @@ from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
-from planner.reading.tokens import TokenCounter
 
 __all__ = [
     "WINDOW_EXCEEDED",
@@ -44,10 +43,6 @@ class AgentCall:
     tools: Sequence[Mapping[str, Any]] | None = None
     thinking: Mapping[str, Any] | None = None
     max_output_tokens: int | None = None
-
-    def fixed_tokens(self, counter: TokenCounter) -> int:
-        """System and tools, by the counter."""
-        return counter.request((), self.system, self.tools)
 
     @property
     def thinking_enabled(self) -> bool | None:
@@ -281,6 +276,8 @@ _NUMBERS = tuple(
 _TOO_LARGE_STATUS = 413
 _READ_CHARACTERS = 20_000
 """No provider words its refusal longer; a body may be any size."""
+MOST_DIGITS = 15
+"""Of a count of tokens, with commas; a longer one is none."""
 WINDOW_EXCEEDED = "model_context_window_exceeded"
 """The ``stop_reason`` of an answer that the window cut off."""
 
@@ -308,11 +305,6 @@ def read_too_long(error: object) -> TooLong | None:
     if getattr(error, "status_code", None) != _TOO_LARGE_STATUS and not _TOO_LONG.search(text):
         return None
     match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
-    numbers = {name: _number(digits) for name, digits in match.groupdict("0").items()} if match else {}
+    groups = match.groupdict("0") if match else {}
+    numbers = {name: int(digits.replace(",", "")) for name, digits in groups.items() if len(digits) <= MOST_DIGITS}
     return TooLong(numbers.get("actual", 0), max(0, numbers.get("maximum", 0) - numbers.get("output", 0)))
-
-
-def _number(digits: str) -> int:
-    """`digits` with commas as a number; absurdly long ones as none."""
-    bare = digits.replace(",", "")
-    return int(bare) if len(bare) <= 12 else 0

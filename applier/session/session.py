@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from applier.session import call
@@ -80,7 +79,7 @@ class SessionState:
             limit_tokens=state.limit_tokens,
             compactions=state.compactions,
             reclaimed_tokens=state.gauge.of_messages(max(0, state.tracker.tokens - state.view.total)),
-            breaker=state.planning.breaker.state(state.clock()),
+            breaker=state.planning.breaker,
             history_key=state.committed.key,
             history_messages=len(state.tracker),
             sent_messages=len(state.view.messages),
@@ -362,8 +361,7 @@ class Session:
     @property
     def state(self) -> SessionState:
         """Where the session stands after the last call that came to an end; waits for none that runs."""
-        breaker, now = self._state.planning.breaker, self._state.clock()
-        return replace(self._snapshot, breaker=breaker.state(now))
+        return replace(self._snapshot, breaker=self._state.planning.breaker)
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
@@ -395,7 +393,7 @@ class Session:
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         state = self._state
-        state.planning.worker.close()
+        state.planning.worker.is_closed = True
         try:
             if state.store.is_open and len(state.tracker):
                 state.store.use(lambda store: store.save_history(state.tracker.history))
@@ -410,9 +408,7 @@ class Session:
         """The session itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Close it."""
         self.close()
 
