@@ -64,7 +64,10 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.troubles.get("fixed_parts_too_large"):
         return
     state.give_up_lost()
-    _ask_store_again(state)
+    if not may_store(state) and state.tokens > state.limit_tokens:  # asked at every call before planning in vain
+        with suppress(StoreError):
+            state.store.use(lambda store: store.save_history(state.tracker.history))
+            state.store_failed_at = None
     unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
@@ -77,15 +80,6 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.committed.frame.plan is plan:
         _bring_back(state, unsent)
     _plan_ahead(state)
-
-
-def _ask_store_again(state: State) -> None:
-    """Over the window a store that has failed is tried at every call, before anything is planned in vain."""
-    if may_store(state) or state.tokens <= state.limit_tokens:
-        return
-    with suppress(StoreError):
-        state.store.use(lambda store: store.save_history(state.tracker.history))
-        state.store_failed_at = None
 
 
 def _hand_out(state: State) -> list[Any]:

@@ -7,6 +7,7 @@ fails changes nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from planner.errors import StoreError
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls
-from planner.validity import check_messages
+from planner.validity import Violation, check_messages
 
 __all__ = ["NO_BOUNDS", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
 
@@ -134,7 +135,6 @@ def _unbound(frame: Frame) -> Frame:
 
 
 def _numbers(change: Compaction) -> dict[str, int | None]:
-    """As an event has them."""
     names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
     return {name: getattr(change, name) for name in names}
 
@@ -164,7 +164,6 @@ def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_
 
 
 def _name_of(tier: Tier) -> str:
-    """What the log calls `tier`."""
     return str(getattr(tier, "name", None) or getattr(tier, "__name__", type(tier).__name__))
 
 
@@ -253,10 +252,13 @@ def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> 
 
 def _broken_rule(state: State, view: View) -> str:
     """A rule of the API that the changed list breaks and the history does not."""
-    model, thinking = state.call.model, state.call.thinking_enabled
-    after = [v for v in check_messages(view.messages, model=model, thinking_enabled=thinking) if v.refused]
-    if not after:
-        return ""
-    before = {v.code for v in check_messages(state.tracker.originals, model=model, thinking_enabled=thinking)}
-    broken = next((violation for violation in after if violation.code not in before), None)
-    return f"it would break a rule of the API: {broken}" if broken else ""
+    model, thinking = state.call.model, state.call.thinking
+    enabled = None if thinking is None else thinking.get("type") != "disabled"
+
+    def refused(messages: Sequence[object]) -> list[Violation]:
+        return [v for v in check_messages(messages, model=model, thinking_enabled=enabled) if v.refused]
+
+    broken = refused(view.messages)
+    known = {violation.code for violation in refused(state.tracker.originals)} if broken else set()
+    first = next((violation for violation in broken if violation.code not in known), None)
+    return f"it would break a rule of the API: {first}" if first else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -68,11 +68,6 @@ class Worker:
             return None
         done, self.job = self.job, None
         return done
-
-    def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait for the running job; only ever asked for by tests and scripts."""
-        if self.job is not None:
-            wait((self.job,), timeout_seconds)
 
 
 def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> None:

@@ -28,7 +28,6 @@ __all__ = [
     "When",
     "level_after",
     "preset_named",
-    "preset_of",
 ]
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
@@ -147,18 +146,20 @@ class Preset:
         tiers = (step.tier for step in self.steps)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
-    def tuned(self, keep_ratio: float | None, compact_at_ratio: float | None) -> Preset:
+    def tuned(self, settings: SessionSettings) -> Preset:
         """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
 
         So does a recovery, which must be clearly shorter all the same; steps that run only because the prompt would
         not fit stay as they are.
         """
-        most = None if keep_ratio is None else min(keep_ratio, RECOVERY_SHARE)
-        when = None if compact_at_ratio is None else (ASKED, When("compact_at", share_over=compact_at_ratio))
+        keep, at = settings.keep_ratio, settings.compact_at_ratio
+        most = None if keep is None else min(keep, RECOVERY_SHARE)
+        when = None if at is None else (ASKED, When("compact_at", share_over=at))
         return replace(
             self,
-            steps=tuple(_tuned_step(step, keep_ratio, when) for step in self.steps),
-            manual=tuple(_tuned_tier(tier, keep_ratio) for tier in self.manual),
+            arrival=self.arrival if settings.auto_compact else (),
+            steps=tuple(_tuned_step(step, keep, when) for step in self.steps if settings.auto_compact),
+            manual=tuple(_tuned_tier(tier, keep) for tier in self.manual),
             recovery=tuple(_tuned_tier(tier, most) for tier in self.recovery),
         )
 
@@ -294,17 +295,6 @@ OFF = Preset("off")
 PRESETS: dict[str, Preset] = {
     preset.name: preset for preset in (RELEVANCE, THREE_LAYER, S06, S08, CLAUDE_CODE, CODEX, OPENCODE, ADK, AMP, OFF)
 }
-
-
-def preset_of(chosen: str | Preset, settings: SessionSettings) -> Preset:
-    """The preset `chosen`, by name or as it is, with what `settings` say of goal and triggers.
-
-    Raises:
-        SettingsError: there is none of that name; the text lists them.
-    """
-    preset = chosen if isinstance(chosen, Preset) else preset_named(chosen)
-    tuned = preset.tuned(settings.keep_ratio, settings.compact_at_ratio)
-    return tuned if settings.auto_compact else replace(tuned, arrival=(), steps=())
 
 
 def preset_named(name: str) -> Preset:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
@@ -45,11 +44,6 @@ class AgentCall:
     max_output_tokens: int | None = None
 
     @property
-    def thinking_enabled(self) -> bool | None:
-        """Whether the request has thinking on; None if nothing was told."""
-        return None if self.thinking is None else self.thinking.get("type") != "disabled"
-
-    @property
     def thinking_policy(self) -> ThinkingPolicy:
         """What happens to thinking behind a change: by the model, and by how the request has it switched on.
 
@@ -63,12 +57,6 @@ class AgentCall:
         if thinking.get("type") == "enabled" and not (self.model and model_family(self.model).preserves_thinking):
             return "leave"
         return thinking_policy(self.model)
-
-    def restore_tool(self, called: str) -> str:
-        """The agent's tool that brings back what was removed, `called` so (empty: by its usual name); empty if it has
-        none. Taken for granted while untold."""
-        called = called or RESTORE_TOOL
-        return called if self.tools is None else restore_tool_of(self.tools, called) or restore_tool_of(self.tools)
 
 
 def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:

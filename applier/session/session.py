@@ -13,8 +13,8 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,10 +22,10 @@ from applier.session import call
 from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
 from applier.session.persistence import SessionStore
-from applier.session.planning import BreakerState, Planned, Planning
-from applier.session.presets import Level, Preset, preset_of
+from applier.session.planning import Planning
+from applier.session.presets import Preset, preset_named
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
-from applier.session.state import State
+from applier.session.state import SessionState, State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.protocol import Restored, SearchResult, Store
@@ -35,7 +35,7 @@ from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block
 
-__all__ = ["Session", "SessionState"]
+__all__ = ["Session"]
 
 logger = logging.getLogger("applier.session")
 
@@ -44,47 +44,6 @@ PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
 one at most so many characters for each token of the limit."""
 CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """Where a session stands; a value, safe to keep."""
-
-    session_id: str
-    level: Level
-    tokens: int
-    """Of the list that would be sent now, with system and tools."""
-    window_tokens: int
-    limit_tokens: int
-    """What a prompt may have: the window without the output reserve."""
-    compactions: int
-    reclaimed_tokens: int
-    """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
-    breaker: BreakerState
-    history_key: str
-    """Under which the store has the history as of the last commit; empty before."""
-    history_messages: int
-    sent_messages: int
-    planned: tuple[Planned, ...]
-    """Who was asked for plans in this process, what that cost and what failed, in order."""
-
-    @classmethod
-    def of(cls, state: State) -> SessionState:
-        """Where `state` stands now; changes nothing in it."""
-        return cls(
-            session_id=state.session_id,
-            level=state.measure().level,
-            tokens=state.tokens,
-            window_tokens=state.window_tokens,
-            limit_tokens=state.limit_tokens,
-            compactions=state.compactions,
-            reclaimed_tokens=state.gauge.of_messages(max(0, state.tracker.tokens - state.view.total)),
-            breaker=state.planning.breaker,
-            history_key=state.committed.key,
-            history_messages=len(state.tracker),
-            sent_messages=len(state.view.messages),
-            planned=tuple(state.planning.planned),
-        )
 
 
 class Session:
@@ -154,7 +113,8 @@ class Session:
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
-        chosen = preset_of(settings.preset if preset is None else preset, settings)
+        named = preset if isinstance(preset, Preset) else preset_named(settings.preset if preset is None else preset)
+        chosen = named.tuned(settings)
 
         def begin(task: str, request: AgentCall) -> State:
             planning = Planning(planner, client, settings, clock, log, task)
@@ -268,8 +228,12 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
-        with self._alone() as state, state.log.unrecorded() if dry_run else nullcontext():
-            return call.compact(state, messages, focus, dry_run=dry_run)
+        with self._alone() as state:
+            state.log.records = not dry_run
+            try:
+                return call.compact(state, messages, focus, dry_run=dry_run)
+            finally:
+                state.log.records = True
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""

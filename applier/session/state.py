@@ -25,16 +25,17 @@ from applier.session.persistence import (
     commit,
     load_session,
 )
-from applier.session.planning import Planning
+from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind, remember_view
+from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["State"]
+__all__ = ["SessionState", "State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
@@ -130,8 +131,9 @@ class State:
 
     @property
     def restore_tool(self) -> str:
-        """The agent's tool that brings back what was removed; empty if it has none."""
-        return self.call.restore_tool(self.settings.plan.restore_tool)
+        """The agent's tool that brings back what was removed; empty if it has none. Taken for granted while untold."""
+        tools, called = self.call.tools, self.settings.plan.restore_tool or RESTORE_TOOL
+        return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools)
 
     @property
     def no_room(self) -> str:
@@ -343,4 +345,43 @@ class State:
             read_tokens=self.planning.read_tokens,
             model=self.call.model,
             thinking=None if self.call.thinking is None else dict(self.call.thinking),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Where a session stands; a value, safe to keep."""
+
+    session_id: str
+    level: Level
+    tokens: int
+    """Of the list that would be sent now, with system and tools."""
+    window_tokens: int
+    limit_tokens: int
+    """What a prompt may have: the window without the output reserve."""
+    compactions: int
+    reclaimed_tokens: int
+    """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
+    breaker: BreakerState
+    history_key: str
+    """Under which the store has the history as of the last commit; empty before."""
+    history_messages: int
+    planned: tuple[Planned, ...]
+    """Who was asked for plans in this process, what that cost and what failed, in order."""
+
+    @classmethod
+    def of(cls, state: State) -> SessionState:
+        """Where `state` stands now; changes nothing in it."""
+        return cls(
+            session_id=state.session_id,
+            level=state.measure().level,
+            tokens=state.tokens,
+            window_tokens=state.window_tokens,
+            limit_tokens=state.limit_tokens,
+            compactions=state.compactions,
+            reclaimed_tokens=state.gauge.of_messages(max(0, state.tracker.tokens - state.view.total)),
+            breaker=state.planning.breaker,
+            history_key=state.committed.key,
+            history_messages=len(state.tracker),
+            planned=tuple(state.planning.planned),
         )
