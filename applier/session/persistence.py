@@ -190,7 +190,6 @@ class SavedSession(BaseModel):
     extra_tokens: float = 0.0
     """The gauge's calibration."""
     read_tokens: int = 0
-    """What planners have read."""
     model: str = ""
     """The agent's, of its last request; empty if there was none."""
     thinking: dict[str, Any] | None = None

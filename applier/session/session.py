@@ -40,8 +40,7 @@ __all__ = ["Session"]
 logger = logging.getLogger("applier.session")
 
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
-"""What one look behind a reference brings: about 5,000 to 10,000 tokens, so that it never fills the window; in a small
-one at most so many characters for each token of the limit."""
+"""What one look behind a reference brings, 5,000 to 10,000 tokens; at most so many characters a token of the limit."""
 CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
 
@@ -101,20 +100,20 @@ class Session:
         planner = settings.planner if planner is None else planner
         check_planner(planner)
         _check_task(task)
-        _check_request(model, system, tools, max_output_tokens)
+        check_request(model, system, tools)
+        check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("preset", preset, str | Preset, "a name or a Preset")
         check_argument("hooks", hooks, Mapping, "callables by event kind")
         check_argument("session_id", session_id, str, "text")
         if not callable(clock):
             raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")
         self.session_id = session_id or uuid.uuid4().hex[:12]
-        self._lock = threading.RLock()
-        self._hooks, self._children = hooks, 0
+        self._lock, self._hooks, self._children = threading.RLock(), hooks, 0
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
-        named = preset if isinstance(preset, Preset) else preset_named(settings.preset if preset is None else preset)
-        chosen = named.tuned(settings)
+        named = settings.preset if preset is None else preset
+        chosen = (named if isinstance(named, Preset) else preset_named(named)).tuned(settings)
 
         def begin(task: str, request: AgentCall) -> State:
             planning = Planning(planner, client, settings, clock, log, task)
@@ -213,7 +212,8 @@ class Session:
         Raises:
             SettingsError: an argument of the wrong type; what was known before stands.
         """
-        _check_request(model, system, tools, max_output_tokens)
+        check_request(model, system, tools)
+        check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("thinking", thinking, Mapping, "a dict")
         with self._alone() as state:
             state.planning.client_follows = client_follows
@@ -398,9 +398,3 @@ def _check_task(task: object) -> None:
     """Raise a SettingsError unless `task` is text; empty is the user's own words."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
-
-
-def _check_request(model: object, system: object, tools: object, max_output_tokens: object) -> None:
-    """Raise a SettingsError unless these can be of a request."""
-    check_request(model, system, tools)
-    check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
