@@ -152,13 +152,13 @@ class NameIndex:
         """True if `name` stands in the source, whole; a plain word in capitals or not."""
         name = name.removeprefix("./")
         components = {component.casefold() for component in _COMPONENT.findall(name)}
-        looked = (_whole(name).search(text, 0, LOOKED_CHARACTERS) for text in self._texts[:LOOKED_TEXTS])
+        looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
         if not components or any(looked) or name in self._hashes:
             return True
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha():
             name, tokens = name.casefold(), [token.casefold() for token in tokens]
-        return any(_whole(name).search(token) for token in tokens)
+        return any(_stands(name, token) for token in tokens)
 
     @lazy_property
     def _bound(self) -> frozenset[tuple[str | None, int]]:
@@ -209,6 +209,10 @@ class NameIndex:
     @lazy_property
     def _sorted(self) -> list[str]:
         return sorted(self._tokens)
+
+
+def _stands(name: str, text: str) -> bool:
+    return name in text and _whole(name).search(text) is not None
 
 
 @lru_cache(maxsize=4_096)
