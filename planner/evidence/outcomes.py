@@ -223,13 +223,10 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         if counts and report and not _TELLING.search(report[0].text):
             report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
-    if verdict == "passed" and not _is_running(result):
+    running = any(is_running(one.text) for one in result[:HEAD_LINES])
+    if verdict == "passed" and not running:
         return [], Outcome("passed", numbers_of(lines))
-    return [], Outcome("running" if _is_running(result) else "done", numbers_of(_telling_lines(call, result)))
-
-
-def _is_running(result: Sequence[Statement]) -> bool:
-    return any(is_running(one.text) for one in result[:HEAD_LINES])
+    return [], Outcome("running" if running else "done", numbers_of(_telling_lines(call, result)))
 
 
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
@@ -387,7 +384,8 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     first, tests, *others = ([one for rank, one in ranks.values() if rank == wanted] for wanted in range(len(_RANKS)))
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_EXIT.match(one.text) for one in ranked):
-        printed = [one for one in result if one not in ranked and not _says_nothing(one.text)]
+        silent = {one for one in result if is_wrapping(one.text) or _NO_FAILURE.match(one.text)}
+        printed = [one for one in result if one not in (*ranked, *silent)]
         ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
     return ranked[:REPORT_LINES]
 
@@ -397,10 +395,6 @@ def _rank(text: str) -> int | None:
     if _NO_FAILURE.match(text):
         return None
     return next((rank for rank, signs in enumerate(_RANKS) if any(sign.match(text) for sign in signs)), None)
-
-
-def _says_nothing(text: str) -> bool:
-    return is_wrapping(text) or bool(_NO_FAILURE.match(text))
 
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:

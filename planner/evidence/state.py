@@ -41,14 +41,10 @@ __all__ = [
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
-LINE_CHARACTERS = 300
-"""Of one line so much."""
-REQUEST_CHARACTERS = 400
-"""Of the latest request so much is told."""
-OUTCOME_CHARACTERS = 120
-"""Of a line that says how a check ended so much."""
-COMMAND_CHARACTERS = 120
-"""Of a command, and of the subject of a commit."""
+LINE_CHARACTERS, REQUEST_CHARACTERS = 300, 400
+"""Of one line so much, and of the latest request."""
+OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
+"""Of a line that says how a check ended, of a command, and of the subject of a commit."""
 MOST_NAMES = 5
 """Of the names in one file so many of a kind, the last ones."""
 
