@@ -235,7 +235,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):
-        return _has_complaint(call, _printed_lines(result))
+        return _shell_complains(call, result) or any(_signals(one.text) for one in _printed_lines(result))
     if call.is_error or code:
         return True
     if call.kind == "ask" or verdict == "passed":
@@ -245,7 +245,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return True
     if call.kind in ("read", "search"):
         short = len(whole) <= OUTCOME_LINES
-        return any(_shell_complains(call, one.text) or (short and _reports(one.text)) for one in whole)
+        return _shell_complains(call, whole) or (short and any(_rank(one.text) == 2 for one in whole))
     if call.kind == "write" or call.is_report:
         return False
     near = whole[:RESPONSE_LINES] if call.kind == "other" else whole[-RESPONSE_LINES:] if code == 0 else whole
@@ -267,7 +267,8 @@ def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
         return False
     if call.kind in ("read", "search") and code == 1 and _NONE.match(printed[-1].text):
         return True
-    return not _SEARCHES.isdisjoint(asking) and not _has_complaint(call, printed)
+    complains = _shell_complains(call, printed) or any(_signals(one.text) for one in printed)
+    return not _SEARCHES.isdisjoint(asking) and not complains
 
 
 def _asking(command: Command, code: int) -> str:
@@ -353,21 +354,13 @@ def _signals(text: str) -> bool:
     return bool(begins) and not _NO_FAILURE.match(text)
 
 
-def _reports(text: str) -> bool:
-    """True for a line with words of failure anywhere."""
-    return bool(_REPORT.match(text) or _WORDS.match(text)) and not _NO_FAILURE.match(text)
-
-
-def _shell_complains(call: Call, text: str) -> bool:
-    """True for a line in which a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
+def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
+    """True if in one of `lines` a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
     ``zsh:1: unmatched "``; not ``a.py: cannot``."""
-    begin, colon, _ = text.partition(":")
     programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in call.commands)}
-    return bool(colon) and begin.rpartition("/")[2] in programs and not _NO_FAILURE.match(text)
-
-
-def _has_complaint(call: Call, printed: Sequence[Statement]) -> bool:
-    return any(_shell_complains(call, one.text) or _signals(one.text) for one in printed)
+    begun = ((one.text, *one.text.partition(":")[:2]) for one in lines)
+    said = (text for text, begin, colon in begun if colon and begin.rpartition("/")[2] in programs)
+    return any(not _NO_FAILURE.match(text) for text in said)
 
 
 def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
@@ -376,7 +369,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     What was raised or complained of comes first, then which test failed, then more of both. Where a search complains a
     line with a place is no complaint: it found it elsewhere than where it could not look.
     """
-    searched = call.kind in ("read", "search") and any(_shell_complains(call, one.text) for one in result)
+    searched = call.kind in ("read", "search") and _shell_complains(call, result)
     ranks: dict[str, tuple[int, Statement]] = {}
     for one in result:
         if (rank := _rank(one.text)) is not None and not (searched and _LOCATED.match(one.text)):
@@ -384,8 +377,8 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     first, tests, *others = ([one for rank, one in ranks.values() if rank == wanted] for wanted in range(len(_RANKS)))
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_EXIT.match(one.text) for one in ranked):
-        silent = {one for one in result if is_wrapping(one.text) or _NO_FAILURE.match(one.text)}
-        printed = [one for one in result if one not in (*ranked, *silent)]
+        said = [one for one in result if not (is_wrapping(one.text) or _NO_FAILURE.match(one.text))]
+        printed = [one for one in said if one not in ranked]
         ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
     return ranked[:REPORT_LINES]
 

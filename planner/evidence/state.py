@@ -251,7 +251,7 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
     """What the agent's lists of tasks leave open, with the state of each."""
-    tasks = [task for standing in task_lists(evidence) for task in standing.tasks if task.is_open]
+    tasks = [task for standing in task_lists(evidence) for task in standing if task.is_open]
     labels = [f"Task #{task.number}: " * bool(task.number) for task in tasks]
     return [
         RecordLine(f"{label}{shortened(task.text)} ({task.status})", (task.turn_id,))
