@@ -19,7 +19,7 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Outcome", "Status", "exit_code", "is_refusal", "read_calls"]
+__all__ = ["Outcome", "Status", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -187,6 +187,8 @@ class Outcome:
     """Numbers of the lines that say so, ascending; empty where none does."""
     refused: bool = False
     """True if the user did not let the call happen."""
+    exit_code: int | None = None
+    """As the host prints it at the start or end of the result."""
 
 
 def read_calls(
@@ -201,9 +203,9 @@ def read_calls(
     for call in calls:
         result = by_block.get(call.result_block, []) if call.result_block is not None else []
         report, outcome = _judged(call, result)
-        refused = any(is_refusal(one.text) for one in result[:1])
-        outcomes.append(replace(outcome, refused=True) if refused else outcome)
-        if report and is_refusal(report[0].text):
+        refused = any(_is_refusal(one.text) for one in result[:1])
+        outcomes.append(replace(outcome, refused=refused, exit_code=_exit_code(result)))
+        if report and _is_refusal(report[0].text):
             report = _refusal(result)
             admitted += _refused_change(by_block.get(call.block, []))
         if report:
@@ -231,7 +233,7 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
 
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
     """True if `call`, whose run's last word is `verdict`, failed: by the host's flag, its exit code, or its report."""
-    code = exit_code(result)
+    code = _exit_code(result)
     if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):
@@ -241,7 +243,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if call.kind == "ask" or verdict == "passed":
         return False
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
-    if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
+    if any(_is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
         return True
     if call.kind in ("read", "search"):
         short = len(whole) <= OUTCOME_LINES
@@ -281,8 +283,7 @@ def _asking(command: Command, code: int) -> str:
     return act if code == 1 and act in _SEARCHES | _COMPARES else ""
 
 
-def exit_code(result: Sequence[Statement]) -> int | None:
-    """The exit code that the host prints at the start or end of a result; None without one."""
+def _exit_code(result: Sequence[Statement]) -> int | None:
     for statement in (*result[:HEAD_LINES], *result[HEAD_LINES:][-TAIL_LINES:]):
         if match := _EXIT_CODE.search(statement.text):
             return int(match[1] or match[2])
@@ -315,7 +316,7 @@ def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | 
     if not judged:
         return None, ()
     final = judged[-1][1]
-    if exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
+    if _exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
         final = "failed"
     return final, tuple(one for one, verdict in judged if verdict == final)[-OUTCOME_LINES:]
 
@@ -334,7 +335,7 @@ def _telling_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statemen
     return telling[-OUTCOME_LINES:] or printed[-1:]
 
 
-def is_refusal(text: str) -> bool:
+def _is_refusal(text: str) -> bool:
     """True for a line in which a host says that the user refused a call."""
     return bool(_REJECTED.match(text))
 

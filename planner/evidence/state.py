@@ -181,7 +181,7 @@ def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: 
     command = f"`{shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)}`"
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
-    code = turn.exit_code(call)
+    code = outcome.exit_code
     if outcome.status == "running":
         return f"{command} was still running: {words}" if words else f"{command} was still running"
     if call.is_error or code:
@@ -218,7 +218,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
 def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
     if outcome.status == "passed":
         return not all(_RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
-    return outcome.status == "done" and turn.exit_code(call) == 0 and "|" not in call.command
+    return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
