@@ -17,7 +17,7 @@ from typing import NamedTuple
 from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
 from planner.evidence.names import specifics_of, without_root
-from planner.evidence.tasks import TaskList, task_lists
+from planner.evidence.tasks import Task, task_lists
 from planner.placeholders import clean
 from planner.reading.lines import call_text, join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, plain_message, result_text
@@ -154,12 +154,13 @@ def recent_files(tracker: HistoryTracker, roots: Sequence[Path]) -> list[RecentF
 
 def open_lists(tracker: HistoryTracker) -> list[str]:
     """Each list of the agent that still has something open, as text: the todo list it wrote last, and its tasks."""
-    return [_shown_list(tasks) for tasks in task_lists(tracker.analysis.evidence) if tasks.is_open]
+    lists = task_lists(tracker.analysis.evidence)
+    return [_shown_list(tasks) for tasks in lists if any(task.is_open for task in tasks)]
 
 
-def _shown_list(tasks: TaskList) -> str:
-    title = "Tasks" if tasks.tasks[0].number else f"Todo list ({tasks.turn_id})"
-    return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks.tasks)])
+def _shown_list(tasks: Sequence[Task]) -> str:
+    title = "Tasks" if tasks[0].number else f"Todo list ({tasks[0].turn_id})"
+    return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks)])
 
 
 _HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
