@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, wraps
+from functools import wraps
 from importlib import metadata
 from itertools import islice
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.plan import FactType
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 
 __all__ = ["Visible", "mcp_server"]
@@ -86,7 +87,7 @@ class Visible:
         """
         self._open, self._session, self._history = open_store, session, history
 
-    @cached_property
+    @lazy_property
     def store(self) -> Store:
         """The store, opened when first needed; while there is none, that is an error, and it is tried again."""
         return self._open()
