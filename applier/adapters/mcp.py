@@ -19,15 +19,16 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver import Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field, ValidationError
+from pydantic import Field
+from pydantic.fields import FieldInfo
 
-from applier.adapters.frameworks.agent_tools import LOOK_UPS
+from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
 from applier.session.persistence import load_session
 from applier.store.store import Match, Restored, SearchResult, Store
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
-from planner.plan import CompactionPlan, FactType
+from planner.plan import FactType
 from planner.reading.lines import Part
 
 __all__ = ["Visible", "mcp_server"]
@@ -46,19 +47,15 @@ def mcp_server(visible: Visible) -> MCPServer:
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
     )
     tools = _Tools(visible)
-    for tool in (
-        *(_asking(visible, name) for name in ("search_context", "restore_context")),
-        tools.facts,
-        tools.brief,
-        tools.log,
-        tools.preview_compaction,
-    ):
+    look_ups = (_look_up(visible, name) for name in ("search_context", "restore_context"))
+    for tool in (*look_ups, tools.facts, tools.brief, tools.log, tools.preview_compaction):
         server.tool(structured_output=False)(_answering_errors(tool))
-    for address, name, description, read in (
-        ("brief://current", "brief", "The brief of the conversation compacted last.", tools.brief),
-        ("brief://{session}", "brief of a session", "By the session's id.", tools.brief_of),
-    ):
-        server.resource(address, name=name, description=description)(_answering_errors(read))
+    current = server.resource(
+        "brief://current", name="brief", description="The brief of the conversation compacted last."
+    )
+    current(_answering_errors(tools.brief))
+    named = server.resource("brief://{session}", name="brief of a session", description="By the session's id.")
+    named(_answering_errors(tools.brief_of))
     return server
 
 
@@ -154,22 +151,10 @@ class Visible:
             matches += [replace(match, turn_id=f"{key}:{match.turn_id}") for match in result.matches]
         return SearchResult(tuple(matches[:limit]), turns)
 
-    def plan(self, conversation: _Conversation) -> CompactionPlan:
-        """The plan in force.
-
-        Raises:
-            ReferenceNotFound: there is none.
-        """
-        if not conversation.plan_id:
-            raise ReferenceNotFound(_NOTHING_YET)
-        return self.store.load_plan(conversation.plan_id)
-
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""
-        if self._history:
-            return []
         names = self._names()
-        return [event for event in self.store.events() if _session_of(event) in names]
+        return [event for event in self.store.events() if _session_of(event) in names] if names else []
 
     def _names(self) -> list[str]:
         """The session itself and those below it, in the order of their first event."""
@@ -193,33 +178,28 @@ def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(**arguments)
         except CompactorError as error:
             raise ToolError(str(error)) from None
-        except ValidationError as error:
-            raise ToolError(error.errors(include_url=False)[0]["msg"]) from None
 
     return tool
 
 
-def _asking(visible: Visible, name: str) -> Callable[..., Any]:
+def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
     """The look-up `name` as a tool that answers from `visible`; what the model reads of it is its input's docstring."""
-    model, answer = LOOK_UPS[name]
+    model, _ = LOOK_UPS[name]
 
     def tool(**arguments: Any) -> list[str | Image]:
-        content = answer(visible, model(**arguments))
+        content = answer_call(visible, name, arguments)
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]
 
+    def parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+        default = inspect.Parameter.empty if field.is_required() else field.default
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, field]
+        )
+
+    signature = inspect.Signature([parameter(*item) for item in model.model_fields.items()])
     tool.__name__, tool.__doc__ = name, inspect.getdoc(model)
-    tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.is_required() else field.default,
-                annotation=Annotated[field.annotation, field],
-            )
-            for name, field in model.model_fields.items()
-        ]
-    )
+    tool.__signature__ = signature  # type: ignore[attr-defined]
     return tool
 
 
@@ -244,7 +224,10 @@ class _Tools:
         store = self._visible.store
         known = [fact for shown in self._visible.conversations() for fact in store.facts(shown.history_key)]
         lines = [f"{fact.type} ({fact.source}): {fact.content}" for fact in known if type in (None, fact.type)]
-        return _page("\n".join(lines), self._visible.page_characters) or "No facts yet."
+        text, most = "\n".join(lines), self._visible.page_characters
+        if len(text) > most:
+            text = text[:most].rpartition("\n")[0] + "\n… cut here; ask for less"
+        return text or "No facts yet."
 
     def brief(self) -> str:
         """The page that sums up the compacted part: request, state, failures, decisions, facts, what is left."""
@@ -252,13 +235,16 @@ class _Tools:
 
     def brief_of(self, session: str) -> str:
         """The brief of one session."""
-        for conversation in self._visible.conversations():
-            if conversation.session == session:
-                return self._brief(conversation)
-        raise ReferenceNotFound(f"{session}: no conversation of that name here")
+        conversations = (known for known in self._visible.conversations() if known.session == session)
+        named = next(conversations, None)
+        if named is None:
+            raise ReferenceNotFound(f"{session}: no conversation of that name here")
+        return self._brief(named)
 
     def _brief(self, conversation: _Conversation) -> str:
-        return self._visible.plan(conversation).brief or "No brief was written."
+        if not conversation.plan_id:
+            raise ReferenceNotFound(_NOTHING_YET)
+        return self._visible.store.load_plan(conversation.plan_id).brief or "No brief was written."
 
     def log(self, count: Annotated[int, Field(ge=1, le=200, description="the newest N events")] = 20) -> str:
         """What compaction did to this conversation, and when."""
@@ -270,22 +256,15 @@ class _Tools:
         focus: Annotated[str, Field(description="what the work needs from here on")] = "",
     ) -> str:
         """What compacting the stored conversation now would do. Changes nothing."""
-        current = self._visible.current()
-        task = self._visible.plan(current).task if current.plan_id else ""
-        messages = self._visible.store.load_history(current.history_key).messages
+        store, current = self._visible.store, self._visible.current()
+        task = store.load_plan(current.plan_id).task if current.plan_id else ""
+        messages = store.load_history(current.history_key).messages
         plan = plan_compaction(messages, task, target_tokens=target_tokens, focus=focus, planner="rules")
         shown = preview(plan)
         counts = Counter(turn.strategy for turn in shown.plan.turns)
         calls = "" if shown.payback_calls is None else f"; pays back after {shown.payback_calls:.1f} calls"
         done = ", ".join(f"{number} {strategy}" for strategy, number in counts.items())
         return f"{len(plan.turns)} turns: {done}. {shown.tokens_before:,} tokens → {shown.tokens_after:,}{calls}."
-
-
-def _page(text: str, characters: int) -> str:
-    if len(text) <= characters:
-        return text
-    cut = text.rfind("\n", 0, characters)
-    return f"{text[: cut if cut > 0 else characters]}\n… cut here; ask for less"
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -178,7 +178,11 @@ def test_sdk_objects_are_read_without_the_fields_nobody_set():
         ({"role": "tool", "content": "x"}, "tool_call_id"),
         ({"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f"}}]}, "arguments"),
         ({"role": "assistant", "tool_calls": [{"id": "a", "type": "function"}]}, "'function' or a 'custom'"),
-        ({"role": "user", "content": [{"type": "text"}]}, "'text'"),
+        ({"role": "user", "content": [{"type": "text"}]}, "content.0: text: expected text, found None"),
+        ({"role": "user", "content": ["words"]}, "content.0: type"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": "u"}]}, "image_url: expected an object"),
+        ({"role": "assistant", "tool_calls": {"id": "a"}}, "'tool_calls' to be a list"),
+        ({"role": "assistant", "content": None, "refusal": 5}, "refusal"),
         ("just words", "found str"),
     ],
 )

@@ -21,9 +21,9 @@ def test_unchanged_messages_give_the_same_file_back(messages, wrapping):
 
 
 @settings(max_examples=40)
-@given(conversations(), st.sampled_from([{"ensure_ascii": False}, {"ensure_ascii": False, "indent": 2}, {}]))
-def test_a_file_keeps_its_indent_and_its_letters(messages, style):
-    text = json.dumps({"id": "größe", "messages": messages}, **style) + "\n"
+@given(conversations(), st.sampled_from([None, 2]))
+def test_a_file_keeps_its_indent_and_its_letters(messages, indent):
+    text = json.dumps({"id": "größe", "messages": messages}, ensure_ascii=False, indent=indent) + "\n"
     transcript = read_transcript(text)
     assert write_transcript(transcript.messages, transcript) == text
 
@@ -35,7 +35,7 @@ def test_jsonl_comes_back_line_by_line(messages):
     transcript = read_transcript(text)
     assert transcript.format.endswith("jsonl")
     written = write_transcript(transcript.messages, transcript)
-    assert [json.loads(line) for line in written.splitlines()] == messages
+    assert [json.loads(line) for line in written.split("\n")[:-1]] == messages
 
 
 def test_the_system_message_of_a_chat_stands_first_again():

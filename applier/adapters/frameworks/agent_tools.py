@@ -56,17 +56,14 @@ class _Record(Protocol):
     @property
     def page_characters(self) -> int:
         """How much one answer may have."""
-        ...
 
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
         """As of `Store.restore`."""
-        ...
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
         """As of `Store.search`."""
-        ...
 
 
 class _ToolInput(BaseModel):
@@ -122,19 +119,14 @@ class Compact(_ToolInput):
 
 
 def _restored(record: _Record, asked: RestoreContext) -> Answer:
-    """The turn of `record` that was asked for, or a page of it.
-
-    Raises:
-        CompactorError: there is none; the text says what to do instead.
-    """
-    lines = None
-    if asked.first_line is not None or asked.last_line is not None:
-        lines = (asked.first_line or 1, asked.last_line or LAST_LINE)
+    """The turn of `record` that was asked for, or a page of it."""
+    lines = (asked.first_line or 1, asked.last_line or LAST_LINE) if asked.first_line or asked.last_line else None
     page = record.page_characters if asked.search is None else min(record.page_characters, MATCHES_CHARACTERS)
     restored = record.restore(asked.reference.strip(), lines=lines, search=asked.search, max_characters=page)
-    first, last = restored.lines
-    whole = (first, last) == (1, restored.total_lines) or not restored.total_lines
-    head = restored.reference if whole else f"{restored.reference} lines {first} to {last} of {restored.total_lines}"
+    (first, last), total = restored.lines, restored.total_lines
+    head = restored.reference + (
+        f" lines {first} to {last} of {total}" if total and (first, last) != (1, total) else ""
+    )
     more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
     if all(block["type"] == "text" for block in restored.blocks):
         return f"{head}\n{restored.text}{more}"
@@ -146,9 +138,6 @@ def _matching(record: _Record, asked: SearchContext) -> str:
     """The best hits in `record` in a few lines each, the ids of others, and how to narrow it.
 
     Where nothing matches as it was filtered, what matches without the filter.
-
-    Raises:
-        ReferenceNotFound: nothing matches.
     """
     room = record.page_characters
     result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
@@ -206,10 +195,7 @@ LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = 
     "search_context": (SearchContext, _matching),
 }
 """By the name of a tool: what it takes, and how it is answered; for any record, an agent's session or another."""
-_TOOLS: dict[str, tuple[type[BaseModel], Callable[[Session, Any], Answer]]] = {
-    **LOOK_UPS,
-    "compact": (Compact, _compact),
-}
+_TOOLS: dict[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]] = {**LOOK_UPS, "compact": (Compact, _compact)}
 
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""
@@ -225,7 +211,7 @@ AGENT_TOOLS: list[dict[str, Any]] = [_definition(name, model) for name, (model, 
 """Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
 
 
-def answer_call(session: Session, name: str, arguments: Mapping[str, Any]) -> Answer:
+def answer_call(record: Session | _Record, name: str, arguments: Mapping[str, Any]) -> Answer:
     """What the model is to read after calling `name` with `arguments`.
 
     Raises:
@@ -235,7 +221,7 @@ def answer_call(session: Session, name: str, arguments: Mapping[str, Any]) -> An
         raise CompactorError(f"{name}: no such tool; there are {', '.join(_TOOLS)}")
     model, run = _TOOLS[name]
     try:
-        return run(session, model.model_validate(dict(arguments) if isinstance(arguments, Mapping) else arguments))
+        return run(record, model.model_validate(arguments))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, wrong["loc"])) or name
@@ -245,11 +231,8 @@ def answer_call(session: Session, name: str, arguments: Mapping[str, Any]) -> An
 def handle_tool_use(session: Session, block: Any) -> dict[str, Any]:
     """The ``tool_result`` block for `block`, a ``tool_use`` block as a dict or SDK object."""
     call = block if isinstance(block, dict) else block.model_dump(mode="json")
+    result = {"type": "tool_result", "tool_use_id": call["id"]}
     try:
-        return _result(call, answer_call(session, call["name"], call["input"]))
+        return {**result, "content": answer_call(session, call["name"], call["input"])}
     except CompactorError as error:
-        return {**_result(call, str(error)), "is_error": True}
-
-
-def _result(call: Mapping[str, Any], content: Answer) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+        return {**result, "content": str(error), "is_error": True}

@@ -17,7 +17,7 @@ import anthropic
 import anyio.to_thread
 import httpx2
 
-from applier.adapters.frameworks.bridge import checked, session_or_none
+from applier.adapters.frameworks.bridge import SessionOf, opener
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body, stop_reason_of
 from planner.errors import SettingsError
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["CompactionMiddleware", "SessionOf"]
 
 logger = logging.getLogger("applier.session")
-
-SessionOf = Callable[[Mapping[str, Any]], "Session | None"]
-"""Names the session of a request body; None leaves the request alone."""
 
 
 class CompactionMiddleware(anthropic.Middleware):
@@ -56,13 +53,13 @@ class CompactionMiddleware(anthropic.Middleware):
     for_agents_only = True
     """Read by `planner.model.client`: a planner's own request must not wait for the session that waits for it."""
 
-    def __init__(self, session: Session | SessionOf) -> None:
+    def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
         """One `session`, or a function that names the session of a request body (None: leave it alone).
 
         A client that several conversations share (subagents, threads) needs the function. Where it cannot open a
         session, because the store or the settings fail, the request goes out as it came.
         """
-        self._session = checked(session)
+        self._session_of = opener(session)
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
         """One attempt of a synchronous client."""
@@ -71,12 +68,12 @@ class CompactionMiddleware(anthropic.Middleware):
             return call_next(request)
         outgoing: APIRequest | None = exchange.first()
         while outgoing is not None:
-            response = call_next(outgoing)
+            response, answer = call_next(outgoing), None
             if not response.http_response.is_success:
                 response.http_response.read()
-            elif exchange.answered(response):
-                exchange.observe(response.parse())
-            outgoing = exchange.second(response)
+            elif exchange.is_whole(response):
+                answer = response.parse()
+            outgoing = exchange.second(response, answer)
         return response
 
     async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
@@ -86,12 +83,12 @@ class CompactionMiddleware(anthropic.Middleware):
             return await call_next(request)
         outgoing: APIRequest | None = await anyio.to_thread.run_sync(exchange.first)
         while outgoing is not None:
-            response = await call_next(outgoing)
+            response, answer = await call_next(outgoing), None
             if not response.http_response.is_success:
                 await response.http_response.aread()
-            elif exchange.answered(response):
-                exchange.observe(await response.parse())
-            outgoing = await anyio.to_thread.run_sync(exchange.second, response)
+            elif exchange.is_whole(response):
+                answer = await response.parse()
+            outgoing = await anyio.to_thread.run_sync(exchange.second, response, answer)
         return response
 
     def _exchange(self, request: APIRequest) -> _Exchange | None:
@@ -102,7 +99,7 @@ class CompactionMiddleware(anthropic.Middleware):
             return None
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
             return None  # a thread held by hand: only its owner has the whole conversation
-        session = session_or_none(self._session, body)
+        session = self._session_of(body)
         return None if session is None else _Exchange(session, request, _whole(request, body))
 
 
@@ -134,37 +131,35 @@ class _Exchange:
     session: Session
     request: APIRequest
     body: Mapping[str, Any]
-    answer: object = None
     sent: Mapping[str, Any] = field(default_factory=dict)
     is_again: bool = False
 
     def first(self) -> APIRequest:
         """The request with the messages the session prepared; as it came if no API would take it."""
-        fields = fields_of_body(self.body)
         try:
-            self.session.set_request(**fields, client_follows=True)
+            self.session.set_request(**fields_of_body(self.body), client_follows=True)
         except SettingsError as error:  # the provider's answer says it better
             logger.warning("the request goes out as it came: %s", error)
             return self._with(self.body["messages"])
         return self._with(self.session.prepare(self.body["messages"]))
 
-    def answered(self, response: _AnyResponse) -> bool:
-        """Tell the session what was sent, once the provider has taken it; True if the answer is here already."""
-        headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
-        self.session.note_sent(self.sent, response._client, path=self.request.url, headers=headers)
+    def is_whole(self, response: _AnyResponse) -> bool:
+        """Whether the answer is here already."""
         return response.is_closed and not self.request.stream
 
-    def observe(self, answer: object) -> None:
-        """Tell the session of the usage in `answer`."""
-        self.answer = answer
-        self.session.observe(answer)
+    def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
+        """A shorter request, once, if `response`, or the `answer` in it, says that the first was too long.
 
-    def second(self, response: _AnyResponse) -> APIRequest | None:
-        """A shorter request, once, if `response` says that the first was too long and there is a shorter one."""
-        http, too_long = response.http_response, self.answer
-        if not http.is_success:
+        Tells the session what was sent, once the provider has taken it, and of the usage in the answer.
+        """
+        http, too_long = response.http_response, answer
+        if http.is_success:
+            headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
+            self.session.note_sent(self.sent, response._client, path=self.request.url, headers=headers)
+            self.session.observe(answer)
+        else:
             too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
-        if self.is_again or (http.is_success and stop_reason_of(too_long) != WINDOW_EXCEEDED):
+        if self.is_again or (http.is_success and stop_reason_of(answer) != WINDOW_EXCEEDED):
             return None
         self.is_again = True
         shorter = self.session.recover(self.body["messages"], too_long)

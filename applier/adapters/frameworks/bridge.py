@@ -17,32 +17,37 @@ from planner.reading.messages import Message, message_digest
 if TYPE_CHECKING:
     from applier.session import Session
 
-__all__ = ["checked", "session_or_none", "through"]
+__all__ = ["SessionOf", "opener", "through"]
 
 logger = logging.getLogger("applier.session")
 
 R = TypeVar("R")
-S = TypeVar("S")
 T = TypeVar("T")
+SessionOf = Callable[[R], "Session | None"]
+"""Names the session of a request; None leaves it alone."""
 
 
-def checked(session: S) -> S:
-    """`session`, or what names one; if that is to open sessions later, settings that it could not use are said now."""
-    if callable(session):
-        try:
-            load_settings()
-        except SettingsError as error:
-            logger.warning("sessions with the settings of this environment cannot be opened: %s", error)
-    return session
+def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
+    """What names the session of a request: always `session`, or what that says.
 
-
-def session_or_none(session: Session | Callable[[R], Session | None], request: R) -> Session | None:
-    """The session of `request`; None, which leaves it as it came, where none is named or it cannot be opened."""
+    Where none can be opened, because the store or the settings fail, that is None, and the log says so once; settings
+    that no session could be opened with are said now.
+    """
+    if not callable(session):
+        return lambda _request: session
     try:
-        return session(request) if callable(session) else session
-    except (StoreError, SettingsError) as error:
-        _say_once(f"no session could be opened, requests go out as they came: {error}")
-        return None
+        load_settings()
+    except SettingsError as error:
+        logger.warning("sessions with the settings of this environment cannot be opened: %s", error)
+
+    def opened(request: R) -> Session | None:
+        try:
+            return session(request)
+        except (StoreError, SettingsError) as error:
+            _say_once(f"no session could be opened, requests go out as they came: {error}")
+            return None
+
+    return opened
 
 
 @cache

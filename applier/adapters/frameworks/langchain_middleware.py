@@ -30,8 +30,9 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from applier.adapters.frameworks.bridge import checked, session_or_none, through
+from applier.adapters.frameworks.bridge import SessionOf, opener, through
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
+from applier.session.request import fields_of_body
 from planner.reading.messages import Message
 
 if TYPE_CHECKING:
@@ -41,71 +42,75 @@ __all__ = ["LangChainCompaction", "pre_model_hook"]
 
 Call = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-SessionOf = Callable[[Any], "Session | None"]
-"""Names the session of a model request, or of a graph's state; None leaves it alone."""
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     """Compaction as agent middleware; a prompt that is too long is tried once more, shorter."""
 
-    def __init__(self, session: Session | SessionOf) -> None:
+    def __init__(self, session: Session | SessionOf[Any]) -> None:
         """`session` is one conversation; for several threads, a function that names the session of each request."""
         super().__init__()
-        self._session = checked(session)
+        self._session_of = opener(session)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """One model call."""
-        session = session_or_none(self._session, request)
+        session = self._session_of(request)
         if session is None:
             return handler(request)
         try:
-            return _observed(session, handler(request.override(messages=_prepared(session, request))))
+            return _observed(session, handler(_prepared(session, request)))
         except ContextOverflowError as error:
             shorter = _shorter(session, request, error)
-            if shorter is None:
-                raise
-        return _observed(session, handler(request.override(messages=shorter)))
+        return _observed(session, handler(shorter))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
         """One model call of an asynchronous agent; the session works in a thread meanwhile."""
-        session = session_or_none(self._session, request)
+        session = self._session_of(request)
         if session is None:
             return await handler(request)
-        prepared = await anyio.to_thread.run_sync(_prepared, session, request)
         try:
-            return _observed(session, await handler(request.override(messages=prepared)))
+            return _observed(session, await handler(await anyio.to_thread.run_sync(_prepared, session, request)))
         except ContextOverflowError as error:
             shorter = await anyio.to_thread.run_sync(_shorter, session, request, error)
-            if shorter is None:
-                raise
-        return _observed(session, await handler(request.override(messages=shorter)))
+        return _observed(session, await handler(shorter))
 
 
-def pre_model_hook(session: Session | SessionOf) -> Callable[[Any], dict[str, list[AnyMessage]]]:
+def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[str, list[AnyMessage]]]:
     """A LangGraph node that gives the model the prepared messages as ``llm_input_messages``.
 
     `session` is one conversation, or a function that names the session of a graph's state.
     """
-
-    checked(session)
+    session_of = opener(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
-        chosen, messages = session_or_none(session, state), state["messages"]
-        return {"llm_input_messages": messages if chosen is None else _through(chosen.prepare, messages) or messages}
+        chosen, messages = session_of(state), state["messages"]
+        return {"llm_input_messages": (chosen and _through(chosen.prepare, messages)) or messages}
 
     return prepared
 
 
-def _prepared(session: Session, request: ModelRequest[Any]) -> list[AnyMessage]:
-    system, settings = request.system_message, dict(request.model_settings or {})
-    session.set_request(
-        model=str(getattr(request.model, "model", "") or getattr(request.model, "model_name", "") or ""),
-        system=None if system is None else system.text,
-        tools=[_tool(tool) for tool in request.tools],
-        thinking=_mapping(settings.get("thinking") or getattr(request.model, "thinking", None)),
-        max_output_tokens=_positive(settings.get("max_tokens") or getattr(request.model, "max_tokens", None)),
+def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
+    thinking = settings.get("thinking") or getattr(model, "thinking", None)
+    fields = fields_of_body(
+        {
+            "model": getattr(model, "model", "") or getattr(model, "model_name", ""),
+            "system": None if system is None else system.text,
+            "tools": [_tool(tool) for tool in request.tools],
+            "thinking": thinking if isinstance(thinking, dict) else None,
+            "max_tokens": settings.get("max_tokens") or getattr(model, "max_tokens", None),
+        }
     )
-    return _through(session.prepare, request.messages) or request.messages
+    session.set_request(**fields)
+    return request.override(messages=_through(session.prepare, request.messages) or request.messages)
+
+
+def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
+    """A shorter request after this `error`, which is raised if there is none."""
+    shorter = _through(lambda plain: session.recover(plain, error), request.messages)
+    if shorter is None:
+        raise error
+    return request.override(messages=shorter)
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:
@@ -114,18 +119,6 @@ def _tool(tool: Any) -> Mapping[str, Any]:
         return tool
     function = convert_to_openai_tool(tool)["function"]
     return {"name": function["name"], "description": function.get("description", ""), "input_schema": function}
-
-
-def _mapping(value: object) -> Mapping[str, Any] | None:
-    return value if isinstance(value, Mapping) else None
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
-
-
-def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> list[AnyMessage] | None:
-    return _through(lambda plain: session.recover(plain, error), request.messages)
 
 
 def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:

@@ -35,7 +35,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.bridge import checked, session_or_none, through
+from applier.adapters.frameworks.bridge import SessionOf, opener, through
+from applier.session.request import fields_of_body
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactedHistory"]
 
-SessionOf = Callable[[RunContext[Any]], "Session"]
-"""Names the session of an agent's run."""
 _TRIES = 2
 """Attempts at a request: a prompt that is too long is tried once more, shorter."""
 
@@ -55,14 +54,14 @@ _TRIES = 2
 class CompactedHistory(AbstractCapability[Any]):
     """Compaction as a capability; a prompt that is too long is tried once more, shorter."""
 
-    session: Session | SessionOf
+    session: Session | SessionOf[RunContext[Any]]
     """One conversation, or a function that names the session of each run."""
     _given: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
     """The whole list that the run's newest request was made of."""
 
     def __post_init__(self) -> None:
         """Say now what settings no session could be opened with."""
-        checked(self.session)
+        self._session_of = opener(self.session)
 
     async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
         """One of its own for each run."""
@@ -73,7 +72,7 @@ class CompactedHistory(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Each attempt at a request; the session works in a thread meanwhile."""
         self._given = list(request_context.messages)
-        session = session_or_none(self.session, ctx)
+        session = self._session_of(ctx)
         if session is None:
             return request_context
         _tell(session, request_context)
@@ -88,7 +87,7 @@ class CompactedHistory(AbstractCapability[Any]):
         Raises:
             RetryModelRequest: the prompt was too long, and the session has a shorter one.
         """
-        session = session_or_none(self.session, ctx) if request_context.attempt < _TRIES else None
+        session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None and await anyio.to_thread.run_sync(_shortened, session, self._given, error):
             raise RetryModelRequest from error
         raise error
@@ -120,26 +119,20 @@ def _tell(session: Session, request: ModelRequestContext) -> None:
     if last is not None and last.usage.input_tokens:
         session.observe({"input_tokens": last.usage.input_tokens})
     settings: Mapping[str, Any] = cast(Mapping[str, Any], request.model_settings or {})
-    session.set_request(
-        model=request.model.model_name,
-        system="\n".join(_system_texts(messages)) or None,
-        tools=[_tool(tool) for tool in request.model_request_parameters.function_tools],
-        thinking=settings.get("anthropic_thinking"),
-        max_output_tokens=settings.get("max_tokens"),
+    texts = [part.content for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]
+    fields = fields_of_body(
+        {
+            "model": request.model.model_name,
+            "system": "\n".join([*texts, getattr(messages[-1], "instructions", None) or ""]).strip("\n") or None,
+            "tools": [
+                {"name": tool.name, "description": tool.description or "", "input_schema": tool.parameters_json_schema}
+                for tool in request.model_request_parameters.function_tools
+            ],
+            "thinking": settings.get("anthropic_thinking"),
+            "max_tokens": settings.get("max_tokens"),
+        }
     )
-
-
-def _system_texts(messages: Sequence[ModelMessage]) -> Iterator[str]:
-    for message in messages:
-        yield from (part.content for part in message.parts if isinstance(part, SystemPromptPart))
-    last = messages[-1] if messages else None
-    if isinstance(last, ModelRequest) and last.instructions:
-        yield last.instructions
-
-
-def _tool(tool: Any) -> Mapping[str, Any]:
-    """A tool as the Messages API would define it."""
-    return {"name": tool.name, "description": tool.description or "", "input_schema": tool.parameters_json_schema}
+    session.set_request(**fields)
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:

@@ -10,11 +10,11 @@ import hmac
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -28,8 +28,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from applier.adapters.proxy.conversations import NAME_HEADER, Conversations
-from applier.adapters.proxy.gateway import Gateway, Metrics, Passage
+from applier.adapters.proxy.gateway import NAME_HEADER, Conversations, Gateway, Metrics, Passage
 from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, Wire
 from applier.serving import AppServer
 from applier.session import Session
@@ -87,11 +86,21 @@ def _host(url: str) -> str | None:
         return None
 
 
-def _base(upstreams: Upstreams, request: Request) -> str:
-    """Of the upstream that `request` is for; empty if there is none."""
-    if _is_anthropics(request.url.path, request.headers):
-        return upstreams.anthropic
-    return upstreams.openai if request.url.path.startswith("/v1/") else ""
+def _base(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> str:
+    """Of the upstream that a request is for.
+
+    Raises:
+        _RefusedError: there is none.
+    """
+    if _is_anthropics(path, headers):
+        base, problem = upstreams.anthropic, "no upstream for Anthropic's API: start with --upstream URL"
+    elif path.startswith("/v1/"):
+        base, problem = upstreams.openai, "no upstream for OpenAI's API: start with --openai-upstream URL"
+    else:
+        base, problem = "", "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
+    if not base:
+        raise _RefusedError(404, "not_found_error", f"{path}: {problem}")
+    return base
 
 
 def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
@@ -209,40 +218,51 @@ def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
             Route("/v1/chat/completions", partial(proxy.answer, wire=CHAT), methods=["POST"]),
             Route("/{path:path}", proxy.answer, methods=_METHODS),
         ],
-        middleware=[Middleware(_Guard, settings=settings)],
+        middleware=[Middleware(_guarded, settings=settings)],
+        exception_handlers={
+            _RefusedError: lambda _request, error: cast(_RefusedError, error).answer,
+            ClientDisconnect: lambda _request, _error: Response(status_code=499),
+        },
         lifespan=lifespan,
     )
 
 
-class _Guard:
-    """Refuses what may not come in; the rest goes on to `app`.
+def _guarded(app: ASGIApp, settings: ProxySettings) -> ASGIApp:
+    """`app` behind a guard that refuses what may not come in.
 
     A loopback proxy answers to loopback names only, none answers another site's page, and where a token is set every
     request needs it.
     """
 
-    def __init__(self, app: ASGIApp, settings: ProxySettings) -> None:
-        self._app, self._settings = app, settings
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = _refused(Headers(scope=scope), settings) if scope["type"] == "http" else None
+        await (refused or app)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refused(Headers(scope=scope)) if scope["type"] == "http" else None
-        await (refused or self._app)(scope, receive, send)
+    return guarded
 
-    def _refused(self, headers: Mapping[str, str]) -> Response | None:
-        host, origin, token = headers.get("host", ""), headers.get("origin"), self._settings.token
-        if self._settings.is_loopback and _host(f"//{host}") not in _LOOPBACK_HOSTS:
-            return _refusal(403, "permission_error", f"host {host!r} is not this machine")
-        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            return _refusal(403, "permission_error", "requests of other sites' pages are refused")
-        if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
-            return _refusal(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
-        return None
+
+def _refused(headers: Mapping[str, str], settings: ProxySettings) -> Response | None:
+    host, origin, token = headers.get("host", ""), headers.get("origin"), settings.token
+    if settings.is_loopback and _host(f"//{host}") not in _LOOPBACK_HOSTS:
+        return _refusal(403, "permission_error", f"host {host!r} is not this machine")
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        return _refusal(403, "permission_error", "requests of other sites' pages are refused")
+    if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
+        return _refusal(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
+    return None
 
 
 def _refusal(status: int, kind: str, message: str) -> Response:
     """An error of the proxy's own, in the form of the Messages API, which OpenAI's clients read, too."""
     error = {"type": kind, "message": f"compactor proxy: {message}"}
     return JSONResponse({"type": "error", "error": error}, status_code=status)
+
+
+class _RefusedError(Exception):
+    """Ends a request with an error of the proxy's own."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        self.answer = _refusal(status, kind, message)
 
 
 class _Proxy:
@@ -255,11 +275,8 @@ class _Proxy:
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
         """To a request of the API `wire`, or to one that the proxy does not understand."""
-        base, raw = _base(self.upstreams, request), await _read(request)
-        if isinstance(raw, Response):
-            return raw
-        if not base:
-            return _homeless(request)
+        raw = await _read(request)
+        base = _base(self.upstreams, request.url.path, request.headers)
         if wire is None:
             self.gateway.metrics.add("requests", 'kind="passed"')
             return await self._pass(request, base, raw)
@@ -272,7 +289,10 @@ class _Proxy:
         try:
             upstream = await self._send(request, base, body, is_read=passage is not None)
             if passage is not None and upstream.status_code in _TOO_LONG:
-                upstream = await self._again(request, base, passage, upstream)
+                text = (await upstream.aread()).decode("utf-8", "replace")
+                shorter = await anyio.to_thread.run_sync(self.gateway.shorter, passage, upstream.status_code, text)
+                if shorter is not None:
+                    upstream = await self._send(request, base, shorter, is_read=True)
         except httpx.TimeoutException:
             return _refusal(504, "timeout_error", "the provider did not answer in time")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -281,19 +301,15 @@ class _Proxy:
         return _Passing(upstream, self._chunks(upstream, passage))
 
     async def _send(self, request: Request, base: str, body: bytes, *, is_read: bool) -> httpx.Response:
-        headers = list(_forwarded(request.headers.raw, is_read=is_read))
-        url = httpx.URL(base)
+        """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
+        left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
+        headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
+        headers += [(b"accept-encoding", b"identity")] if is_read else []
+        url, query = httpx.URL(base), request.scope["query_string"]
         path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())
-        query = request.scope["query_string"]
         url = url.copy_with(raw_path=path + (b"?" + query if query else b""))
         outgoing = httpx.Request(request.method, url, headers=headers, content=body or None)
         return await self.client.send(outgoing, stream=True)
-
-    async def _again(self, request: Request, base: str, passage: Passage, refused: httpx.Response) -> httpx.Response:
-        """The answer to a shorter request, if the first one was `refused` for its length and there is a shorter one."""
-        text = (await refused.aread()).decode("utf-8", "replace")
-        shorter = await anyio.to_thread.run_sync(self.gateway.shorter, passage, refused.status_code, text)
-        return refused if shorter is None else await self._send(request, base, shorter, is_read=True)
 
     async def _chunks(self, upstream: httpx.Response, passage: Passage | None) -> AsyncIterator[bytes]:
         """The answer's bytes as they arrive; the session hears of it even if the client hangs up."""
@@ -330,34 +346,15 @@ class _Passing(StreamingResponse):
             await super().stream_response(send)
 
 
-def _homeless(request: Request) -> Response:
-    """The answer to a request that is for no upstream."""
-    path = request.url.path
-    if _is_anthropics(path, request.headers):
-        problem = "no upstream for Anthropic's API: start with --upstream URL"
-    elif path.startswith("/v1/"):
-        problem = "no upstream for OpenAI's API: start with --openai-upstream URL"
-    else:
-        problem = "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
-    return _refusal(404, "not_found_error", f"{path}: {problem}")
+async def _read(request: Request) -> bytes:
+    """The whole body.
 
-
-async def _read(request: Request) -> bytes | Response:
-    """The whole body; an answer instead if it is too large or the client went away."""
+    Raises:
+        _RefusedError: it is too large.
+    """
     body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return _refusal(413, "request_too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
-    except ClientDisconnect:
-        return Response(status_code=499)
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise _RefusedError(413, "request_too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
     return bytes(body)
-
-
-def _forwarded(headers: Iterable[tuple[bytes, bytes]], *, is_read: bool) -> Iterable[tuple[bytes, bytes]]:
-    """The client's headers that go upstream; an answer that is to be read must not come compressed."""
-    left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
-    yield from (pair for pair in headers if pair[0].lower() not in left_out)
-    if is_read:
-        yield b"accept-encoding", b"identity"

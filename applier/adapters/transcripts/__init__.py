@@ -12,8 +12,8 @@ from typing import Any
 
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.adapters.transcripts.codex import CODEX
-from applier.adapters.transcripts.document import Document, load_document
-from applier.adapters.transcripts.message_lists import ANTHROPIC, OPENAI
+from applier.adapters.transcripts.document import Document, document_of, load_document
+from applier.adapters.transcripts.message_lists import MESSAGE_LISTS
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.adapters.transcripts.transcript import Client, Format, Transcript
 from planner.errors import TranscriptError
@@ -34,7 +34,7 @@ __all__ = [
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
 """Whose session logs are read, written and resumed from; another client is one more here."""
-FORMATS: tuple[Format, ...] = (*CLIENTS, OPENAI, ANTHROPIC)
+FORMATS: tuple[Format, ...] = (*CLIENTS, *MESSAGE_LISTS)
 """All that can be read; the first that detects a file as its own reads it."""
 
 
@@ -51,7 +51,12 @@ def read_transcript(
     Raises:
         TranscriptError: it is none of these; the text names file, line or index, and what was expected.
     """
-    document = _document(source)
+    if isinstance(source, str | bytes | os.PathLike):
+        document = load_document(source)
+    elif isinstance(source, Mapping | Sequence):
+        document = document_of(dict(source) if isinstance(source, Mapping) else list(source), "input")
+    else:
+        raise TranscriptError(f"messages: expected a path, text or list, found {type(source).__name__}")
     for form in FORMATS:
         if form.detects(document):
             return form.read(document, part)
@@ -61,16 +66,8 @@ def read_transcript(
     raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
 
 
-def _document(source: str | bytes | os.PathLike[str] | Sequence[object] | Mapping[str, Any]) -> Document:
-    if isinstance(source, str | bytes | os.PathLike):
-        return load_document(source)
-    if not isinstance(source, Mapping | Sequence):
-        raise TranscriptError(f"messages: expected a path, text or list, found {type(source).__name__}")
-    return Document("input", None, dict(source) if isinstance(source, Mapping) else list(source))
-
-
 def _kind(document: Document) -> str:
-    value = document.value if document.lines is None else [value for _, value in document.lines]
+    value = document.value[0] if document.numbers == (1,) else document.value
     if isinstance(value, dict) and "messages" in value:
         return f"'messages' of type {type(value['messages']).__name__}"
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
-from applier.adapters.transcripts.transcript import Client, Transcript, seconds
+from applier.adapters.transcripts.transcript import Client, Transcript
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks
@@ -46,12 +46,12 @@ class _ClaudeCode:
             and value.get("type") in ("user", "assistant")
             and isinstance(value.get("message"), dict)
             and any(key in value for key in ("uuid", "sessionId", "session_id"))
-            for _, value in document.log_lines
+            for _, value in document.lines
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
         assembly = Assembly(document)
-        lines = _active_branch([_line(number, value, document.name) for number, value in document.log_lines], assembly)
+        lines = _active_branch([_line(number, value, document.name) for number, value in document.lines], assembly)
         errors = [line.number for line in lines if line.is_api_error]
         empty: list[int] = []
         for line in lines:
@@ -61,7 +61,7 @@ class _ClaudeCode:
                 empty.append(line.number)
         assembly.note(errors, "errors of the API, not words of the model; left out")
         assembly.note(empty, "attachments without text; left out")
-        log = dict(document.log_lines)
+        log = dict(document.lines)
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
@@ -113,20 +113,13 @@ class _LogLine(BaseModel):
     is_summary: bool | None = Field(default=False, alias="isCompactSummary")
     is_api_error: bool | None = Field(default=False, alias="isApiErrorMessage")
     compaction: dict[str, Any] = Field(default_factory=dict, alias="compactMetadata")
-    timestamp: str | None = None
     message: _LogMessage | None = None
     attachment: dict[str, Any] | None = None
     content: Any = None
     """Of a system line."""
 
     @property
-    def names_no_parent(self) -> bool:
-        """True if the writer kept no tree (``--output-format stream-json``): lines follow each other."""
-        return "parent" not in self.model_fields_set
-
-    @property
     def of_a_subagent(self) -> bool:
-        """True for the conversation of a subagent."""
         return self.is_sidechain or self.parent_tool_use_id is not None
 
     @property
@@ -144,10 +137,18 @@ class _LogLine(BaseModel):
         return self.type == "attachment" and self.attachment is not None
 
     @property
+    def answer(self) -> str | None:
+        """The id of the answer of the API that it is a piece of."""
+        return self.message.id if self.message and self.type == "assistant" else None
+
+    @property
     def blocks(self) -> list[dict[str, Any]]:
-        """The blocks of its message; none if that is plain text."""
         content = self.message.content if self.message else ""
         return [] if isinstance(content, str) else content
+
+    def ids(self, kind: str, key: str) -> set[str]:
+        """What stands under `key` in its blocks of this `kind`."""
+        return {str(block.get(key)) for block in self.blocks if block["type"] == kind}
 
 
 def _line(number: int, value: Any, name: str) -> _LogLine:
@@ -166,105 +167,76 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
 
 def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
     """The lines of the branch that ends with the last words of the log; what is left out is noted in `assembly`."""
-    main = _distinct([line for line in lines if not line.of_a_subagent])
+    main = [line for line in lines if not line.of_a_subagent]
     if any(line.speaks for line in main):
         aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
         assembly.note(aside, "conversations of subagents, not read")
     else:
-        main = _distinct(lines)
-    parents, lost = _parents(main)
-    for number in lost:
-        assembly.note([number], "the line it follows is not in this log")
-    main = _in_order(main, parents)
-    chosen = _with_siblings(main, _path(main, parents))
-    left = [line.number for line in main if line.speaks and line.number not in chosen]
-    assembly.note(left, "a branch that the session left, not read")
-    return [line for line in main if line.number in chosen]
-
-
-def _distinct(lines: Sequence[_LogLine]) -> list[_LogLine]:
-    """`lines` without those that repeat an earlier one, as a resumed session does."""
-    seen: set[str] = set()
-    kept = []
-    for line in lines:
-        if line.uuid is None or line.uuid not in seen:
-            kept.append(line)
-            seen.add(line.uuid or "")
-    return kept
-
-
-def _parents(lines: Sequence[_LogLine]) -> tuple[dict[str, str | None], list[int]]:
-    """The parent of each line by uuid, and the numbers of lines whose parent is missing.
-
-    A missing parent, and the start of a compacted context that names none, is the line before.
-    """
-    known = {line.uuid for line in lines if line.uuid}
-    parents: dict[str, str | None] = {}
-    lost: list[int] = []
-    before: str | None = None
-    for line in lines:
-        if line.uuid is None:
-            continue
-        parent = line.parent or line.logical_parent
-        missing = parent is not None and parent not in known
-        if missing and before is not None:
-            lost.append(line.number)
-        follows = missing or (parent is None and (line.names_no_parent or line.is_boundary or line.is_summary))
-        parents[line.uuid] = before if follows else parent
-        before = line.uuid
-    return parents, lost
-
-
-def _path(lines: Sequence[_LogLine], parents: dict[str, str | None]) -> set[str]:
-    """Uuids from the last line that speaks up to its root."""
-    at = next((line.uuid for line in reversed(lines) if line.speaks and line.uuid), None)
-    path: set[str] = set()
-    while at is not None and at not in path:
-        path.add(at)
-        at = parents.get(at)
-    return path
-
-
-def _in_order(lines: Sequence[_LogLine], parents: dict[str, str | None]) -> list[_LogLine]:
-    """`lines` in the order of the log, but none before the line that it follows."""
-    by_uuid = {line.uuid: line for line in lines if line.uuid}
+        main = list(lines)
+    first: dict[str, _LogLine] = {}  # a resumed session repeats lines
+    for line in main:
+        first.setdefault(line.uuid or str(line.number), line)
+    followed = _followed(first.values(), assembly)
     ordered: dict[int, _LogLine] = {}
-    for line in lines:
-        chain: dict[int, _LogLine] = {}
-        at: _LogLine | None = line
-        while at is not None and at.number not in ordered and at.number not in chain:
-            chain[at.number] = at
-            at = by_uuid.get(parents.get(at.uuid or "") or "")
-        ordered.update((link.number, link) for link in reversed(chain.values()))
-    return list(ordered.values())
+    for line in first.values():
+        ordered.update(reversed(_chain(line, followed, ordered).items()))
+    last = next((line for line in reversed(ordered.values()) if line.speaks and line.uuid), None)
+    chosen = _with_siblings(ordered.values(), _chain(last, followed, {}))
+    left = [line.number for line in ordered.values() if line.speaks and line.number not in chosen]
+    assembly.note(left, "a branch that the session left, not read")
+    return [line for line in ordered.values() if line.number in chosen]
 
 
-def _with_siblings(lines: Sequence[_LogLine], path: set[str]) -> set[int]:
+def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
+    """By the number of each line the one that it follows.
+
+    Where that is missing, or none is named at the start of a compacted context or by a writer that keeps no tree
+    (``--output-format stream-json``), it is the line before.
+    """
+    known = {line.uuid: line for line in lines if line.uuid}
+    followed: dict[int, _LogLine] = {}
+    before: _LogLine | None = None
+    for line in known.values():
+        named = line.parent or line.logical_parent
+        parent = known.get(named) if named else None
+        if named and parent is None and before is not None:
+            assembly.note([line.number], "the line it follows is not in this log")
+        names_none = "parent" not in line.model_fields_set
+        if parent is None and (named or names_none or line.is_boundary or line.is_summary):
+            parent = before
+        if parent is not None:
+            followed[line.number] = parent
+        before = line
+    return followed
+
+
+def _chain(line: _LogLine | None, followed: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
+    """`line` and what it follows, newest first, up to what is in `end`; one that goes round ends there."""
+    chain: dict[int, _LogLine] = {}
+    while line is not None and line.number not in chain and line.number not in end:
+        chain[line.number] = line
+        line = followed.get(line.number)
+    return chain
+
+
+def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
     """Numbers of the lines on `path`, and of the other pieces of the answers and results they belong to."""
-    on_path = [line for line in lines if line.uuid in path or line.uuid is None]
-    chosen = {line.number for line in on_path}
-    answers = {line.message.id for line in on_path if line.type == "assistant" and line.message}
-    done = set(_ids(on_path, "tool_result", "tool_use_id"))
-    siblings = [
-        line
-        for line in lines
-        if line.type == "assistant" and line.message and line.message.id and line.message.id in answers
-    ]
-    chosen.update(line.number for line in siblings)
-    open_calls = set(_ids([*on_path, *siblings], "tool_use", "id")) - done
+    chosen = {line.number for line in lines if line.number in path or line.uuid is None}
+    answers = {line.answer for line in lines if line.answer and line.number in chosen}
+    chosen.update(line.number for line in lines if line.answer in answers)
+    calls: set[str] = set()
     for line in lines:
-        results = set(_ids([line], "tool_result", "tool_use_id"))
-        if line.number not in chosen and results and results <= open_calls:
+        if line.number in chosen:
+            calls |= line.ids("tool_use", "id")
+    for line in lines:
+        if line.number in chosen:
+            calls -= line.ids("tool_result", "tool_use_id")
+    for line in lines:
+        results = line.ids("tool_result", "tool_use_id")
+        if results and results <= calls:
             chosen.add(line.number)
-            open_calls -= results
+            calls -= results
     return chosen
-
-
-def _ids(lines: Sequence[_LogLine], kind: str, key: str) -> Iterator[str]:
-    for line in lines:
-        for block in line.blocks:
-            if block["type"] == kind:
-                yield str(block.get(key))
 
 
 _TEXT_FIELDS = ("content", "snippet", "text", "stdout")
@@ -277,23 +249,18 @@ def _attached(attachment: dict[str, Any]) -> tuple[str | list[dict[str, Any]], b
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
         return (prompt if isinstance(prompt, str | list) else ""), host
-    text = next((text for field in _TEXT_FIELDS if (text := _text(attachment.get(field)))), "")
-    if not text:
-        return "", True
+    text = next(filter(None, (_text(attachment.get(field)) for field in _TEXT_FIELDS)), "")
     named = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
     head = f"{attachment.get('type')} {named}".rstrip()
-    return f"<system-reminder>\n{head}:\n{text}\n</system-reminder>", True
+    return (_marked(f"{head}:\n{text}") if text else ""), True
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value.strip("\n") if value.strip() else ""
+    if isinstance(value, dict):
+        return _text(value.get("file") or value.get("content"))
     if isinstance(value, list):
         return "\n".join(item for item in value if isinstance(item, str))
-    if isinstance(value, dict):
-        file = value.get("file", value)
-        return _text(file.get("content")) if isinstance(file, dict) else ""
-    return ""
+    return value.strip("\n") if isinstance(value, str) and value.strip() else ""
 
 
 def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
@@ -308,28 +275,25 @@ def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
 
 def _add(assembly: Assembly, line: _LogLine) -> bool:
     """Add what `line` says; False if it says nothing."""
-    when = seconds(line.timestamp)
-    if line.type == "assistant" and line.message:
-        content = line.message.content
-        answer = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        assembly.assistant(line.message.id or f"line {line.number}", answer, line.number, when)
-    elif line.message:
-        host = bool(line.is_meta or line.is_summary)
-        content = line.message.content
-        marked = _marked_as_host(content) if line.is_meta and not line.is_summary else content
-        assembly.user(marked, line.number, when, host=host)
-    else:
+    content: str | list[Block]
+    if line.message is None:
         content, host = _attached(line.attachment) if line.attachment else (str(line.content), True)
-        assembly.user(content, line.number, when, host=host)
-        return bool(content)
-    return True
+    else:
+        content, host = line.message.content, bool(line.is_meta or line.is_summary)
+    if line.type == "assistant":
+        answer = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        assembly.assistant(line.answer or f"line {line.number}", answer, line.number)
+    else:
+        marked = _marked_as_host(content) if line.is_meta and not line.is_summary else content
+        assembly.user(marked, line.number, host=host)
+    return bool(content) or line.message is not None
 
 
 def _marked_as_host(content: str | list[Block]) -> str | list[Block]:
     """`content`, which the log says the host wrote, so marked that it stays the host's once it is a message."""
-    if not isinstance(content, str):
-        return [{**b, "text": _marked(str(b.get("text")))} if b["type"] == "text" else b for b in content]
-    return _marked(content)
+    if isinstance(content, str):
+        return _marked(content)
+    return [{**b, "text": _marked(str(b.get("text")))} if b["type"] == "text" else b for b in content]
 
 
 def _marked(text: str) -> str:

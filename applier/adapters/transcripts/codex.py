@@ -13,12 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Only, Origins
-from applier.adapters.transcripts.transcript import Client, Transcript, seconds
+from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
+from applier.adapters.transcripts.transcript import Client, Transcript
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 
@@ -35,13 +35,16 @@ class _Codex:
     title = "a rollout of Codex"
 
     def detects(self, document: Document) -> bool:
-        return any(isinstance(value, dict) and _is_rollout_line(value) for _, value in document.log_lines)
+        return any(isinstance(value, dict) and _is_rollout_line(value) for _, value in document.lines)
 
     def read(self, document: Document, part: int | None) -> Transcript:
         rollout = _Rollout(document)
-        for number, value in document.log_lines:
+        for number, value in document.lines:
             rollout.read(number, value)
-        return rollout.finish(self, part)
+        for kind, numbers in rollout.skipped.items():
+            rollout.assembly.note(numbers, f"{kind} has no place in a transcript; left out")
+        system = "\n\n".join(rollout.system) or None
+        return rollout.assembly.finish(self, dict(document.lines), system=system, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
         # each line has a number, as 0.145 and later want it of rollouts that they wrote
@@ -71,10 +74,7 @@ CODEX: Client = _Codex()
 class _Line(BaseModel):
     """One line: a payload in its envelope, or (older versions) the bare item."""
 
-    model_config = ConfigDict(extra="allow")
-
     type: str = ""
-    timestamp: str | None = None
     payload: dict[str, Any] | None = None
 
 
@@ -102,7 +102,7 @@ class _Rollout:
     """A rollout as far as it was read."""
 
     def __init__(self, document: Document) -> None:
-        self.assembly, self.log = Assembly(document), dict(document.log_lines)
+        self.assembly = Assembly(document)
         self.system: list[str] = []
         self.answer = 0
         self.open: set[str] = set()
@@ -112,78 +112,63 @@ class _Rollout:
     def read(self, number: int, value: Any) -> None:
         """Take in one line."""
         try:
-            self._line(_Line.model_validate(value), value, number)
+            line = _Line.model_validate(value)
+            self._line(line.type, value if line.payload is None else line.payload, number, bare=line.payload is None)
         except ValidationError as error:
             raise malformed(error, f"{self.assembly.name}, line {number}") from None
 
-    def _line(self, line: _Line, value: dict[str, Any], number: int) -> None:
-        bare = line.payload is None
-        data = value if line.payload is None else line.payload
-        when = seconds(line.timestamp)
-        if line.type == "session_meta" or (bare and "instructions" in data):
-            self._instructions(data)
-        elif line.type == "compacted":
-            self._compacted(data, number, when)
-        elif line.type == "response_item" or bare:
-            self._item(_Item.model_validate(data), number, when)
+    def _line(self, kind: str, data: dict[str, Any], number: int, *, bare: bool) -> None:
+        if kind == "session_meta" or (bare and "instructions" in data):
+            base = data.get("base_instructions") or data.get("instructions")
+            text = base.get("text") if isinstance(base, dict) else base
+            self.system += [text] if isinstance(text, str) and text else []
+        elif kind == "compacted":
+            self._compacted(data, number)
+        elif kind == "response_item" or bare:
+            self._item(_Item.model_validate(data), number)
         elif data.get("type") == "thread_rolled_back":
             turns = _Item.model_validate(data).num_turns
             self.assembly.roll_back(turns)
             self.assembly.note([number], f"the session went back {turns} turns; these are not read")
 
-    def finish(self, client: Client, part: int | None) -> Transcript:
-        """The transcript."""
-        for kind, numbers in self.skipped.items():
-            self.assembly.note(numbers, f"{kind} has no place in a transcript; left out")
-        return self.assembly.finish(client, self.log, system="\n\n".join(self.system) or None, part=part)
-
-    def _instructions(self, meta: dict[str, Any]) -> None:
-        base = meta.get("base_instructions") or meta.get("instructions")
-        text = base.get("text") if isinstance(base, dict) else base
-        if isinstance(text, str) and text:
-            self.system.append(text)
-
-    def _compacted(self, item: dict[str, Any], number: int, when: float | None) -> None:
+    def _compacted(self, item: dict[str, Any], number: int) -> None:
         self.assembly.compacted(number)
         replacement = item.get("replacement_history")
         for entry in replacement if isinstance(replacement, list) else ():
             held = _Item.model_validate(entry)
             if held.type == "message" and held.role == "user":
-                self.assembly.user(_blocks(held.content), number, when, only="part")
-        summary = item.get("message")
-        if isinstance(summary, str):
-            only: Only = "whole" if replacement else ""
-            self.assembly.user(summary, number, when, host=True, only=only)
+                self.assembly.user(_blocks(held.content), number, only="part")
+        if isinstance(summary := item.get("message"), str):
+            self.assembly.user(summary, number, host=True, only="whole" if replacement else "")
 
-    def _item(self, item: _Item, number: int, when: float | None) -> None:
+    def _item(self, item: _Item, number: int) -> None:
         if item.type == "message":
-            self._message(item, number, when)
+            self._message(item, number)
         elif item.type in _CALLS and item.call_id:
-            group = self._group()
+            self.assembly.assistant(self._group(), [_use(item)], number)
             self.open.add(item.call_id)
-            self.assembly.assistant(group, [_use(item)], number, when)
         elif item.type in _OUTPUTS:
             self.open.discard(item.call_id or "")
             self.answered = True
-            self.assembly.user([_result(item)], number, when, host=True)
+            self.assembly.user([_result(item)], number, host=True)
         elif item.type not in _SILENT:
             self.skipped.setdefault(item.type, []).append(number)
 
-    def _message(self, item: _Item, number: int, when: float | None) -> None:
+    def _message(self, item: _Item, number: int) -> None:
         content = _blocks(item.content)
         if item.role == "assistant":
-            self.assembly.assistant(self._group(), content, number, when)
+            self.assembly.assistant(self._group(), content, number)
             return
         self._next_answer()
         texts = [str(block.get("text")) for block in content if block.get("type") == "text"]
         if item.role == "user":
             host = bool(content) and len(texts) == len(content) and all(map(is_host_text, texts))
-            self.assembly.user(content, number, when, host=host)
+            self.assembly.user(content, number, host=host)
         elif not self.assembly.pieces:
             self.system.extend(texts)
         else:
             reminder = "\n".join(["<system-reminder>", *texts, "</system-reminder>"])
-            self.assembly.user(reminder, number, when, host=True)
+            self.assembly.user(reminder, number, host=True)
 
     def _group(self) -> str:
         """Which answer of the API the next item belongs to: a new one once every call has its result."""

@@ -1,4 +1,4 @@
-"""Lists of messages, Anthropic's or OpenAI's: as JSON, as JSONL or as Python objects, alone or in an object.
+"""Lists of messages: as JSON, as JSONL or as Python objects, alone or in an object. Each form of them is one row here.
 
 Checks every message and names the place of what is none. Changes no message that is plain already; what stands
 around the messages in a file (system, tools, other fields and conversations) is kept when it is written back.
@@ -6,166 +6,140 @@ around the messages in a file (system, tools, other fields and conversations) is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from applier.adapters.transcripts.document import Document, json_text
 from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, to_openai
-from applier.adapters.transcripts.transcript import Format, Transcript, guess_task, pairing_warnings, seconds
+from applier.adapters.transcripts.transcript import Transcript, guess_task, pairing_warnings
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, given_message
 
-__all__ = ["ANTHROPIC", "OPENAI"]
+__all__ = ["MESSAGE_LISTS", "MessageList"]
 
+Data = dict[str, Any]
 Where = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where in a document one conversation stands."""
+class MessageList:
+    """A form of messages that are stored as a list."""
+
+    name: str
+    title: str
+    recognises: Callable[[Sequence[Any], Data], bool | None]
+    """Whether entries are of this form, by what is in them and in the object around them; None: nothing tells."""
+    leading: Callable[[Sequence[Any]], int]
+    """How many entries in front are the system's."""
+    messages: Callable[[Sequence[Any], Sequence[str]], Iterator[tuple[int, Message]]]
+    """Entries, each with its place, as Anthropic messages, each with the number of its first entry."""
+    entries: Callable[[Sequence[Message]], Sequence[Any]]
+    """The way back."""
+
+    def detects(self, document: Document) -> bool:
+        """Whether a list in `document` is of this form, by the first of them that tells."""
+        answers = (self.recognises(held.entries, held.container) for held in _conversations(document))
+        return next((answer for answer in answers if answer is not None), False)
+
+    def read(self, document: Document, part: int | None) -> Transcript:
+        """The first conversation of a document, or the `part`-th."""
+        held = _conversations(document)
+        if document.torn:
+            raise document.torn
+        if not -len(held) <= (part or 0) < len(held):
+            raise TranscriptError(f"{document.name}: no part {part}; it holds {len(held)} (0 to {len(held) - 1})")
+        chosen, several, parts = held[part or 0], list[str](), f"part=0 to {len(held) - 1}"
+        if part is None and len(held) > 1:
+            several.append(f"{document.name}: holds {len(held)} conversations; this is the first ({parts})")
+        places = [chosen.place_of(number) for number in range(len(chosen.entries))]
+        lead, task, tools = self.leading(chosen.entries), chosen.container.get("task"), chosen.container.get("tools")
+        numbered = [pair for pair in self.messages(chosen.entries, places) if pair[0] >= lead]
+        messages = [message for _, message in numbered]
+        places = [places[number] for number, _ in numbered]
+        return Transcript(
+            messages=messages,
+            system=_system(chosen.entries[:lead]) if lead else _given_system(document, chosen.container),
+            tools=tools if isinstance(tools, list) else None,
+            task=task if isinstance(task, str) and task.strip() else guess_task(messages),
+            format=self.name if document.numbers is None else f"{self.name}_jsonl",
+            warnings=(*several, *_odd_roles(messages, places), *pairing_warnings(messages, places)),
+            source={"path": document.path, "conversation": chosen},
+        )
+
+    def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
+        """The file that `like` was read from, with `messages` in place of its own."""
+        held: _Conversation = like.source["conversation"]
+        entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
+        value = _replaced(held.document.value, held.where, entries)
+        if held.document.numbers is not None:
+            return "".join(map(json_text, value))
+        return json_text(value, held.document.indent)
+
+
+@dataclass(frozen=True)
+class _Conversation:
+    """One list of messages in a document, and where it stands."""
 
     document: Document
     where: Where
+    container: Data
+    """The object that holds the list; an empty one if none does."""
+    entries: list[Any]
 
-    @property
-    def container(self) -> dict[str, Any]:
-        """The object that holds the list; an empty one if none does."""
-        holder = self._at(self.where[:-1]) if self.where else None
-        return holder if isinstance(holder, dict) else {}
-
-    @property
-    def entries(self) -> list[Any]:
-        """Its messages as they stand there."""
-        return [_dumped(entry) for entry in self._at(self.where)]
-
-    def of_entry(self, number: int) -> str:
+    def place_of(self, number: int) -> str:
         """One of its messages, for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
         name, where = self.document.name, (*self.where, number)
-        if _is_jsonl(self.document):
-            return f"{name}, line {self.document.log_lines[int(where[0])][0]}{_steps(where[1:])}"
-        return f"{name}, {_steps(where if len(where) > 1 else ('messages', *where)).lstrip('.')}"
-
-    def _at(self, where: Where) -> Any:
-        value = _value(self.document)
-        for step in where:
-            value = value[step]
-        return value
+        if self.document.numbers is not None:
+            return f"{name}, line {self.document.numbers[int(where[0])]}{_steps(where[1:])}"
+        return f"{name}, {_steps(where if self.where else ('messages', *where)).lstrip('.')}"
 
 
-class _AnthropicMessages:
-    name = "anthropic"
-    title = "a list of messages, or an object with 'messages'"
-
-    def detects(self, document: Document) -> bool:
-        return bool(_places(document))
-
-    def read(self, document: Document, part: int | None) -> Transcript:
-        place, entries = _chosen(document, part)
-        messages = [_anthropic_message(entry, place.of_entry(i)) for i, entry in enumerate(entries)]
-        system = place.container.get("system")
-        if system is not None and not isinstance(system, str | list):
-            wanted = "expected 'system' to be text or a list of blocks"
-            raise TranscriptError(f"{document.name}: {wanted}, found {type(system).__name__}")
-        return _transcript(self.name, place, part, messages, range(len(entries)), system)
-
-    def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        return _written(messages, like)
+def _steps(where: Where) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
 
 
-class _OpenAIChat:
-    """What the system says in front is no part of the conversation."""
-
-    name = "openai"
-    title = "OpenAI chat messages"
-
-    def detects(self, document: Document) -> bool:
-        conversations = [(place.entries, place.container) for place in _places(document)]
-        for entries, _ in conversations:
-            chat = is_chat(entries)
-            if chat is not None:
-                return chat
-        return any(leading_system(entries) and "system" not in container for entries, container in conversations)
-
-    def read(self, document: Document, part: int | None) -> Transcript:
-        place, entries = _chosen(document, part)
-        messages = chat_messages(entries, [place.of_entry(i) for i in range(len(entries))])
-        lead = leading_system(entries)
-        return _transcript(self.name, place, part, messages[lead:], _starts(entries, lead), _system(entries[:lead]))
-
-    def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        entries = like.source["place"].entries
-        return _written([*entries[: leading_system(entries)], *to_openai(messages)], like)
-
-
-ANTHROPIC: Format = _AnthropicMessages()
-"""Messages as the Messages API takes them."""
-OPENAI: Format = _OpenAIChat()
-"""Messages of OpenAI's chat completions."""
-
-
-def _is_jsonl(document: Document) -> bool:
-    """True if each line is an entry; one message alone is such a line."""
-    return document.lines is not None or any("role" in value for _, value in document.log_lines)
-
-
-def _value(document: Document) -> Any:
-    """The value in which lists of messages stand."""
-    return [value for _, value in document.log_lines] if _is_jsonl(document) else document.value
-
-
-def _places(document: Document) -> list[_Place]:
-    """Where lists of messages stand in `document`."""
-    value = _value(document)
+def _conversations(document: Document) -> list[_Conversation]:
+    """The lists of messages in `document`."""
+    value = document.value
     if _is_record(value):
-        return [_Place(document, ("messages",))]
-    if isinstance(value, list) and value and all(map(_is_record, value)):
-        return [_Place(document, (i, "messages")) for i in range(len(value))]
-    if isinstance(value, list) and (not value or not all(isinstance(v, str | int | float | list) for v in value)):
-        return [_Place(document, ())]
-    return []
+        return [_of_record(document, (), value)]
+    if document.numbers == (1,) and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys():
+        return []
+    if not isinstance(value, list) or (value and all(isinstance(item, str | int | float | list) for item in value)):
+        return []
+    if value and all(map(_is_record, value)):
+        return [_of_record(document, (number,), record) for number, record in enumerate(value)]
+    return [_Conversation(document, (), {}, list(map(_dumped, value)))]
 
 
 def _is_record(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("messages"), list) and "role" not in entry
 
 
-def _chosen(document: Document, part: int | None) -> tuple[_Place, list[Any]]:
-    """The conversation to read, and its messages."""
-    places = _places(document)
-    if document.torn:
-        raise document.torn
-    if not -len(places) <= (part or 0) < len(places):
-        raise TranscriptError(f"{document.name}: no part {part}; it holds {len(places)} (0 to {len(places) - 1})")
-    place = places[part or 0]
-    return place, place.entries
+def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
+    return _Conversation(document, (*where, "messages"), record, list(map(_dumped, record["messages"])))
 
 
-def _transcript(
-    name: str,
-    place: _Place,
-    part: int | None,
-    messages: list[Message],
-    starts: Sequence[int],
-    system: str | list[Block] | None,
-) -> Transcript:
-    """`starts`: the entry that each of `messages` begins with."""
-    document, container, entries = place.document, place.container, place.entries
-    task, tools = container.get("task"), container.get("tools")
-    places = [place.of_entry(i) for i in starts]
-    count, several = len(_places(document)), []
-    if part is None and count > 1:
-        several = [f"{document.name}: holds {count} conversations; this is the first (part=0 to {count - 1})"]
-    return Transcript(
-        messages=messages,
-        system=system,
-        tools=tools if isinstance(tools, list) else None,
-        task=task if isinstance(task, str) and task.strip() else guess_task(messages),
-        format=f"{name}_jsonl" if _is_jsonl(document) else name,
-        warnings=(*several, *_odd_roles(messages, places), *pairing_warnings(messages, places)),
-        timestamps=tuple(seconds(entries[i].get("timestamp")) for i in starts),
-        source={"path": document.path, "place": place},
-    )
+def _dumped(entry: Any) -> Any:
+    dump = getattr(entry, "model_dump", None)
+    return dump(mode="json", exclude_unset=True) if callable(dump) else entry
+
+
+def _given_system(document: Document, container: Data) -> str | list[Block] | None:
+    system = container.get("system")
+    if not isinstance(system, str | list | None):
+        wanted = "expected 'system' to be text or a list of blocks"
+        raise TranscriptError(f"{document.name}: {wanted}, found {type(system).__name__}")
+    return system
+
+
+def _system(lead: Sequence[Data]) -> str | list[Block] | None:
+    contents = [entry["content"] for entry in lead]
+    if len(contents) == 1 and isinstance(contents[0], str):
+        return contents[0]
+    texts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in contents]
+    return [block for blocks in texts for block in blocks] or None
 
 
 def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[str]:
@@ -174,50 +148,37 @@ def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[s
             yield f"{place}: a {message['role']} message inside the conversation stays where it is"
 
 
-def _anthropic_message(entry: Any, place: str) -> Message:
-    message = given_message(entry, place)
-    if message.get("type") == "message":  # a whole response; the API takes back only these two
-        return {"role": message["role"], "content": message["content"]}
-    return message
-
-
-def _starts(entries: Sequence[dict[str, Any]], lead: int) -> list[int]:
-    """The entry each converted message begins with: tool messages in a row are one message."""
-    tool = [entry["role"] == "tool" for entry in entries]
-    return [i for i in range(lead, len(entries)) if not (tool[i] and i and tool[i - 1])]
-
-
-def _system(lead: Sequence[dict[str, Any]]) -> str | list[Block] | None:
-    contents = [entry["content"] for entry in lead]
-    if len(contents) == 1 and isinstance(contents[0], str):
-        return contents[0]
-    texts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in contents]
-    return [block for blocks in texts for block in blocks] or None
-
-
-def _dumped(entry: Any) -> Any:
-    dump = getattr(entry, "model_dump", None)
-    return dump(mode="json", exclude_unset=True) if callable(dump) else entry
-
-
-def _steps(where: Where) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
-
-
-def _written(entries: Sequence[Any], like: Transcript) -> str:
-    """The file that `like` was read from, with `entries` in place of its messages."""
-    place: _Place = like.source["place"]
-    document = place.document
-    value = _replaced(_value(document), place.where, entries)
-    if _is_jsonl(document):
-        return "".join(json_text(entry, ascii_only=document.ascii) for entry in value)
-    return json_text(value, document.indent, ascii_only=document.ascii)
-
-
-def _replaced(value: Any, where: Sequence[str | int], entries: Sequence[Any]) -> Any:
+def _replaced(value: Any, where: Where, entries: Sequence[Any]) -> Any:
     """A copy of `value` with `entries` at `where`; nothing else is copied."""
     if not where:
         return entries
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[where[0]] = _replaced(value[where[0]], where[1:], entries)
     return copy
+
+
+def _is_openai(entries: Sequence[Any], container: Data) -> bool | None:
+    chat = is_chat(entries)
+    return True if chat is None and "system" not in container and leading_system(entries) else chat
+
+
+def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
+    for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
+        message = given_message(entry, place)
+        if message.get("type") == "message":  # a whole response; the API takes back only these two
+            message = {"role": message["role"], "content": message["content"]}
+        yield number, message
+
+
+MESSAGE_LISTS = (
+    MessageList("openai", "OpenAI chat messages", _is_openai, leading_system, chat_messages, to_openai),
+    MessageList(
+        "anthropic",
+        "a list of messages, or an object with 'messages'",
+        recognises=lambda _entries, _container: True,
+        leading=lambda _entries: 0,
+        messages=_anthropic,
+        entries=list,
+    ),
+)
+"""The forms that are read; the first that recognises a list reads it."""

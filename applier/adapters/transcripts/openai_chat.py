@@ -13,11 +13,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import groupby
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
-
-from applier.adapters.transcripts.document import malformed
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks
 
@@ -36,85 +34,13 @@ ChatMessage = dict[str, Any]
 Data = dict[str, Any]
 
 
-class _Open(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
-class _ImageUrl(_Open):
-    url: str
-
-
-class _Part(_Open):
-    type: str
-    text: str = ""
-    refusal: str = ""
-    image_url: _ImageUrl | None = None
-
-    @model_validator(mode="after")
-    def _holds_its_type(self) -> _Part:
-        needed = self.type in ("text", "refusal", "image_url")
-        if needed and (self.type not in self.model_fields_set or getattr(self, self.type) is None):
-            raise ValueError(f"expected a {self.type!r} in a part of that type")
-        return self
-
-
-class _Function(_Open):
-    name: str
-    arguments: str
-
-
-class _Custom(_Open):
-    name: str
-    input: str
-
-
-class _Call(_Open):
-    id: str
-    function: _Function | None = None
-    custom: _Custom | None = None
-
-    @model_validator(mode="after")
-    def _calls_something(self) -> _Call:
-        if (self.function is None) == (self.custom is None):
-            raise ValueError("expected a 'function' or a 'custom' tool in a tool call")
-        return self
-
-
-class _Message(_Open):
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    """``function`` is the older form of a tool's answer: it passes through untouched."""
-    content: str | list[_Part] | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-    tool_call_id: str | None = None
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _is_text_or_parts(cls, content: object) -> object:
-        if content is not None and not isinstance(content, str | list):
-            raise ValueError(_no_content(content))
-        return content
-
-    @model_validator(mode="after")
-    def _says_something(self) -> _Message:
-        if self.content is None and self.role not in ("assistant", "tool"):
-            raise ValueError(_no_content(None))
-        if self.role == "tool" and self.tool_call_id is None:
-            raise ValueError("tool_call_id: expected the id of the call that a tool's message answers")
-        return self
-
-
-def _no_content(content: object) -> str:
-    return f"expected 'content' to be text or a list of parts, found {content!r:.60}"
-
-
-_ONLY_CHAT_ROLES = frozenset({"tool", "developer", "function"})
-_ONLY_CHAT_PARTS = frozenset({"image_url", "input_audio", "refusal", "file"})
-_ONLY_ANTHROPIC_BLOCKS = frozenset(
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""``function`` is the older form of a tool's answer: it passes through untouched."""
+_ONLY_CHAT = frozenset({"tool", "developer", "function", "image_url", "input_audio", "refusal", "file"})
+"""Roles and types of parts that Anthropic's messages do not have."""
+_ONLY_ANTHROPIC = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use"}
 )
-
-
 REMAINDER = "openai"
 """The key that holds what a conversion cannot say in Anthropic's words, on a message or a block. The API refuses it."""
 
@@ -176,24 +102,23 @@ def from_openai(messages: Sequence[object]) -> list[Message]:
     Raises:
         TranscriptError: an entry is no chat message; the text names its index and field.
     """
-    return chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])
+    return [message for _, message in chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])]
 
 
-def chat_messages(messages: Sequence[object], places: Sequence[str]) -> list[Message]:
-    """As `from_openai`; an error names the place of the entry, of which there is one each in `places`."""
-    converted: list[Message] = []
-    results: list[Block] = []
-    for entry, place in zip(messages, places, strict=True):
-        message = _plain(entry, place)
-        if message["role"] == "tool":
-            results.append(_TOOL.over(message))
-            continue
-        if results:
-            converted.append({"role": "user", "content": results})
-            results = []
-        pair = _SPOKEN.get(message["role"])
-        converted.append(pair.over(message) if pair else message)
-    return [*converted, {"role": "user", "content": results}] if results else converted
+def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
+    """As `from_openai`, each message with the number of its first entry; an error names the entry by its place."""
+    plain = enumerate(map(_checked, entries, places))
+    for is_tool, group in groupby(plain, key=lambda numbered: numbered[1]["role"] == "tool"):
+        numbers, messages = zip(*group, strict=True)
+        if is_tool:
+            yield numbers[0], {"role": "user", "content": list(map(_TOOL.over, messages))}
+        else:
+            yield from zip(numbers, map(_over, messages), strict=True)
+
+
+def _over(message: ChatMessage) -> Message:
+    pair = _SPOKEN.get(message["role"])
+    return pair.over(message) if pair else message
 
 
 def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
@@ -246,29 +171,64 @@ def is_chat(messages: Sequence[object]) -> bool | None:
     for message in messages:
         if not isinstance(message, dict):
             continue
-        if message.get("role") in _ONLY_CHAT_ROLES or "tool_calls" in message or "function_call" in message:
+        content = message.get("content", "")
+        parts = content if isinstance(content, list) else ()
+        kinds = {str(part.get("type")) for part in parts if isinstance(part, dict)}
+        calls = "tool_calls" in message or "function_call" in message
+        if calls or content is None or _ONLY_CHAT & {str(message.get("role")), *kinds}:
             return True
-        content = message.get("content")
-        if "content" in message and content is None:
-            return True
-        kinds = {b.get("type") for b in content if isinstance(b, dict)} if isinstance(content, list) else set()
-        if kinds & _ONLY_CHAT_PARTS:
-            return True
-        if kinds & _ONLY_ANTHROPIC_BLOCKS:
+        if _ONLY_ANTHROPIC & kinds:
             return False
     return None
 
 
-def _plain(entry: object, place: str) -> ChatMessage:
+def _checked(entry: object, place: str) -> ChatMessage:
+    """`entry` as a dict that holds all that its conversion reads."""
     dump = getattr(entry, "model_dump", None)
     message = dump(mode="json", exclude_unset=True) if callable(dump) else entry
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
-    try:
-        _Message.model_validate(message)
-    except ValidationError as error:
-        raise malformed(error, place) from None
+    role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
+    if role not in _ROLES:
+        raise TranscriptError(f"{place}: role: expected one of {', '.join(_ROLES)}, found {role!r:.60}")
+    if not isinstance(content, str | list) and not (content is None and role in ("assistant", "tool")):
+        raise TranscriptError(f"{place}: expected 'content' to be text or a list of parts, found {content!r:.60}")
+    for key in ("tool_call_id",) if role == "tool" else ("refusal",) if message.get("refusal") else ():
+        _need(message, place, key)
+    for at, part in enumerate(content if isinstance(content, list) else ()):
+        _check_part(part, f"{place}: content.{at}")
+    if not isinstance(calls, list | None):
+        raise TranscriptError(f"{place}: expected 'tool_calls' to be a list, found {calls!r:.60}")
+    for at, call in enumerate(calls or ()):
+        _check_call(call, f"{place}: tool_calls.{at}")
     return message
+
+
+def _check_part(part: object, place: str) -> None:
+    kind = _need(part, place, "type")
+    if kind in ("text", "refusal"):
+        _need(part, place, kind)
+    elif kind == "image_url":
+        _need(_need(part, place, "image_url", dict), f"{place}.image_url", "url")
+
+
+def _check_call(call: object, place: str) -> None:
+    _need(call, place, "id")
+    kind = next((kind for kind in _TEXT_OF_CALL if isinstance(call, dict) and call.get(kind)), None)
+    if kind is None:
+        raise TranscriptError(f"{place}: expected a 'function' or a 'custom' tool in a tool call")
+    for key in ("name", _TEXT_OF_CALL[kind]):
+        _need(_need(call, place, kind, dict), f"{place}.{kind}", key)
+
+
+_TEXT_OF_CALL = {"function": "arguments", "custom": "input"}
+
+
+def _need(holder: object, place: str, key: str, kind: type = str) -> Any:
+    value = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(value, kind):
+        raise TranscriptError(f"{place}: {key}: expected {'text' if kind is str else 'an object'}, found {value!r:.60}")
+    return value
 
 
 def _user(message: ChatMessage) -> Message:

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, uuid5
 from applier.adapters.transcripts.document import Document
 from applier.adapters.transcripts.transcript import Client, Transcript, guess_task, pairing_warnings
 from planner.errors import TranscriptError
-from planner.reading.messages import Block, Message, blocks, message_digest
+from planner.reading.messages import Block, Message, blocks, call_ids, message_digest
 
 __all__ = ["Assembly", "LogLine", "Only", "Origins"]
 
@@ -32,14 +32,13 @@ class _Piece:
     role: str
     content: str | list[Block]
     lines: list[int]
-    timestamp: float | None
     host: bool
     """True if the host wrote it, not the user."""
     part: int
     """How often the agent had compacted before."""
     only: Only = ""
-    answers: list[_Piece] = field(default_factory=list)
-    """Pieces of the one message behind it that answers its calls."""
+    results: list[Block] = field(default_factory=list)
+    result_lines: list[int] = field(default_factory=list)
 
     @property
     def message(self) -> Message:
@@ -63,13 +62,13 @@ class Assembly:
     def note(self, numbers: Sequence[int], what: str) -> None:
         """Warn that the lines `numbers` are `what`, if there are any."""
         if numbers:
-            self.warnings.append(f"{self.name}, {_line_ranges(numbers)}: {what}")
+            self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
 
-    def assistant(self, group: str, content: Iterable[Block], line: int, timestamp: float | None) -> None:
+    def assistant(self, group: str, content: Iterable[Block], line: int) -> None:
         """Blocks of the assistant; those of one `group` are one answer of the API."""
         piece = self._groups.get(group)
         if piece is None:
-            piece = self._groups[group] = _Piece("assistant", [], [], timestamp, False, len(self._compactions))
+            piece = self._groups[group] = _Piece("assistant", [], [], False, len(self._compactions))
             self.pieces.append(piece)
         piece.lines.append(line)
         assert isinstance(piece.content, list)
@@ -81,20 +80,12 @@ class Assembly:
             if block["type"] == "tool_use":
                 self._asked[str(block.get("id"))] = piece
 
-    def user(
-        self,
-        content: str | list[Block],
-        line: int,
-        timestamp: float | None,
-        *,
-        host: bool = False,
-        only: Only = "",
-    ) -> None:
+    def user(self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "") -> None:
         """Words of the user (or of the host, `host`), results among them."""
         if isinstance(content, list):
-            content = self._unanswered(content, line, timestamp)
+            content = self._unanswered(content, line)
         if content and not (isinstance(content, str) and content.isspace()):
-            self.pieces.append(_Piece("user", content, [line], timestamp, host, len(self._compactions), only))
+            self.pieces.append(_Piece("user", content, [line], host, len(self._compactions), only))
 
     def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
         """The agent compacted its context here, all but the lines `carried`; what follows is a new part."""
@@ -119,14 +110,14 @@ class Assembly:
         """
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
-        chosen = list(_ordered(self._whole() if part is None else self._part(part)))
+        whole = [piece for piece in self.pieces if piece.only != "part"]
+        chosen = list(_answered(whole if part is None else self._part(part)))
         self.note(self._blank, "blank text of the assistant is left out")
         if part is None:
             reading = "what came before is read as well (part=-1 reads only what its context holds now)"
             self.note(self._compactions, f"the agent compacted here; {reading}")
         messages = [piece.message for piece in chosen]
-        lines = tuple(tuple(dict.fromkeys(piece.lines)) for piece in chosen)
-        places = [f"{self.name}, line {min(numbers)}" for numbers in lines]
+        places = [f"{self.name}, line {min(piece.lines)}" for piece in chosen]
         return Transcript(
             messages=messages,
             system=system,
@@ -134,12 +125,11 @@ class Assembly:
             task=guess_task(messages, {i for i, piece in enumerate(chosen) if piece.host}),
             format=client.name,
             warnings=(*self.warnings, *pairing_warnings(messages, places)),
-            timestamps=tuple(piece.timestamp for piece in chosen),
-            source={"path": self._path, "lines": lines, "log": log},
+            source={"path": self._path, "log": log, "lines": tuple(tuple(dict.fromkeys(p.lines)) for p in chosen)},
             client=client,
         )
 
-    def _unanswered(self, content: list[Block], line: int, timestamp: float | None) -> list[Block]:
+    def _unanswered(self, content: list[Block], line: int) -> list[Block]:
         """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
         askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
         last = next((asker for asker in reversed(askers) if asker), None)
@@ -150,12 +140,9 @@ class Assembly:
             if asker is None and block["type"] == "tool_result":
                 own.append(block)
             else:
-                target = asker or last
-                target.answers.append(_Piece("user", [block], [line], timestamp, True, target.part))
+                (asker or last).results.append(block)
+                (asker or last).result_lines.append(line)
         return own
-
-    def _whole(self) -> list[_Piece]:
-        return [piece for piece in self.pieces if piece.only != "part"]
 
     def _part(self, part: int) -> list[_Piece]:
         """The pieces of one part; what its compaction left as it was stands behind the summary."""
@@ -169,33 +156,23 @@ class Assembly:
         return [*own[:1], *carried, *own[1:]]
 
 
-def _ordered(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+def _answered(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
     """`pieces`, each with one message of the results that answer it behind it, those in the order of the calls."""
     for piece in pieces:
         if piece.content:
             yield piece
-        if piece.answers:
-            yield _joined(piece)
+        if piece.results:
+            order = {name: at for at, name in enumerate(call_ids(piece.message))}
+            piece.results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
+            yield _Piece("user", piece.results, piece.result_lines, True, piece.part)
 
 
-def _joined(asker: _Piece) -> _Piece:
-    order = {str(block.get("id")): at for at, block in enumerate(blocks(asker.message)) if block["type"] == "tool_use"}
-    content = [block for answer in asker.answers for block in blocks(answer.message)]
-    content.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
-    lines = [number for answer in asker.answers for number in answer.lines]
-    return _Piece("user", content, lines, asker.answers[-1].timestamp, True, asker.part)
-
-
-def _line_ranges(numbers: Sequence[int]) -> str:
-    """Line numbers for people: ``lines 3, 7-9``."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"line{'s' if len(set(numbers)) > 1 else ''} {text}"
+def _line_numbers(numbers: Sequence[int]) -> str:
+    """For people: ``line 3``, ``lines 7-9``, ``7 lines from 10 to 90``."""
+    first, last = numbers[0], numbers[-1]
+    if last - first >= len(numbers):
+        return f"{len(numbers)} lines from {first} to {last}"
+    return f"line {first}" if first == last else f"lines {first}-{last}"
 
 
 class Origins:

@@ -5,11 +5,10 @@ Says where calls and results do not pair as the API wants; repairs nothing.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,10 +17,10 @@ from planner.evidence.user_words import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks
+from planner.validity import check_messages
 from planner.validity.calls import CALL_RULES
-from planner.validity.check import check_messages
 
-__all__ = ["Client", "Format", "Transcript", "guess_task", "pairing_warnings", "seconds"]
+__all__ = ["Client", "Format", "Transcript", "guess_task", "pairing_warnings"]
 
 FEWEST_WORDS = 4
 """Shorter words of the user ("yes", "go on", "please push") answer something; they set no task."""
@@ -41,22 +40,22 @@ _UNPAIRED = frozenset(("unanswered_call", "uncalled_result", "repeated_result"))
 class Format(Protocol):
     """A form in which conversations are stored: it knows its own files, reads them and writes them back."""
 
-    name: str
-    """What `Transcript.format` begins with."""
-    title: str
-    """For people: ``a session of Claude Code``."""
+    @property
+    def name(self) -> str:
+        """What `Transcript.format` begins with."""
+
+    @property
+    def title(self) -> str:
+        """For people: ``a session of Claude Code``."""
 
     def detects(self, document: Document) -> bool:
         """Whether `document` is of this form, by what is inside."""
-        ...
 
     def read(self, document: Document, part: int | None) -> Transcript:
         """The conversation, or its `part`-th part."""
-        ...
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
         """`messages` as the text of a file such as `like` was read from; of a session, under the id `session_id`."""
-        ...
 
 
 class Client(Format, Protocol):
@@ -64,19 +63,15 @@ class Client(Format, Protocol):
 
     def log_name(self, session_id: str, now: datetime) -> str:
         """The client's own name for the log of a session."""
-        ...
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:
         """Where the client keeps the logs of sessions in `working_folder`."""
-        ...
 
     def finds(self, place: Path, in_place: Path) -> bool:
         """Whether it finds a log at `place`, where `in_place` is the file that it would have written itself."""
-        ...
 
     def resume_command(self, session_id: str) -> str:
         """What a person types to go on with a session."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,8 +88,6 @@ class Transcript:
     is ``anthropic_jsonl`` or ``openai_jsonl``."""
     warnings: tuple[str, ...] = ()
     """What was left out or is not as the API wants it, each with its place; nothing here stops a reader."""
-    timestamps: tuple[float | None, ...] = ()
-    """Seconds since the epoch, one per message, where the source has them."""
     source: dict[str, Any] = field(default_factory=dict, repr=False)
     """Where it came from. ``path``: the file, if it was one. Of a session log ``lines``: the line numbers behind
     each message, and ``log``: the lines by number. The rest belongs to `write_transcript`."""
@@ -138,19 +131,6 @@ def _words(message: Message) -> Iterator[str]:
             words = join_lines(own_words(turn_lines(history, history.turns[0]))).strip()
             if words:
                 yield words
-
-
-def seconds(value: object) -> float | None:
-    """`value`, ISO 8601 (UTC where it names no zone) or a number of seconds, in seconds; None if neither."""
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value) if math.isfinite(value) else None
-        if not isinstance(value, str):
-            return None
-        moment = datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
