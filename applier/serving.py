@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
@@ -50,9 +49,7 @@ class AppServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Stop, and wait for it."""
         self.stop()
         self._thread.join()

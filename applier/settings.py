@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -44,12 +44,14 @@ PROJECT_NAMES = frozenset(
         "background",
         "background_debounce_seconds",
         "background_new_turns",
+        "plan.target_ratio",
+        "plan.window_tokens",
+        "plan.min_savings_tokens",
     )
 )
-PROJECT_PLAN_NAMES = frozenset(("target_ratio", "window_tokens", "min_savings_tokens"))
-"""All that a project's file may set, and in its table ``[plan]``, in these very letters, for a repository that an agent
-works in brings its own: when and how deeply is compacted; never who reads the history, what planning may cost, what is
-said or read for the host, or a word that the agent reads."""
+"""All that a project's file may set, in these very letters, for a repository that an agent works in brings its own:
+when and how deeply is compacted; never who reads the history, what planning may cost, what is said or read for the
+host, or a word that the agent reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
@@ -110,91 +112,69 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return min(self.window_tokens, known_window_tokens(model) or self.window_tokens)
 
     @classmethod
-    def settings_customise_sources(
+    def settings_customise_sources(  # type: ignore[override]  # it is called by these names
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        **_others: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then environment, then the project file; unknown variables are refused."""
-        del dotenv_settings, file_secret_settings
         if isinstance(env_settings, EnvSettingsSource):
-            _check_variables(env_settings.env_vars, settings_cls)
-            _check_lists(env_settings, settings_cls)
+            _check_variables(env_settings)
         switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}
-        host = InitSettingsSource(settings_cls, init_kwargs=switch)
-        return init_settings, env_settings, host, _project_file(settings_cls, Path.cwd())
+        tables = (switch, _project_table(Path.cwd()))
+        return init_settings, env_settings, *(InitSettingsSource(settings_cls, init_kwargs=table) for table in tables)
 
 
-def _variables(settings_cls: type[BaseSettings]) -> frozenset[str]:
-    """The environment variables that set something."""
-    names = [*settings_cls.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
+def _known_variables() -> frozenset[str]:
+    names = [*SessionSettings.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
     return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
 
 
-def _check_variables(variables: Iterable[str], settings_cls: type[BaseSettings]) -> None:
-    """Refuse a ``COMPACTOR_…`` variable that sets nothing.
-
-    Raises:
-        SettingsError: there is one; the text names the nearest that exists.
-    """
-    known = sorted(_variables(settings_cls))
-    for variable in (name.upper() for name in variables):
+def _check_variables(source: EnvSettingsSource) -> None:
+    """Refuse a ``COMPACTOR_…`` variable that sets nothing, or one of several values that is no JSON."""
+    known, fields = sorted(_known_variables()), SessionSettings.model_fields
+    for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
+        name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and variable not in known:
             near = get_close_matches(variable, known, 1)
             cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
-
-
-def _check_lists(source: EnvSettingsSource, settings_cls: type[BaseSettings]) -> None:
-    """Refuse a variable of more than one value that is no JSON: ``COMPACTOR_FILE_ROOTS=/src``.
-
-    Raises:
-        SettingsError: there is one; the text says what was expected.
-    """
-    for name, field in settings_cls.model_fields.items():
-        value = source.env_vars.get(f"{PREFIX}{name}".lower())
-        if value is None or not source.field_is_complex(field):
-            continue
-        try:
-            json.loads(value)
-        except (ValueError, RecursionError):
+        if variable in known and name in fields and source.field_is_complex(fields[name]) and not _is_json(value):
             form = '{"target_ratio": 0.2}' if name == "plan" else '["one", "another"]'
-            wanted = f"expected JSON such as {form}, found {value[:80]!r}"
-            raise SettingsError(f"environment variable {PREFIX}{name.upper()}: {wanted}") from None
+            raise SettingsError(f"environment variable {variable}: expected JSON such as {form}, found {value!r:.80}")
 
 
-def _project_file(settings_cls: type[BaseSettings], folder: Path) -> PydanticBaseSettingsSource:
-    """What the nearest project file at or above `folder` says; nothing if there is none.
+def _is_json(text: str | None) -> bool:
+    try:
+        json.loads(text or "")
+    except (ValueError, RecursionError):
+        return False
+    return True
 
-    Raises:
-        SettingsError: the file is not TOML, or sets what is not for it to set.
-    """
+
+def _project_table(folder: Path) -> dict[str, Any]:
+    """What the nearest project file at or above `folder` says; empty if there is none."""
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"
         path = own if own.is_file() else shared
         table = _table(path) if path.is_file() else {}
         if table or path is own:
-            _check_trust(table, path, settings_cls)
-            return InitSettingsSource(settings_cls, init_kwargs=table)
-    return InitSettingsSource(settings_cls, init_kwargs={})
+            _check_trust(table, path)
+            return table
+    return {}
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """What a ``compactor.toml`` says, or the table ``[tool.compactor]`` of a ``pyproject.toml``; empty without one.
-
-    Raises:
-        SettingsError: the file is not TOML, or what it says is no table of settings.
-    """
+    """What a ``compactor.toml`` says, or the table ``[tool.compactor]`` of a ``pyproject.toml``; empty without one."""
     try:
         content = tomllib.loads(path.read_text("utf-8-sig"))  # an editor may have put a byte order mark before it
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: cannot be read as TOML: {error}") from error
-    tools = content.get("tool")
+    tools = content.get("tool", {})
     if path.name == PROJECT_FILE:
-        if tools is not None:
+        if "tool" in content:
             cure = "settings stand here by themselves: [tool.compactor] is for a pyproject.toml"
             raise SettingsError(f"{path}: {cure}")
         return content
@@ -205,23 +185,19 @@ def _table(path: Path) -> dict[str, Any]:
     return table
 
 
-def _check_trust(table: Mapping[str, Any], path: Path, settings_cls: type[BaseSettings]) -> None:
-    """Refuse of a project's file whatever is not listed above: in other letters it would be applied as well.
-
-    Raises:
-        SettingsError: the file sets it; the text says what else does, or what the file may set.
-    """
+def _check_trust(table: Mapping[str, Any], path: Path) -> None:
+    """Refuse of a project's file whatever is not listed above: in other letters it would be applied as well."""
     plan = table.get("plan")
-    nested = plan.keys() if isinstance(plan, dict) else set()  # what is no table sets nothing, and its value is refused
-    names = [*(table.keys() - PROJECT_NAMES - {"plan"}), *map("plan.{}".format, nested - PROJECT_PLAN_NAMES)]
-    if not names:
-        return
-    name = min(names)
-    variable = PREFIX + name.upper().replace(".", "__")
-    listed = ", ".join(sorted(PROJECT_NAMES | set(map("plan.{}".format, PROJECT_PLAN_NAMES))))
-    known = variable in _variables(settings_cls)
-    cure = f"set {variable}, or hand it to the session" if known else f"it may set {listed}"
-    raise SettingsError(f"{path}: {name!r:.80} is not read from a project's file, which may be a stranger's: {cure}")
+    nested = plan if isinstance(plan, dict) else {}  # what is no table sets nothing, and its value is refused
+    names = {*table, *(f"plan.{name}" for name in nested)} - PROJECT_NAMES - {"plan"}
+    if names:
+        name = min(names)
+        variable = PREFIX + name.upper().replace(".", "__")
+        set_elsewhere = f"set {variable}, or hand it to the session"
+        cure = set_elsewhere if variable in _known_variables() else f"it may set {', '.join(sorted(PROJECT_NAMES))}"
+        raise SettingsError(
+            f"{path}: {name!r:.80} is not read from a project's file, which may be a stranger's: {cure}"
+        )
 
 
 def load_settings(**given: Any) -> SessionSettings:

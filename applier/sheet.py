@@ -1,4 +1,4 @@
-"""What a person decides from, as data: a person's changes checked by the guards, rows, failures, what it costs.
+"""What a person decides from, as data: a person's changes checked by the guards, failures, what it leaves and costs.
 
 Pure: everything comes from the plan and, where the transcript is at hand, from what was read and laid out of it.
 What the terminal prints and the browser shows. Prints nothing, writes nothing.
@@ -7,10 +7,8 @@ What the terminal prints and the browser shows. Prints nothing, writes nothing.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from applier.view import Preview, preview
@@ -20,11 +18,9 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.gather import call_head
 from planner.plan import CompactionPlan, Strategy, TurnDecision
 
-__all__ = ["Edit", "Failed", "Row", "Sheet", "review_sheet", "reviewed", "table_rows"]
+__all__ = ["Edit", "Sheet", "review_sheet", "reviewed"]
 
 BY_HAND = "set by hand"
-FEWEST_FOLDED = 3
-"""Shorter runs save no row worth the detail they hide."""
 HEAD_CHARACTERS = 200
 """Of what a turn says more is not shown in its row, however wide the table."""
 
@@ -41,40 +37,14 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table: a turn, or a run of neighbours with the same strategy."""
-
-    turns: str
-    """``t7``, or ``t2-t6`` for a run."""
-    strategy: Strategy
-    score: float
-    """Of a run: its highest."""
-    tokens_before: int
-    tokens_after: int
-    what: str
-    why: str
-    failed: bool
-    """True if one of its turns is a failed approach."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """One failed approach and how it shows."""
-
-    turn_id: str
-    what: str
-    """The calls that failed; where none did, what the turn is."""
-    how: str
-    """The lines of the turn that show the failure, or the plan's words for it."""
-
-
-@dataclass(frozen=True)
 class Sheet:
     """A review, ready to be printed or dumped."""
 
     plan: CompactionPlan
-    rows: tuple[Row, ...]
-    failed: tuple[Failed, ...] = ()
+    heads: Mapping[str, str] = field(default_factory=dict)
+    """What each turn is, in one line, by its id; empty without the transcript."""
+    failed: Sequence[Mapping[str, str]] = ()
+    """The failed approaches: ``turn``; ``what`` failed, its calls or else what the turn is; ``how`` that shows."""
     left: Mapping[str, str] = field(default_factory=dict)
     """What stands in place of each turn that leaves some text, by its id; empty without the transcript."""
     preview: Preview | None = None
@@ -87,7 +57,6 @@ class Sheet:
     @property
     def cost(self) -> dict[str, Any]:
         """What switching to the view costs, as JSON data; None calls where it never pays back, or nothing changes."""
-        assert self.preview is not None
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
         cost = {name: getattr(self.preview, name) for name in (*names, "thinking")}
         return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
@@ -99,12 +68,7 @@ class Sheet:
 
 
 def reviewed(
-    plan: CompactionPlan,
-    messages: Sequence[object],
-    edits: Sequence[Edit] = (),
-    *,
-    brief: str | None = None,
-    fold: bool = True,
+    plan: CompactionPlan, messages: Sequence[object], edits: Sequence[Edit] = (), *, brief: str | None = None
 ) -> Sheet:
     """The review of `plan` over `messages` after `edits`, and with `brief` in place of its own if one is given.
 
@@ -119,7 +83,7 @@ def reviewed(
         findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
         changed = changed.model_copy(update={"brief": brief, "findings": findings})
     shown = preview(changed, messages)
-    return review_sheet(shown.plan, shown, fold=fold)
+    return review_sheet(shown.plan, shown)
 
 
 def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
@@ -128,60 +92,23 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
     for edit in edits:
         if f"t{edit.last}" not in decisions:
             raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
+        change: dict[str, Any] = {"strategy": edit.strategy, "reason": BY_HAND}
+        if edit.excerpts is not None:
+            change["excerpts"] = edit.excerpts
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
-            change: dict[str, Any] = {"strategy": edit.strategy, "reason": BY_HAND}
-            if edit.excerpts is not None:
-                change["excerpts"] = edit.excerpts
             decisions[turn_id] = decisions[turn_id].model_copy(update=change)
     return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
 
 
-def review_sheet(plan: CompactionPlan, preview: Preview | None = None, *, fold: bool = True) -> Sheet:
+def review_sheet(plan: CompactionPlan, preview: Preview | None = None) -> Sheet:
     """The review of `plan`; with `preview`, whose plan it is, also what each turn is and what it leaves."""
     bound = plan.bound
-    evidence = bound.analysis.evidence if bound else None
-    heads = {turn_id: _head(turn, evidence.root) for turn_id, turn in evidence.turns.items()} if evidence else {}
-    entries = bound.layout.entries if bound else {}
+    if bound is None:
+        return Sheet(plan, failed=tuple(_failed(plan, {}, None)), preview=preview)
+    evidence, entries = bound.analysis.evidence, bound.layout.entries
+    heads = {turn_id: _head(turn, evidence.root) for turn_id, turn in evidence.turns.items()}
     left = {own.turn_id: text for own in plan.turns if (text := entries.get(own.turn_id, ""))}
-    return Sheet(plan, tuple(table_rows(plan, heads, fold=fold)), _failed(plan, heads, evidence), left, preview)
-
-
-def table_rows(plan: CompactionPlan, heads: Mapping[str, str], *, fold: bool = True) -> list[Row]:
-    """The rows of `plan`'s table in turn order; `heads` says in one line what each turn is."""
-    rows: list[Row] = []
-    for _, group in groupby(plan.turns, key=lambda decision: decision.strategy):
-        run = list(group)
-        rows += [_row(run, heads)] if fold and len(run) >= FEWEST_FOLDED else [_row([own], heads) for own in run]
-    return rows
-
-
-def _row(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> Row:
-    first, last = run[0].turn_id, run[-1].turn_id
-    return Row(
-        first if first == last else f"{first}-{last}",
-        run[0].strategy,
-        max(decision.relevance_score for decision in run),
-        sum(decision.tokens_before for decision in run),
-        sum(decision.tokens_after for decision in run),
-        heads.get(first, "") if first == last else _kinds(run, heads),
-        _counted(decision.reason for decision in run),
-        any(decision.failed_approach for decision in run),
-    )
-
-
-def _kinds(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> str:
-    failed = sum(decision.failed_approach for decision in run)
-    kinds = _counted(heads.get(decision.turn_id, "").split(" ")[0].rstrip(":") for decision in run)
-    marks = f", {failed} failed" if failed else ""
-    return f"{len(run)} turns{marks}: {kinds}" if kinds else f"{len(run)} turns{marks}"
-
-
-def _counted(words: Iterator[str]) -> str:
-    """The distinct `words`, most frequent first, each with how often it stands there where they differ."""
-    counts = Counter(word for word in words if word)
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(word if count == 1 else f"{count}× {word}" for word, count in counts.most_common())
+    return Sheet(plan, heads, tuple(_failed(plan, heads, evidence)), left, preview)
 
 
 def _head(turn: TurnEvidence, root: str) -> str:
@@ -192,24 +119,17 @@ def _head(turn: TurnEvidence, root: str) -> str:
     return f"{turn.turn.kind}: {words}"[:HEAD_CHARACTERS]
 
 
-def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence | None) -> tuple[Failed, ...]:
-    return tuple(
-        Failed(own.turn_id, _tried(own, evidence) or heads.get(own.turn_id, ""), _how(own, evidence))
-        for own in plan.turns
-        if own.failed_approach
-    )
+def _failed(plan: CompactionPlan, heads: Mapping[str, str], evidence: Evidence | None) -> Iterator[dict[str, str]]:
+    for own in plan.turns:
+        if own.failed_approach:
+            turn = evidence.turns[own.turn_id] if evidence else None
+            calls = turn.failed_calls if turn else ()
+            tried = "; ".join(call_head(call, evidence.root if evidence else "", failed=True) for call in calls)
+            yield {"turn": own.turn_id, "what": tried or heads.get(own.turn_id, ""), "how": _how(own, turn)}
 
 
-def _tried(decision: TurnDecision, evidence: Evidence | None) -> str:
-    """The calls of a turn that failed, of several; empty where what failed is no call of its own."""
-    if evidence is None:
-        return ""
-    calls = evidence.turns[decision.turn_id].failed_calls
-    return "; ".join(call_head(call, evidence.root, failed=True) for call in calls)
-
-
-def _how(decision: TurnDecision, evidence: Evidence | None) -> str:
-    turn = evidence.turns[decision.turn_id] if evidence else None
+def _how(decision: TurnDecision, turn: TurnEvidence | None) -> str:
+    """The lines of the turn that show the failure, or the plan's words for it."""
     failing = [line for line in turn.lines if line.number in turn.failure_lines and line.part != "call"] if turn else ()
     texts = [line.text.strip() for line in failing]
     telling = [text for text in texts if text and not text.startswith("Traceback (")]

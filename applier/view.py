@@ -5,17 +5,16 @@ Pure but for one thing: `apply` commits the originals to the store before it ret
 
 from __future__ import annotations
 
-import math
 import os
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from applier.store import open_store, store_file
-from applier.store.protocol import Store
+from applier.store.store import Store
 from applier.store.views import Earlier, holds_view, originals_behind, remember_view
 from planner.analysis import Analysis, analyze
 from planner.api import BEHIND_VIEWS, check_plan
@@ -24,6 +23,9 @@ from planner.layout import joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls
 from planner.reading.history import History, read_history
+
+Place = Store | str | os.PathLike[str] | None
+"""A store, its path, or None for the default one."""
 
 __all__ = ["Preview", "apply", "laid_out", "look_in", "preview"]
 
@@ -47,12 +49,7 @@ class Preview:
     """The plan as the guards left it."""
 
 
-def apply(
-    plan: CompactionPlan,
-    messages: Sequence[object] | None = None,
-    *,
-    store: Store | str | os.PathLike[str] | None = None,
-) -> list[Any]:
+def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Place = None) -> list[Any]:
     """The compacted list: valid for the Messages API, every removed byte in the store first.
 
     Args:
@@ -87,15 +84,13 @@ def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any],
     remember_view(store, view, whole, start, key=key, plan_id=plan_id)
 
 
-@contextmanager
-def _opened(store: Store | str | os.PathLike[str] | None) -> Iterator[Store]:
+def _opened(store: Place) -> AbstractContextManager[Store]:
+    """`store` as it is, or opened for a while by its path."""
     if store is None or isinstance(store, str | os.PathLike):
-        with open_store(store) as opened:
-            yield opened
-    elif hasattr(store, "save_history"):
-        yield store
-    else:
+        return open_store(store)
+    if not hasattr(store, "save_history"):
         raise ApplyError(f"store: expected a store, its path or None, found {type(store).__name__}")
+    return nullcontext(store)
 
 
 _USED_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -103,7 +98,7 @@ _USED_PATHS: set[str | os.PathLike[str] | None] = set()
 """Where this process has put originals: who plans again without naming a store means one of these."""
 
 
-def look_in(store: Store | str | os.PathLike[str] | None) -> None:
+def look_in(store: Place) -> None:
     """Have `store` looked in, too, for what stands behind a list that begins with a view."""
     if isinstance(store, Store):
         _USED_STORES.add(store)
@@ -111,25 +106,23 @@ def look_in(store: Store | str | os.PathLike[str] | None) -> None:
         _USED_PATHS.add(store)
 
 
-def _behind(messages: Sequence[object], store: Store | str | os.PathLike[str] | None = None) -> Earlier | None:
+def _behind(messages: Sequence[object], store: Place = None) -> Earlier | None:
     """What stands behind `messages` by `store`, or by the default one and those that this process has used; None if
     none of them knows a view there."""
-    try:
+    with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
-    except TranscriptError:
-        return None
-    for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
-        with suppress(StoreError):
-            if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
-                with _opened(place) as opened:
-                    earlier = originals_behind(opened, messages)
-                if earlier is not None:
-                    return earlier
+        for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
+            with suppress(StoreError):
+                if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
+                    with _opened(place) as opened:
+                        earlier = originals_behind(opened, messages)
+                    if earlier is not None:
+                        return earlier
     return None
 
 
-def _originals(messages: Sequence[object], store: Any) -> tuple[Sequence[object], CompactionPlan | None] | None:
+def _originals(messages: Sequence[object], store: Place) -> tuple[Sequence[object], CompactionPlan | None] | None:
     earlier = _behind(messages, store)
     return None if earlier is None else (earlier.messages, earlier.plan)
 
@@ -169,9 +162,8 @@ def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
 
 
 def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
-    prices = cache_prices(plan.target_model)
-    calls = payback_calls(before, before - plan.estimated_tokens, before - invalidated, prices.write, prices.read)
-    return calls if math.isinf(calls) else round(calls, 1)
+    prices, saved = cache_prices(plan.target_model), before - plan.estimated_tokens
+    return round(payback_calls(before, saved, before - invalidated, prices.write, prices.read), 1)
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
@@ -206,21 +198,19 @@ def _guarded(
 
 def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
     """What was read of the messages that `plan` was made for, and the messages behind them."""
-    bound = plan.bound_analysis
+    bound, count = plan.bound_analysis, plan.history.messages
     if messages is None:
         if bound is None:
             raise StalePlan("this plan holds no history: pass the messages it was made for")
         return bound, ()
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise ApplyError(f"messages: expected a list of messages, found {type(messages).__name__}")
-    count = plan.history.messages
     if len(messages) < count:
         raise StalePlan(f"the plan was made for {count} messages, {len(messages)} were given: plan again")
-    if bound is not None and all(
-        new is old for new, old in zip(messages[:count], bound.history.originals, strict=True)
-    ):
-        return bound, messages[count:]
-    analysis = analyze(list(messages[:count]), plan.target_model)
+    given, behind = messages[:count], messages[count:]
+    if bound is not None and all(new is old for new, old in zip(given, bound.history.originals, strict=True)):
+        return bound, behind
+    analysis = analyze(list(given), plan.target_model)
     if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    return analysis, messages[count:]
+    return analysis, behind

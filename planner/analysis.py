@@ -5,8 +5,9 @@ Made once and passed on; a list that grew is read from where it grew. Decides no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence import Evidence, gather_evidence
 from planner.reading.history import History, read_history
@@ -22,6 +23,9 @@ __all__ = ["Analysis", "analyze", "analyze_history"]
 _INDEX = lazy_pattern(r"messages\[(\d+)\]")
 """The message that a violation names: ``messages[12]``, also in ``messages[12].content[0]``."""
 
+T = TypeVar("T")
+P = ParamSpec("P")
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -30,6 +34,14 @@ class Analysis:
     history: History
     evidence: Evidence
     counter: TokenCounter
+    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
+        """What `make` reads of this history `beside` the same values, made once."""
+        if (make, beside) not in self._made:
+            self._made[make, beside] = make(self, *beside, **named)
+        own: T = self._made[make, beside]
+        return own
 
     @property
     def tokens(self) -> int:

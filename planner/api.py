@@ -14,14 +14,13 @@ from typing import Any, Literal
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError, StalePlan
 from planner.guards import guard_plan, sound_proposal
-from planner.placeholders import first_note
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
-from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal, TurnProposal
+from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.families import names_provider
 from planner.reading.messages import blocks
 from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
-from planner.selection import Selection, select
+from planner.selection import KEPT, Selection, select, unknown_view
 from planner.settings import TOOL_NAME, PlanSettings
 
 __all__ = [
@@ -166,15 +165,20 @@ def plan_analysis(
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
-        return _guarded(request, Proposal({}, Provenance(planner="none")), None)
+        return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis), "", 0, ()))
     proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
-    plan = _guarded(request, proposal, select(request, proposal), *findings)
+    findings += _unknown_view(request)
+    selection = select(request, proposal)
+    plan = _guarded(request, proposal, selection, *findings)
     least, saved = settings.min_savings_tokens, analysis.tokens - plan.estimated_tokens
     if saved < least:
         problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
         too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
-        plan = _guarded(request, proposal, None, *findings, too_little)
-    return _explained(_with_unknown_view(plan, request), request)
+        kept = {turn_id: own.model_copy(update=KEPT) for turn_id, own in selection.decisions.items()}
+        nothing_read = proposal.provenance.model_copy(update={"read_turns": 0, "unread_turns": (), "named": ()})
+        proposal = replace(proposal, provenance=nothing_read)  # there is no brief to carry on
+        plan = _guarded(request, proposal, Selection(kept, "", 0, ()), *findings, too_little)
+    return _explained(plan, request)
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
@@ -202,15 +206,11 @@ def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     return guard_plan(plan, analysis)
 
 
-def _guarded(
-    request: PlanRequest, proposal: Proposal, selection: Selection | None, *findings: Finding
-) -> CompactionPlan:
-    """The plan of `selection`, guarded; without one it keeps every turn, and has no brief to carry on."""
+def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *findings: Finding) -> CompactionPlan:
+    """The plan of `selection`, guarded."""
     asked = proposal.provenance
-    update = {"read_tokens": min(MOST_TOKENS, request.read_tokens + asked.usage.read_tokens)}
-    if selection is None:
-        selection = Selection(_all_kept(request, proposal), "", 0, ())
-        update |= {name: Provenance.model_fields[name].default for name in ("read_turns", "unread_turns", "named")}
+    read_tokens = min(MOST_TOKENS, request.read_tokens + asked.usage.read_tokens)
+    update = {"read_tokens": read_tokens, "filled_tokens": selection.filled_tokens}
     plan = CompactionPlan(
         task=request.task,
         history=HistoryStamp.of(request.history, request.analysis.tokens),
@@ -223,39 +223,34 @@ def _guarded(
         extracted_facts=proposal.facts,
         estimated_tokens=0,
         findings=(*findings, *selection.findings),
-        provenance=asked.model_copy(update={**update, "filled_tokens": selection.filled_tokens}),
+        provenance=asked.model_copy(update=update),
     )
     return guard_plan(plan, request.analysis)
 
 
-def _all_kept(request: PlanRequest, proposal: Proposal) -> dict[str, TurnDecision]:
-    decisions = {}
-    for turn_id, turn in request.evidence.turns.items():
-        asked = proposal.turns.get(turn_id) or TurnProposal(turn_id, 1.0, "everything fits")
-        decisions[turn_id] = TurnDecision(
+def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
+    return {
+        turn_id: TurnDecision(
             turn_id=turn_id,
             strategy="keep",
-            relevance_score=asked.score,
-            reason=asked.reason,
+            relevance_score=1.0,
+            reason="everything fits",
             failed_approach=turn.failed,
         )
-    return decisions
+        for turn_id, turn in analysis.evidence.turns.items()
+    }
 
 
-def _with_unknown_view(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
-    """`plan`; where the history begins with a view whose originals nobody here has, that stays as it is if it fits, and
-    a finding says so: what it says of demands and failures would be told a second time, by less."""
-    at, turns = first_note(request.history.messages), request.history.turns
-    turn = next((turn for turn in turns[:2] if at is not None and turn.start <= at < turn.stop), None)
-    if turn is None:
-        return plan
-    fits = request.evidence.turns[turn.id].tokens <= request.target_tokens
-    kept = tuple(
-        own.model_copy(update={"strategy": "keep"}) if fits and own.turn_id == turn.id else own for own in plan.turns
-    )
+def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
+    """What is said of a history that begins with a view whose originals nobody here has: what that says of demands and
+    failures would be told a second time, by less."""
+    turn_id = request.analysis.once(unknown_view)
+    if not turn_id:
+        return ()
+    fits = request.evidence.turns[turn_id].tokens <= request.target_tokens
     problem = "the history begins with what looks like a view, and its originals are in no store that was looked in"
-    finding = Finding(code="unknown_view", turn_id=turn.id, problem=problem, repair="kept as it is" if fits else "")
-    return guard_plan(plan.model_copy(update={"turns": kept, "findings": (*plan.findings, finding)}), request.analysis)
+    repair = "kept as it is" if fits else ""
+    return (Finding(code="unknown_view", turn_id=turn_id, problem=problem, repair=repair),)
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:

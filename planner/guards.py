@@ -6,10 +6,11 @@ Pure and idempotent: guarding a guarded plan finds nothing new.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
 
 from planner.analysis import Analysis
 from planner.brief import check_brief
@@ -24,26 +25,21 @@ from planner.plan import (
     Finding,
     Layout,
     Provenance,
-    Strategy,
     TurnDecision,
     whole_characters,
 )
 from planner.proposal import Proposal, TurnProposal
 from planner.reading.lines import join_lines
-from planner.selection import KEPT, Pinned, preview_lines
+from planner.selection import KEPT, Pinned, pinned, preview_lines
 
 __all__ = ["guard_plan", "sound_proposal"]
 
 OPENING_LINES = 2
 """How many lines speak for a turn whose summary had to go."""
-STRATEGIES = get_args(Strategy)
-NO_OPINION = 0.5
-"""The score of a turn of which the planner says nothing that can be used."""
 NO_WORDS: Mapping[str, Any] = {"summary": "", "excerpts": ()}
 
 
-@dataclass(frozen=True)
-class _TurnFinding:
+class _Repair(NamedTuple):
     """What a guard finds wrong with a decision, and what changes in it."""
 
     code: str
@@ -52,7 +48,12 @@ class _TurnFinding:
     update: Mapping[str, Any]
 
 
-_Guard = Callable[[Pinned, TurnEvidence, TurnDecision], _TurnFinding | None]
+class _Ground(NamedTuple):
+    """What guards hold a decision against."""
+
+    analysis: Analysis
+    pinned: Pinned
+    turn: TurnEvidence
 
 
 def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
@@ -60,18 +61,18 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
 
     `analysis` must be of the history the plan was made for. Idempotent.
     """
-    brief, of_brief = check_brief(plan.brief, analysis.evidence)
-    pinned = Pinned(analysis, plan.window_tokens, plan.target_tokens, brief)
-    sound, findings = _guard_decisions(pinned, plan.turns)
+    brief, of_brief = analysis.once(_checked_brief, plan.brief)
+    stands = pinned(analysis, plan.window_tokens, plan.target_tokens, brief)
+    sound, findings = _guard_decisions(analysis, stands, plan.turns)
     facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*of_facts, *of_brief)
-    for decisions in _ever_more(pinned, sound):
+    for decisions in _ever_more(analysis, stands, sound):
         tool = plan.restore_tool
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
         if layout.first_changed is None or layout.tokens < analysis.tokens:
             break
-    if pinned.gave_way:
-        problem = f"what the user demands in {pinned.gave_way} turns more would fill the window"
+    if stands.demands_stored:
+        problem = f"what the user demands in {stands.demands_stored} turns more would fill the window"
         findings.append(Finding(code="demands_stored", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         findings.append(Finding(code="would_grow", problem="the view would be no smaller", repair="all kept"))
@@ -86,11 +87,15 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     return plan.model_copy(update=update).bind(analysis, layout)
 
 
-def _ever_more(pinned: Pinned, sound: dict[str, TurnDecision]) -> Iterator[dict[str, TurnDecision]]:
+def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, ...]]:
+    return check_brief(brief, analysis.evidence)
+
+
+def _ever_more(analysis: Analysis, stands: Pinned, sound: dict[str, TurnDecision]) -> Iterator[dict[str, TurnDecision]]:
     """What is tried until a view is smaller: `sound`; all kept but live results that no window holds; all kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
-    yield _guard_decisions(pinned, kept.values())[0]
+    yield _guard_decisions(analysis, stands, kept.values())[0]
     yield kept
 
 
@@ -102,10 +107,10 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 
 
 def _guard_decisions(
-    pinned: Pinned, decisions: Iterable[TurnDecision]
+    analysis: Analysis, stands: Pinned, decisions: Iterable[TurnDecision]
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
     """One sound decision for every turn, in order."""
-    turns = pinned.analysis.evidence.turns
+    turns = analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
     sound: dict[str, TurnDecision] = {}
@@ -117,10 +122,10 @@ def _guard_decisions(
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
         for guard in _GUARDS:
             decision = _meant(decision)
-            found = guard(pinned, turn, decision)
-            if found is not None:
-                decision = decision.model_copy(update=found.update)
-                findings.append(Finding(code=found.code, turn_id=turn_id, problem=found.problem, repair=found.repair))
+            wrong = guard(_Ground(analysis, stands, turn), decision)
+            if wrong is not None:
+                decision = decision.model_copy(update=wrong.update)
+                findings.append(Finding(code=wrong.code, turn_id=turn_id, problem=wrong.problem, repair=wrong.repair))
         sound[turn_id] = _meant(decision)
     return sound, findings
 
@@ -135,48 +140,47 @@ def _meant(decision: TurnDecision) -> TurnDecision:
     return decision.model_copy(update=NO_WORDS) if idle else decision
 
 
-def _broken(pinned: Pinned, turn: TurnEvidence, _decision: TurnDecision) -> _TurnFinding | None:
-    why = pinned.analysis.broken.get(turn.turn.id)
-    return _TurnFinding("invalid_history", why, "kept as it is", KEPT) if why else None
+def _untouched(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+    """What the API would refuse, the live tail and messages of unknown kind stay; a live result that no window holds
+    shows a preview."""
+    own = ground.turn.turn
+    if why := ground.analysis.broken.get(own.id):
+        return _Repair("invalid_history", why, "kept as it is", KEPT)
+    if own.id in ground.pinned.demoted:
+        preview = preview_lines(ground.turn)
+        stands = decision.strategy == "summarize" and not decision.summary
+        stands = stands and preview <= _standing(ground.turn, decision)
+        update = {} if stands else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
+        problem = "the live tail alone would fill the window"
+        return _Repair("live_demoted", problem, "what is long in it shows a preview", update)
+    if (own.live or own.must_stand) and decision.strategy != "keep":
+        return _Repair("live_tail", f"{decision.strategy} would touch what is not answered", "kept", KEPT)
+    return None
 
 
-def _live(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """The live tail and messages of unknown kind stay; a live result that no window holds shows a preview."""
-    if not (turn.turn.live or turn.turn.must_stand):
-        return None
-    if not pinned.is_demoted(turn):
-        problem = f"{decision.strategy} would touch what is not answered"
-        return _TurnFinding("live_tail", problem, "kept", KEPT) if decision.strategy != "keep" else None
-    preview = preview_lines(turn)
-    stands = decision.strategy == "summarize" and not decision.summary and preview <= _standing(turn, decision)
-    update = {} if stands else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
-    problem = "the live tail alone would fill the window"
-    return _TurnFinding("live_demoted", problem, "what is long in it shows a preview", update)
-
-
-def _flagged(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+def _flagged(ground: _Ground, decision: TurnDecision) -> _Repair | None:
     """A failure that the evidence shows is called one."""
-    if not turn.failed or decision.failed_approach or decision.strategy == "keep":
+    if not ground.turn.failed or decision.failed_approach or decision.strategy == "keep":
         return None
     problem = "the turn shows a failure that the plan does not name"
-    return _TurnFinding("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
+    return _Repair("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
 
 
-def _excerpts_in_range(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    last = len(turn.lines)
+def _excerpts_in_range(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+    last = len(ground.turn.lines)
     within = tuple((a, min(b, last)) for a, b in decision.excerpts if a <= b and a <= last)
     if within == decision.excerpts:
         return None
     problem = f"an excerpt names lines outside 1-{last}"
-    return _TurnFinding("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
+    return _Repair("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
 
 
-def _true_summary(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    problem = _invention(turn, decision.summary)
+def _true_summary(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+    problem = _invention(ground.turn, decision.summary)
     if not problem:
         return None
-    update = {**_lines_too(turn, decision, _opening(turn)), "summary": ""}
-    return _TurnFinding("invented_summary", problem, "replaced by lines", update)
+    update = {**_lines_too(ground.turn, decision, _opening(ground.turn)), "summary": ""}
+    return _Repair("invented_summary", problem, "replaced by lines", update)
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
@@ -195,54 +199,54 @@ def _lines_too(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int])
     return {"strategy": "summarize", "excerpts": ranges_of(_standing(turn, decision).union(lines))}
 
 
-def _failed(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
-    knows of, with its opening."""
-    if decision.strategy == "keep" or not decision.failed_approach:
-        return None
-    lines = pinned.failure_lines(turn)
-    is_told = turn.failed or turn.turn.id in pinned.told
-    if not lines and decision.strategy in ("drop", "reference") and not is_told:
-        lines = _opening(turn)
-    if lines <= _standing(turn, decision):
-        return None
-    problem = f"{decision.strategy} would lose how it failed"
-    return _TurnFinding("failed_approach", problem, "its decisive lines stay", _lines_too(turn, decision, lines))
-
-
-def _users_words(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    lines = pinned.user_words(turn)
-    if decision.strategy == "keep" or lines <= _standing(turn, decision):
-        return None
-    problem = f"{decision.strategy} would lose words of the user"
-    return _TurnFinding("user_words", problem, "they stay verbatim", _lines_too(turn, decision, lines))
-
-
 def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
     return line_numbers(decision.excerpts, len(turn.lines))
 
 
-def _media(pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+def _failed(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+    """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
+    knows of, with its opening."""
+    turn = ground.turn
+    if decision.strategy == "keep" or not decision.failed_approach:
+        return None
+    lines = ground.pinned.failures[turn.turn.id]
+    is_told = turn.failed or turn.turn.id in ground.pinned.told
+    if not lines and decision.strategy in ("drop", "reference") and not is_told:
+        lines = _opening(turn)
+    return _with_lines(turn, decision, lines, "failed_approach", "how it failed", "its decisive lines stay")
+
+
+def _users_words(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+    lines = ground.pinned.user_words.get(decision.turn_id, frozenset())
+    return _with_lines(ground.turn, decision, lines, "user_words", "words of the user", "they stay verbatim")
+
+
+def _with_lines(
+    turn: TurnEvidence, decision: TurnDecision, lines: frozenset[int], code: str, what: str, repair: str
+) -> _Repair | None:
+    if decision.strategy == "keep" or lines <= _standing(turn, decision):
+        return None
+    return _Repair(code, f"{decision.strategy} would lose {what}", repair, _lines_too(turn, decision, lines))
+
+
+def _media(ground: _Ground, decision: TurnDecision) -> _Repair | None:
     """An image or document leaves at least its mark and an id that restores it."""
-    if decision.strategy != "drop" or not media_marks(pinned.analysis.history, turn):
+    if decision.strategy != "drop" or not media_marks(ground.analysis.history, ground.turn):
         return None
     problem = "drop would lose an image or document without a trace"
-    return _TurnFinding("media", problem, "referenced", {"strategy": "reference"})
+    return _Repair("media", problem, "referenced", {"strategy": "reference"})
 
 
-def _says_something(_pinned: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
+def _says_something(ground: _Ground, decision: TurnDecision) -> _Repair | None:
     if decision.strategy != "summarize" or decision.summary.strip() or decision.excerpts:
         return None
-    lines = _opening(turn)
-    if not lines:
-        problem = "a summary without words of a turn without text"
-        return _TurnFinding("empty_summary", problem, "referenced", {"strategy": "reference"})
-    problem = "a summary without words"
-    return _TurnFinding("empty_summary", problem, "its opening stays", _lines_too(turn, decision, lines))
+    lines = _opening(ground.turn)
+    update = _lines_too(ground.turn, decision, lines) if lines else {"strategy": "reference"}
+    return _Repair("empty_summary", "a summary without words", "its opening stays" if lines else "referenced", update)
 
 
-_GUARDS: tuple[_Guard, ...] = (
-    *(_broken, _live, _flagged, _excerpts_in_range, _true_summary),
+_GUARDS: tuple[Callable[[_Ground, TurnDecision], _Repair | None], ...] = (
+    *(_untouched, _flagged, _excerpts_in_range, _true_summary),
     *(_failed, _users_words, _media, _says_something),
 )
 """In this order: what one repairs the next ones read."""
@@ -277,8 +281,7 @@ def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
 
 
 def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
-    """`proposal` with all that selection cannot work with, or that its turn does not hold, mended or left out, and what
-    that was: numbers within bounds, line ranges within their turn, text that is text.
+    """`proposal` without what no decision can hold, or its turn does not, and what that was.
 
     Raises:
         PlanRejected: it is no `Proposal`, or does not say where it came from.
@@ -289,62 +292,50 @@ def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tu
         raise PlanRejected(f"planner: expected its Provenance, found {type(proposal.provenance).__name__}")
     turns: dict[str, TurnProposal] = {}
     findings: list[Finding] = []
-    invented_gists: list[Finding] = []
-
-    def unsound(turn_id: str, problem: str, repair: str) -> None:
-        findings.append(Finding(code="unsound_proposal", turn_id=turn_id, problem=problem, repair=repair))
-
     for turn_id, asked in proposal.turns.items():
         turn = evidence.turns.get(turn_id)
         if turn is None:
             findings.append(_no_such_turn(turn_id))
-        elif not isinstance(asked, TurnProposal):
-            unsound(turn_id, f"expected a TurnProposal, found {type(asked).__name__}", "ignored")
-        else:
-            mended = _mended(turn, asked)
-            if wrong := [name for name in PROPOSED if getattr(asked, name) != getattr(mended, name)]:
-                unsound(turn_id, f"{', '.join(wrong)} out of bounds", "mended")
-            if problem := _invention(turn, mended.summary):
-                mended, code = replace(mended, summary=""), "invented_summary"
-                invented_gists.append(Finding(code=code, turn_id=turn_id, problem=problem, repair="left out"))
-            turns[turn_id] = mended
+            continue
+        sound, code, problem = _sound(turn, asked)
+        if problem:
+            repair = "left out" if sound else "ignored"
+            findings.append(Finding(code=code, turn_id=turn_id, problem=problem, repair=repair))
+        if sound is not None:
+            turns[turn_id] = sound
     facts = tuple(fact for fact in proposal.facts if isinstance(fact, ExtractedFact))
     if len(facts) < len(proposal.facts):
-        unsound("", "a fact that is no ExtractedFact", "left out")
-    sound = replace(proposal, turns=turns, facts=facts, brief=_text(proposal.brief))
-    return sound, (*findings, *invented_gists)
+        problem = "a fact that is no ExtractedFact"
+        findings.append(Finding(code="unsound_proposal", problem=problem, repair="left out"))
+    brief = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
+    return replace(proposal, turns=turns, facts=facts, brief=brief), tuple(findings)
 
 
-PROPOSED = ("score", "reason", "strategy", "summary", "excerpts", "failed_approach")
-"""What may be out of bounds in a `TurnProposal`."""
-
-
-def _mended(turn: TurnEvidence, asked: TurnProposal) -> TurnProposal:
-    return TurnProposal(
+def _sound(turn: TurnEvidence, asked: TurnProposal) -> tuple[TurnProposal | None, str, str]:
+    """What can be used of what is proposed for `turn`; the code of what is wrong with it, and what that is."""
+    if not isinstance(asked, TurnProposal):
+        return None, "unsound_proposal", f"expected a TurnProposal, found {type(asked).__name__}"
+    try:
+        decision = TurnDecision(
+            turn_id=turn.turn.id,
+            strategy="keep" if asked.strategy is None else asked.strategy,
+            relevance_score=asked.score,
+            reason=asked.reason,
+            failed_approach=asked.failed_approach,
+            summary=asked.summary,
+            excerpts=asked.excerpts,
+        )
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        return None, "unsound_proposal", f"{wrong['loc'][0]}: {wrong['msg']}"
+    problem = _invention(turn, decision.summary)
+    sound = TurnProposal(
         turn.turn.id,
-        score=_score(asked.score),
-        reason=_text(asked.reason),
-        strategy=asked.strategy if asked.strategy in STRATEGIES else None,
-        summary=_text(asked.summary),
-        excerpts=tuple(_ranges(asked.excerpts, len(turn.lines))),
-        failed_approach=asked.failed_approach is True,
+        decision.relevance_score,
+        decision.reason,
+        asked.strategy and decision.strategy,
+        "" if problem else decision.summary,
+        decision.excerpts,
+        decision.failed_approach,
     )
-
-
-def _score(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return NO_OPINION
-    return float(min(1.0, max(0.0, value)))
-
-
-def _text(value: object) -> str:
-    return str(whole_characters(value)) if isinstance(value, str) else ""
-
-
-def _ranges(excerpts: object, last: int) -> Iterator[tuple[int, int]]:
-    """The line ranges of `excerpts` that a turn of `last` lines has."""
-    for pair in excerpts if isinstance(excerpts, tuple | list) else ():
-        if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(end, int) for end in pair):
-            first, until = max(1, pair[0]), min(last, pair[1])
-            if first <= until:
-                yield first, until
+    return sound, "invented_summary", problem

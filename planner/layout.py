@@ -40,10 +40,6 @@ __all__ = [
     "without_thinking",
 ]
 
-MOST_SPANS = 6
-"""Of runs of kept turns the guide names at most so many."""
-
-
 ThinkingPolicy = Literal["strip", "leave"]
 
 
@@ -76,8 +72,7 @@ def lay_out(
             continue
         parts = [*opening, *(entries[turn.id] for turn in turns)]
         if opening:
-            said, standing = [*opening, *entries.values()], _spans(history, entries)
-            parts.insert(0, guide_text(said, turns[0].id, evidence.root, restore_tool, standing))
+            parts.insert(0, guide_text([*opening, *entries.values()], turns[0].id, evidence.root, restore_tool))
         leads = turns[-1] is lead
         if any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
             text = counter.joined(note_parts(key, [turn.id for turn in turns], parts))
@@ -104,19 +99,12 @@ def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
     return any(m["role"] == "system" or (answered and leads_with_thinking(m)) for m in behind)
 
 
-def _spans(history: History, gone: Collection[str]) -> str:
-    """The turns that stay as messages, as runs: ``t1, t40-t52``; only so many runs as tell where one is."""
-    runs = [turns for stands, turns in _runs(history, gone) if stands]
-    names = [turns[0].id if len(turns) == 1 else f"{turns[0].id}-{turns[-1].id}" for turns in runs]
-    return ", ".join(names if len(names) <= MOST_SPANS else [*names[: MOST_SPANS - 1], "…", names[-1]])
-
-
 def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> int | None:
     changed = (turn for turn in history.turns if decisions[turn.id].strategy != "keep")
     return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
 
 
-def _runs(history: History, gone: Collection[str], lead: Turn | None = None) -> Iterator[tuple[bool, list[Turn]]]:
+def _runs(history: History, gone: Collection[str], lead: Turn | None) -> Iterator[tuple[bool, list[Turn]]]:
     """Neighbours that stand, or that a note stands for; no note goes on behind `lead`, whose calls follow it."""
     last = lead.number if lead is not None else len(history.turns)
     for (leaves, _), run in groupby(history.turns, lambda turn: (turn.id in gone, turn.number > last)):

@@ -63,7 +63,6 @@ _MARKS = {
 """What each mark means; said of those that a view has."""
 _RESTORING = '{}("{}") returns a turn whole.'
 _STORED = "Ids name stored turns."
-_WHOLE = "As messages, whole: {}."
 _ROOT = "Relative paths are in {}."
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
@@ -273,15 +272,11 @@ def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restor
     return f"{text}\n{note}" if text.strip() else note
 
 
-def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: str, whole: str = "") -> str:
-    """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns.
-
-    `whole` names the turns that stand as messages of their own, without an id at them.
-    """
+def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: str) -> str:
+    """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns."""
     marks = ", ".join(meaning for mark, meaning in _MARKS.items() if any(mark in f"\n{entry}" for entry in entries))
     restoring = _RESTORING.format(restore_tool, example) if restore_tool else _STORED
-    standing = _WHOLE.format(whole) if whole else ""
-    parts = _GUIDE, f"{marks}." if marks else "", restoring, standing, _ROOT.format(root) if root else ""
+    parts = _GUIDE, f"{marks}." if marks else "", restoring, _ROOT.format(root) if root else ""
     return " ".join(filter(None, parts))
 
 

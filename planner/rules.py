@@ -144,7 +144,7 @@ def rules_brief(evidence: Evidence) -> str:
         "FACTS": [
             *reversed(branches(evidence)),
             *reversed(commits(evidence)),
-            *_pages(evidence),
+            *urls(evidence)[:MOST_PAGES],
         ],
         "NEXT": open_items(evidence),
     }
@@ -155,10 +155,3 @@ def rules_brief(evidence: Evidence) -> str:
     ]
     sound, _ = check_brief(brief_text(page), evidence)
     return sound
-
-
-def _pages(evidence: Evidence) -> list[RecordLine]:
-    """Pull requests and issues, then other pages; none that only programs read."""
-    reviews = urls(evidence, reviews_only=True)
-    pages = [*reversed(reviews), *reversed(urls(evidence))]
-    return [page for page in pages if "//api." not in page.text and "#" not in page.text][:MOST_PAGES]

@@ -8,10 +8,9 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
 from planner.analysis import Analysis
@@ -19,13 +18,23 @@ from planner.brief import fit_brief, told_failures
 from planner.evidence import TurnEvidence
 from planner.evidence.user_words import typed_lines
 from planner.layout import lead_tokens
-from planner.placeholders import entry_text, guide_text, line_numbers, media_marks, note_parts, ranges_of
+from planner.placeholders import entry_text, first_note, guide_text, line_numbers, media_marks, note_parts, ranges_of
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lines import Line
 from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines
 
-__all__ = ["KEPT", "Pinned", "Selection", "brief_limit", "least_tokens", "preview_lines", "select", "weight_of"]
+__all__ = [
+    "KEPT",
+    "Pinned",
+    "Selection",
+    "brief_limit",
+    "least_tokens",
+    "pinned",
+    "preview_lines",
+    "select",
+    "unknown_view",
+]
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
@@ -74,95 +83,98 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pinned:
-    """What stands of a history whatever a plan says, in a window of so many tokens: of each failure that the brief does
-    not tell the line that says most, what the user demands, the live tail, or the ends of its results where no window
-    holds it."""
+    """What stands of a history whatever a plan says, in a window and at a target of so many tokens."""
 
-    analysis: Analysis
-    window_tokens: int
-    target_tokens: int
-    brief: str = ""
+    whole: frozenset[str]
+    """Turns that stand whole: what is not answered, what must not be touched, a view whose originals nobody has."""
+    demoted: frozenset[str]
+    """Turns of the live tail whose results, and what the user pasted, give way to previews: no window holds them."""
+    user_words: Mapping[str, frozenset[int]]
+    """Lines of the user's, by turn id: what he demands, and what else he typed."""
+    demands_stored: int
+    """Of so many turns the user's demands have no room in the window."""
+    failures: Mapping[str, frozenset[int]]
+    """Lines that decided failures and that the brief does not tell, by turn id."""
+    told: Mapping[str, frozenset[int]]
+    """Those that it tells."""
 
-    @lazy_property
-    def tail_fits(self) -> bool:
-        """True unless the live tail would leave the window no room for an answer."""
-        live = sum(turn.tokens for turn in self.analysis.evidence.turns.values() if turn.turn.live)
-        return live <= self.window_tokens * LIVE_SHARE
+    def lines(self, turn: TurnEvidence) -> frozenset[int]:
+        """Numbers of the lines of `turn` that stand at any target."""
+        own = self.failures[turn.turn.id] | self.user_words.get(turn.turn.id, frozenset())
+        return own | preview_lines(turn) if turn.turn.id in self.demoted else own
 
-    def is_demoted(self, turn: TurnEvidence) -> bool:
-        """True if the results of `turn`, and what the user pasted, give way to previews."""
-        return turn.turn.live and turn.turn.kind in ("tools", "user") and not self.tail_fits
 
-    @lazy_property
-    def lines(self) -> dict[str, frozenset[int]]:
-        """Numbers of the lines that stand at any target, by turn id."""
-        return {
-            turn_id: self.failure_lines(turn) | self._user_lines(turn)
-            for turn_id, turn in self.analysis.evidence.turns.items()
-        }
+def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, brief: str = "") -> Pinned:
+    """What stands of a history beside `brief`; but for that it is read once."""
+    turns = analysis.evidence.turns
+    told = analysis.once(_told, brief)
+    failures = {
+        turn_id: frozenset(turn.decisive_lines) - told.get(turn_id, frozenset()) for turn_id, turn in turns.items()
+    }
+    live = [turn for turn in turns.values() if turn.turn.live]
+    fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
+    demoted = frozenset(turn.turn.id for turn in live if not fits and turn.turn.kind in ("tools", "user"))
+    whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stand or turn.turn.live} - demoted
+    view = analysis.once(unknown_view)
+    whole |= {view} if view and turns[view].tokens <= target_tokens else set()
+    words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens)
+    return Pinned(frozenset(whole.union(analysis.broken)), demoted, words, demands_stored, failures, told)
 
-    def _user_lines(self, turn: TurnEvidence) -> frozenset[int]:
-        own = self.user_words(turn)
-        return own | preview_lines(turn) if self.is_demoted(turn) else own
 
-    def user_words(self, turn: TurnEvidence) -> frozenset[int]:
-        """Numbers of the lines of the user's that stand at the target: his demands, and what else he typed."""
-        return self._typed.get(turn.turn.id, frozenset()).union(self._demands[0].get(turn.turn.id, ()))
+def unknown_view(analysis: Analysis) -> str:
+    """The turn in which the history begins with what looks like a view of ours, told apart before where a store knows
+    it; empty if there is none."""
+    history = analysis.history
+    turns = history.turns[:2]
+    at = first_note(history.messages[: turns[-1].stop] if turns else ())
+    return next((turn.id for turn in turns if at is not None and turn.start <= at < turn.stop), "")
 
-    @property
-    def gave_way(self) -> int:
-        """Of so many turns the user's demands have no room in the window."""
-        return self._demands[1]
 
-    @lazy_property
-    def _demands(self) -> tuple[dict[str, tuple[int, ...]], int]:
-        """What the user demands, by turn id, the newest and the first before the middle, as far as the window has room;
-        and of how many turns it has none."""
-        left = DEMANDS_SHARE * self.window_tokens / self.analysis.counter.scale
-        turns = [turn for turn in self.analysis.evidence.turns.values() if turn.pinned_lines]
-        demands: dict[str, tuple[int, ...]] = {}
-        for turn in [*turns[-1:], *turns[:1], *reversed(turns[1:-1])]:
-            left -= sum(turn.line_tokens[number - 1] for number in turn.pinned_lines)
-            if left < 0:
-                break
-            demands[turn.turn.id] = turn.pinned_lines
-        return demands, len({turn.turn.id for turn in turns} - demands.keys())
+def _told(analysis: Analysis, brief: str) -> dict[str, frozenset[int]]:
+    return told_failures(brief, analysis.evidence)
 
-    @lazy_property
-    def _typed(self) -> dict[str, frozenset[int]]:
-        """What the user typed, whatever it says, as far as it is a small part of the target: the last message, the
-        first one, then from the newest on; what was said twice at its last place."""
-        turns = [turn for turn in self.analysis.evidence.turns.values() if turn.user_lines and not turn.turn.live]
-        left = OWN_WORDS_SHARE * self.target_tokens / self.analysis.counter.scale
-        typed: dict[str, frozenset[int]] = {}
-        said: set[str] = set()
-        for turn in [*turns[-1:], *turns[:1], *reversed(turns[1:-1])]:
-            own = [line for line in typed_lines(turn.user_lines) if line.text.strip() not in said]
-            more = {line.number for line in own}.difference(self._demands[0].get(turn.turn.id, ()))
-            left -= sum(turn.line_tokens[number - 1] for number in more)
-            if left < 0:
-                break
-            said.update(line.text.strip() for line in own)
-            typed[turn.turn.id] = frozenset(line.number for line in own)
-        return typed
 
-    @lazy_property
-    def told(self) -> dict[str, frozenset[int]]:
-        """The lines of failures that the brief tells."""
-        return told_failures(self.brief, self.analysis.evidence)
+def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> tuple[dict[str, frozenset[int]], int]:
+    """Of the user's lines, by turn id, what he demands, as far as the window has room, and what else he typed, whatever
+    it says, as far as it is a small part of the target; and of how many turns the demands have no room.
 
-    def failure_lines(self, turn: TurnEvidence) -> frozenset[int]:
-        """Numbers of the lines that decided failures of `turn` and that the brief does not tell."""
-        return frozenset(turn.decisive_lines) - self.told.get(turn.turn.id, frozenset())
+    The last message comes first, then the first one, then from the newest on; what was said twice stands at its last
+    place.
+    """
+    scale = analysis.counter.scale
+    demanding = _last_and_first([turn for turn in analysis.evidence.turns.values() if turn.pinned_lines])
+    demands: dict[str, frozenset[int]] = {}
+    left = DEMANDS_SHARE * window_tokens / scale
+    for turn in demanding:
+        left -= _line_tokens(turn, turn.pinned_lines)
+        if left < 0:
+            break
+        demands[turn.turn.id] = frozenset(turn.pinned_lines)
+    words = dict(demands)
+    said: set[str] = set()
+    left = OWN_WORDS_SHARE * target_tokens / scale
+    speaking = [turn for turn in analysis.evidence.turns.values() if turn.user_lines and not turn.turn.live]
+    for turn in _last_and_first(speaking):
+        own = [line for line in turn.once(_typed) if line.text.strip() not in said]
+        typed, demanded = {line.number for line in own}, demands.get(turn.turn.id, frozenset())
+        left -= _line_tokens(turn, typed - demanded)
+        if left < 0:
+            break
+        said.update(line.text.strip() for line in own)
+        words[turn.turn.id] = demanded | typed
+    return words, len(demanding) - len(demands)
 
-    @lazy_property
-    def whole(self) -> frozenset[str]:
-        """Turns that stand whole: what is not answered, and what must not be touched."""
-        return frozenset(
-            turn_id
-            for turn_id, turn in self.analysis.evidence.turns.items()
-            if turn_id in self.analysis.broken or turn.turn.must_stand or (turn.turn.live and not self.is_demoted(turn))
-        )
+
+def _last_and_first(turns: Sequence[TurnEvidence]) -> list[TurnEvidence]:
+    return [*turns[-1:], *turns[:-1][:1], *reversed(turns[1:-1])]
+
+
+def _line_tokens(turn: TurnEvidence, numbers: Iterable[int]) -> int:
+    return sum(turn.line_tokens[number - 1] for number in numbers)
+
+
+def _typed(turn: TurnEvidence) -> list[Line]:
+    return list(typed_lines(turn.user_lines))
 
 
 def preview_lines(turn: TurnEvidence) -> frozenset[int]:
@@ -189,55 +201,49 @@ def brief_limit(target_tokens: float, least_tokens: float) -> float:
 
 def least_tokens(request: PlanRequest) -> int:
     """What stands of ``request.history`` whatever a planner says: the live tail, and what is pinned."""
-    nothing = Proposal({}, Provenance(planner="none"))
-    return int(_Selecting(request, nothing)._take_least() * request.counter.scale)
-
-
-def weight_of(score: float) -> float:
-    """What a line's relevance is multiplied with for its turn's score: 1 at .5, from half to twice."""
-    return float(MOST_WEIGHT ** (2 * score - 1))
+    selecting = _Selecting(request, Proposal({}, Provenance(planner="none")))
+    return int(selecting.take_least(request.evidence.turns) * request.counter.scale)
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """What stands of each turn within ``request.target_tokens``."""
-    return _Selecting(request, proposal).result()
+    counter, analysis = request.counter, request.analysis
+    selecting = _Selecting(request, proposal)
+    beside = min(lead_tokens(analysis, request.settings.target_model), request.target_tokens // 2)
+    budget = (request.target_tokens - beside) / counter.scale
+    least = selecting.take_least(request.evidence.turns)
+    room = _room(budget, least)
+    brief = selecting.fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
+    selecting.pinned = pinned(analysis, request.settings.window_tokens, request.target_tokens, brief)
+    room -= selecting.take_least(selecting.pinned.told)
+    left = selecting.take_asked(room - _frame_tokens(request, brief))
+    filled = left - selecting.fill(left, selecting.in_order(budget, " ".join(brief.split())))
+    selecting.keep_ends()
+    return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
+
+
+def _frame_tokens(request: PlanRequest, brief: str) -> float:
+    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
+    return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 
 
 @dataclass
 class _Selecting:
+    """What is chosen so far, and the raw tokens it takes, by turn id."""
+
     request: PlanRequest
     proposal: Proposal
     chosen: dict[str, TurnDecision] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
-    """Raw tokens of what is chosen, by turn id."""
     findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.pinned = self._pinned()
-
-    def _pinned(self, brief: str = "") -> Pinned:
         request = self.request
-        return Pinned(request.analysis, request.settings.window_tokens, request.target_tokens, brief)
+        self.pinned = pinned(request.analysis, request.settings.window_tokens, request.target_tokens)
+        self.turns = request.evidence.turns
 
-    @property
-    def turns(self) -> Mapping[str, TurnEvidence]:
-        return self.request.evidence.turns
-
-    def result(self) -> Selection:
-        request, counter = self.request, self.request.counter
-        beside = min(lead_tokens(request.analysis, request.settings.target_model), request.target_tokens // 2)
-        budget = (request.target_tokens - beside) / counter.scale
-        least = self._take_least()
-        room = _room(budget, least)
-        brief = self._fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
-        self.pinned = self._pinned(brief)
-        room += sum(-self._take_pinned(self.turns[turn_id]) for turn_id in self.pinned.told)
-        left = self._take_asked(room - self._frame_tokens(brief))
-        filled = left - self._fill(left, self._in_order(budget, " ".join(brief.split())))
-        self._keep_ends()
-        return Selection(self.chosen, brief, max(0, int(filled * counter.scale)), tuple(self.findings))
-
-    def _fitted_brief(self, most: float) -> str:
+    def fitted_brief(self, most: float) -> str:
+        """The brief within `most` raw tokens."""
         brief, struck = fit_brief(self.proposal.brief, self.request.counter, most)
         if struck:
             most_tokens = int(most * self.request.counter.scale)
@@ -246,30 +252,22 @@ class _Selecting:
             self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
         return brief
 
-    def _frame_tokens(self, brief: str) -> float:
-        root, tool = self.request.evidence.root, self.request.settings.restore_tool
-        guide = guide_text(EVERY_MARK, "t10000", root, tool, "t10000-t10001, " * 6)
-        return self.request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
+    def take_least(self, turn_ids: Iterable[str]) -> float:
+        """What stands of turns in any case; the raw tokens it takes more than what stood before."""
+        steps: dict[bool, Strategy] = {True: "keep", False: "drop"}
+        return sum([self._choose(self._decision(turn_id, steps[turn_id in self.pinned.whole])) for turn_id in turn_ids])
 
-    def _take_least(self) -> float:
-        """What stands in any case; the raw tokens it takes."""
-        return sum(map(self._take_pinned, self.turns.values()))
-
-    def _take_pinned(self, turn: TurnEvidence) -> float:
-        """What stands of `turn` in any case; the raw tokens it takes more than what stood before."""
-        return self._choose(turn, self._decision(turn, "keep" if turn.turn.id in self.pinned.whole else "drop"))
-
-    def _choose(self, turn: TurnEvidence, decision: TurnDecision) -> float:
-        """Let `decision` stand for `turn`; the raw tokens it takes more than what stood before."""
-        turn_id, cost = turn.turn.id, self._raw_tokens(turn, decision)
+    def _choose(self, decision: TurnDecision) -> float:
+        """Let `decision` stand; the raw tokens it takes more than what stood before."""
+        turn_id, cost = decision.turn_id, self._raw_tokens(decision)
         more = cost - self.costs.get(turn_id, 0)
         self.chosen[turn_id], self.costs[turn_id] = decision, cost
         return more
 
-    def _decision(self, turn: TurnEvidence, step: Strategy) -> TurnDecision:
-        """What `step` comes to for `turn`, with what is pinned."""
-        asked = self._asked(turn)
-        wanted = set(self.pinned.lines[turn.turn.id])
+    def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
+        """What `step` comes to for a turn, with what is pinned."""
+        turn, asked = self.turns[turn_id], self._asked(turn_id)
+        wanted = self.pinned.lines(turn)
         if step == "summarize":
             wanted |= line_numbers(asked.excerpts, len(turn.lines))
             if not wanted and not asked.summary.strip():
@@ -278,7 +276,7 @@ class _Selecting:
             step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
             asked = replace(asked, summary="")
         return TurnDecision(
-            turn_id=turn.turn.id,
+            turn_id=turn_id,
             strategy=step,
             relevance_score=asked.score,
             reason=asked.reason,
@@ -287,37 +285,38 @@ class _Selecting:
             excerpts=ranges_of(wanted) if step == "summarize" else (),
         )
 
-    def _asked(self, turn: TurnEvidence) -> TurnProposal:
-        """What the planner says of `turn`."""
-        return self.proposal.turns.get(turn.turn.id) or TurnProposal(turn.turn.id, 0.5, "not ranked")
+    def _asked(self, turn_id: str) -> TurnProposal:
+        """What the planner says of a turn."""
+        return self.proposal.turns.get(turn_id) or TurnProposal(turn_id, 0.5, "not ranked")
 
-    def _digest(self, turn: TurnEvidence) -> set[int]:
+    def _digest(self, turn: TurnEvidence) -> frozenset[int]:
         """The lines that speak for a turn of which the planner wants a summary and gives none."""
         relevance = self.request.relevance.of_lines(turn.turn.id)
         worth = {line.number: own for line, own in zip(turn.lines, relevance, strict=True) if line.text.strip()}
-        return set(sorted(worth, key=lambda number: (-worth[number], number))[:DIGEST_LINES])
+        return frozenset(sorted(worth, key=lambda number: (-worth[number], number))[:DIGEST_LINES])
 
-    def _raw_tokens(self, turn: TurnEvidence, decision: TurnDecision) -> float:
+    def _raw_tokens(self, decision: TurnDecision) -> float:
         """An upper bound of what `decision` takes in the view, whatever stands around it."""
-        counter = self.request.counter
+        counter, turn = self.request.counter, self.turns[decision.turn_id]
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
         text = entry_text(self.request.evidence, decision, media_marks(self.request.history, turn))
         return counter.raw(text + "\n") + 1 if text else 0
 
-    def _take_asked(self, left: float) -> float:
+    def take_asked(self, left: float) -> float:
         """Give each turn what the planner asked for, the highest score first, of equals the newest; what is left of the
         space."""
         gave_way: list[str] = []
-        for turn in sorted(self.turns.values(), key=lambda turn: (-self._asked(turn).score, -turn.turn.number)):
-            turn_id, strategy = turn.turn.id, self._asked(turn).strategy
+        for turn in sorted(self.turns.values(), key=lambda turn: (-self._asked(turn.turn.id).score, -turn.turn.number)):
+            turn_id = turn.turn.id
+            strategy = self._asked(turn_id).strategy
             if strategy is None or turn_id in self.pinned.whole or turn.turn.live:
                 continue
             for step in STEPS[STEPS.index(strategy) : -1]:
-                decision = self._decision(turn, step)
-                more = self._raw_tokens(turn, decision) - self.costs[turn_id]
+                decision = self._decision(turn_id, step)
+                more = self._raw_tokens(decision) - self.costs[turn_id]
                 if more <= left or more <= 0:
-                    left -= self._choose(turn, decision)
+                    left -= self._choose(decision)
                     break
             if STEPS.index(self.chosen[turn_id].strategy) > STEPS.index(strategy):
                 gave_way.append(f"{turn_id} {strategy}")
@@ -327,78 +326,72 @@ class _Selecting:
             self.findings.append(Finding(code="gave_way", problem=problem, repair="the next step down"))
         return left
 
-    def _in_order(self, budget: float, brief: str) -> Iterator[Pick]:
+    def in_order(self, budget: float, brief: str) -> list[Pick]:
         """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
-        word. Each is looked for when asked for: a pick waits while one that comes later may be worth more."""
-        ranked = rank_lines(
-            self.request.evidence, self.request.relevance, self.pinned.lines, self.pinned.whole, 1.5 * budget
-        )
+        word."""
+        lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
+        ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
-        most = max(weights.values(), default=0.0)
-        waiting: list[tuple[float, int, Pick]] = []
-        for place, pick in enumerate(ranked):
-            while waiting and -waiting[0][0] >= pick.priority * most:
-                yield heappop(waiting)[2]
-            if weights[pick.turn_id] and not self._stands_in(brief, pick):
-                heappush(waiting, (-pick.priority * weights[pick.turn_id], place, pick))
-        while waiting:
-            yield heappop(waiting)[2]
+        picks = [pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick)]
+        return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn: TurnEvidence) -> float:
-        """What the relevance of its lines is multiplied with; 0 if none of them may fill the space that is left."""
-        asked = self._asked(turn)
+        """What the relevance of its lines is multiplied with, 1 at a score of .5, from half to twice; 0 if none of them
+        may fill the space that is left."""
+        asked = self._asked(turn.turn.id)
         if turn.turn.live or asked.strategy == "drop" or self.chosen[turn.turn.id].strategy == "keep":
             return 0.0
-        return 1.0 if asked.strategy is None else weight_of(asked.score)
+        return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
 
     def _stands_in(self, brief: str, pick: Pick) -> bool:
         lines = self.turns[pick.turn_id].lines
         return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
-    def _fill(self, left: float, picks: Iterator[Pick]) -> float:
+    def fill(self, left: float, picks: Iterable[Pick]) -> float:
         """Put the next best lines where there is space; what is left then.
 
-        What lines come to is estimated from above, so after each pass what was saved is measured and spent on the next.
+        What lines come to is estimated from above, so where one may not fit, what the ones before saved is measured and
+        spent.
         """
-        pick = next(picks, None)
-        while pick is not None:
-            first = pick
-            grown, pick = self._pass(first, picks, left)
-            for turn_id, numbers in grown.items():
-                update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
-                left -= self._choose(self.turns[turn_id], self.chosen[turn_id].model_copy(update=update))
-            if pick is first:
+        grown: dict[str, set[int]] = {}
+        room = left
+        for pick in picks:
+            cost = self._most_tokens(pick, grown)
+            if cost > room and grown:
+                room = left = self._measured(left, grown)
+                grown = {}
+                cost = self._most_tokens(pick, grown)
+            if cost > room:
                 break
+            room -= cost
+            if cost:
+                grown.setdefault(pick.turn_id, self._standing(pick.turn_id)).update(pick.numbers)
+        return self._measured(left, grown)
+
+    def _most_tokens(self, pick: Pick, grown: Mapping[str, set[int]]) -> float:
+        """What the lines of `pick` take at most beside those that stand in `grown` turns and in others."""
+        turn_id, numbers, _ = pick
+        new = set(numbers) - (grown.get(turn_id) or self._standing(turn_id))
+        cost = float(_line_tokens(self.turns[turn_id], new) + MARK_TOKENS * len(new))
+        is_first = bool(new) and turn_id not in grown and self.chosen[turn_id].strategy == "drop"
+        return cost + self._raw_tokens(self._head(turn_id)) if is_first else cost
+
+    def _head(self, turn_id: str) -> TurnDecision:
+        """The entry of a turn without any line of it."""
+        failed = self.turns[turn_id].failed
+        return TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=failed)
+
+    def _standing(self, turn_id: str) -> set[int]:
+        return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
+
+    def _measured(self, left: float, grown: Mapping[str, set[int]]) -> float:
+        """Let the lines of turns that have more stand; what is left then."""
+        for turn_id, numbers in grown.items():
+            update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
+            left -= self._choose(self.chosen[turn_id].model_copy(update=update))
         return left
 
-    def _pass(self, first: Pick, picks: Iterator[Pick], left: float) -> tuple[dict[str, set[int]], Pick | None]:
-        """Take `first` and those of `picks` that surely fit into what is left; the lines that stand then of the turns
-        that have more, and the first pick that may not fit."""
-        standing: dict[str, set[int]] = {}
-        grown: dict[str, set[int]] = {}
-        for pick in chain((first,), picks):
-            turn_id, numbers, _ = pick
-            turn, decision = self.turns[turn_id], self.chosen[turn_id]
-            if turn_id not in standing:
-                standing[turn_id] = line_numbers(decision.excerpts, len(turn.lines))
-            new = set(numbers) - standing[turn_id]
-            cost = float(sum(turn.line_tokens[number - 1] + MARK_TOKENS for number in new))
-            if new and decision.strategy == "drop" and turn_id not in grown:
-                cost += self._head_tokens(turn)
-            if cost > left:
-                return grown, pick
-            left -= cost
-            if new:
-                standing[turn_id] |= new
-                grown[turn_id] = standing[turn_id]
-        return grown, None
-
-    def _head_tokens(self, turn: TurnEvidence) -> float:
-        """What the entry of `turn` takes without any line of it."""
-        head = TurnDecision(turn_id=turn.turn.id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
-        return self._raw_tokens(turn, head)
-
-    def _keep_ends(self) -> None:
+    def keep_ends(self) -> None:
         """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""
         for ids in (list(self.chosen), list(reversed(self.chosen))):
             for turn_id in takewhile(self._is_complete, ids):
@@ -408,6 +401,5 @@ class _Selecting:
         decision, turn = self.chosen[turn_id], self.turns[turn_id]
         if decision.strategy == "keep" or turn.turn.live:
             return decision.strategy == "keep"
-        lines = len(turn.lines)
         entry = self.costs[turn_id] * self.request.counter.scale
-        return 0 < lines == len(line_numbers(decision.excerpts, lines)) and turn.tokens <= entry
+        return 0 < len(turn.lines) == len(self._standing(turn_id)) and turn.tokens <= entry

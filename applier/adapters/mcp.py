@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
 from applier.session.persistence import load_session
-from applier.store.protocol import Restored, SearchResult, Store
+from applier.store.store import Restored, SearchResult, Store
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound

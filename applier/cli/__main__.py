@@ -1,6 +1,6 @@
 """``python -m applier.cli`` is the `compactor` command."""
 
-from applier.cli.start import main
+from applier.cli import main
 
 if __name__ == "__main__":
     main()

@@ -9,10 +9,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 import click
 
-from applier.cli.screen import echo, shorten, spell_what_is_missing
+from applier.cli.screen import echo, replace_what_is_missing, shorten
 from planner.errors import CompactorError, SettingsError
 
 __all__ = ["run"]
@@ -34,7 +35,7 @@ COMMANDS = {
     "proxy": "servers",
     "wrap": "servers",
     "mcp": "servers",
-    "demo": "demo",
+    "demo": "plans",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
 
@@ -52,9 +53,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"applier.cli.commands.{COMMANDS[cmd_name]}")
-        command = getattr(module, f"{cmd_name}_command")
-        assert isinstance(command, click.Command)
-        return command
+        return cast("click.Command", getattr(module, f"{cmd_name}_command"))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -69,7 +68,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Raises:
         KeyboardInterrupt: as the user did.
     """
-    spell_what_is_missing()
+    replace_what_is_missing()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -77,23 +76,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         echo(error.format_message(), err=True)
         return 2
     except click.UsageError as error:
-        return _fail(_usage(error), 2)
-    except SettingsError as error:
-        return _fail(str(error), 2)
+        command = error.ctx.command_path if error.ctx else "compactor"
+        return _fail(f"{error.format_message()} See '{command} --help'.", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (CompactorError, click.ClickException) as error:
-        return _fail(error.format_message() if isinstance(error, click.ClickException) else str(error), 1)
+    except click.ClickException as error:
+        return _fail(error.format_message(), 1)
+    except CompactorError as error:
+        return _fail(str(error), 2 if isinstance(error, SettingsError) else 1)
     except OSError as error:
         return _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
     except click.Abort:
         raise KeyboardInterrupt from None
-
-
-def _usage(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx else "compactor"
-    return f"{error.format_message()} See '{command} --help'."
 
 
 def _fail(text: str, code: int) -> int:

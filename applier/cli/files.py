@@ -26,9 +26,7 @@ __all__ = [
     "write_whole",
 ]
 
-MAX_PLAN_MEGABYTES = 64
-"""A larger plan file is refused: the plan of 100,000 turns has less."""
-PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+PRIVATE_FILE = 0o600
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
@@ -48,13 +46,8 @@ def read_plan(path: Path) -> CompactionPlan:
 
     Raises:
         PlanRejected: it is not one; the text names the field.
-        SettingsError: it is too large to be one.
     """
-    with path.open("rb") as file:
-        raw = file.read(MAX_PLAN_MEGABYTES * 2**20 + 1)
-    if len(raw) > MAX_PLAN_MEGABYTES * 2**20:
-        raise SettingsError(f"{path}: larger than {MAX_PLAN_MEGABYTES} MB: expected a plan")
-    return CompactionPlan.from_json(raw, str(path))
+    return CompactionPlan.from_json(path.read_bytes(), str(path))
 
 
 def read_text(path: Path) -> str:
@@ -92,24 +85,17 @@ def write_whole(path: Path, text: str) -> None:
     is written to, not replaced.
 
     Raises:
-        SettingsError: the folder is not there.
         OSError: it cannot be written, or the file that is there may not be; `filename` names it.
     """
-    mode = path.stat().st_mode if path.exists() else None
-    if mode is None or stat.S_ISREG(mode):  # an open pipe (/dev/stdout) has no other name than that link
-        path = Path(os.path.realpath(path))  # unlike `resolve`, it bears links that lead in a circle
-    if not path.parent.is_dir():
-        raise SettingsError(f"{path.parent}: no such folder: make it first")
-    if mode is not None and not os.access(
-        path, os.W_OK
-    ):  # a folder that may be written lets it be replaced all the same
-        raise PermissionError(errno.EACCES, "may not be written", str(path))
     content = text.encode("utf-8", "surrogatepass")
     try:
-        if mode is None or stat.S_ISREG(mode):
-            _replace(path, content, PRIVATE_FILE if mode is None else stat.S_IMODE(mode))
-        else:
+        mode = path.stat().st_mode if path.exists() else PRIVATE_FILE
+        if path.exists() and not path.is_file():  # an open pipe (/dev/stdout) has no other name than that link
             path.write_bytes(content)
+        elif path.exists() and not os.access(path, os.W_OK):  # its folder would let it be replaced all the same
+            raise PermissionError(errno.EACCES, "may not be written")
+        else:  # unlike `resolve`, `realpath` bears links that lead in a circle
+            _replace(Path(os.path.realpath(path)), content, stat.S_IMODE(mode))
     except OSError as error:  # what fails while it is written names no file
         error.filename = str(path)
         raise
@@ -131,8 +117,6 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder `path` and what is missing above it, for their owner alone under any umask."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=PRIVATE_FOLDER)
-        folder.chmod(PRIVATE_FOLDER)
+    """Make the folder `path` and what is missing above it, for their owner alone."""
+    for folder in reversed((path, *path.parents)):
+        folder.mkdir(mode=0o700, exist_ok=True)

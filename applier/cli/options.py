@@ -8,15 +8,15 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from applier.store.opening import open_store, store_file
-from applier.store.protocol import Store
-from applier.store.reference import parse_key
-from planner.errors import ReferenceNotFound, StoreError
+from applier.store.store import Store
+from planner.errors import StoreError
 
 __all__ = [
     "EXISTING_FILE",
@@ -26,7 +26,7 @@ __all__ = [
     "as_json",
     "existing_store",
     "import_extra",
-    "known_history",
+    "output_option",
     "part",
     "show_all",
     "store_anywhere",
@@ -35,6 +35,7 @@ __all__ = [
     "together",
     "transcript",
     "turn_ranges",
+    "with_store",
 ]
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -101,6 +102,12 @@ class OutputFile(click.Path):
         return path
 
 
+def output_option(text: str | None = None, *, required: bool = False, allow_dash: bool = False) -> Decorator:
+    """Where the result goes; `text` is its help."""
+    file = OutputFile(allow_dash=allow_dash)
+    return click.option("-o", "--output", metavar="FILE", type=file, required=required, help=text)
+
+
 def import_extra(module: str, extra: str) -> Any:
     """Our own `module`, which needs packages of `extra`.
 
@@ -127,19 +134,18 @@ def existing_store(name: str | None) -> Store:
     return open_store(name)
 
 
+def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command` with the option, its store, which must be there, open while it runs."""
+
+    @store_option
+    @wraps(command)
+    def run(*arguments: Any, store: str | None, **more: Any) -> Any:
+        with existing_store(store) as opened:
+            return command(*arguments, store=opened, **more)
+
+    return run
+
+
 def store_anywhere(name: str) -> str:
     """The store `name` as it is called from any folder: a file by its whole path."""
     return str(store_file(name) or name)
-
-
-def known_history(store: Store, key: str) -> str:
-    """`key`, of a history that the store holds.
-
-    Raises:
-        ReferenceNotFound: it holds none of that name.
-    """
-    digits = parse_key(key)
-    for history in store.histories():
-        if any(name.startswith(digits) for name in (history.key[1:], history.digest.removeprefix("sha256:"))):
-            return key
-    raise ReferenceNotFound(f"no history h{digits} in this store: `compactor store list` names those that are there")

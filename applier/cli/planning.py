@@ -1,25 +1,29 @@
-"""Plans a transcript by the options that say how, and applies a plan with the store. Reads and writes no file."""
+"""Plans a transcript by the options that say how, and applies a plan with the store. Shows no plan."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
 
 from applier.adapters.transcripts import Transcript, write_transcript
+from applier.cli.files import write_whole
 from applier.cli.options import SHARE, task, together
+from applier.cli.screen import print_data
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
-from applier.store.protocol import Store
-from applier.store.reference import history_key
+from applier.store.records import history_key
+from applier.store.store import Store
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.plan import CompactionPlan
 
-__all__ = ["apply_and_record", "first_removed", "planned", "planning_options", "view_text"]
+__all__ = ["apply_and_record", "planned", "planning_options", "write_view"]
 
 MOST_TOKENS = 10**9
 """No context has so many tokens; larger numbers are a slip."""
@@ -99,21 +103,20 @@ def apply_and_record(plan: CompactionPlan, messages: Sequence[object], store: St
     return view
 
 
-def view_text(sheet: Sheet, read: Transcript, output: object, store: str | None, *, session_id: str = "") -> str:
-    """The view of a reviewed plan in the format of `read`, to be written to `output`; originals are in `store` first.
+def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
+    """Write the view of a reviewed plan to `output` in the format of `read`; originals are in `store` first.
 
-    Of a session log it is a log of the session `session_id`.
+    Of a session log it is a log of the session `session_id`, a new one if it is not said.
     """
     view = read.messages
+    session_id = session_id or (str(uuid4()) if read.client else "")
     if sheet.changes:
         event = {"message": f"{history_key(sheet.plan.history.digest)} to {output}"}
         event |= {"session": session_id} if session_id else {}
         with open_store(store) as opened:
             view = apply_and_record(sheet.plan, read.messages, opened, **event)
-    return write_transcript(view, read, session_id=session_id)
-
-
-def first_removed(plan: CompactionPlan) -> str:
-    """The reference of the first turn that `plan` removes, to show how originals are had."""
-    removed = next(own.turn_id for own in plan.turns if own.strategy != "keep")
-    return f"{history_key(plan.history.digest)}:{removed}"
+    text = write_transcript(view, read, session_id=session_id)
+    if str(output) == "-":
+        print_data(text)
+    else:
+        write_whole(output, text)

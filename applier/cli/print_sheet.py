@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from rich import box
 from rich.console import Console
@@ -13,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
-from applier.sheet import Failed, Row, Sheet
+from applier.sheet import Sheet
 from applier.view import Preview
-from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy
+from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy, TurnDecision
 
-__all__ = ["finding_line", "print_sheet"]
+__all__ = ["finding_line", "print_sheet", "table_runs"]
 
 STYLES: dict[Strategy, str] = {"keep": "green", "summarize": "cyan", "reference": "yellow", "drop": "red"}
 TASK_LINES = 3
@@ -29,6 +30,8 @@ MOST_LINES = 12
 """Of failures, findings and constraints so many are shown unless all are asked for."""
 LEAST_NAMED = 28
 """Characters of what failed, where the page is narrow."""
+FEWEST_FOLDED = 3
+"""Shorter runs save no row worth the detail they hide."""
 INDENT = 2
 
 
@@ -40,13 +43,14 @@ def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     task = min(TASK_LINES * console.width - len("Task: "), TASK_CHARACTERS)
     console.print("", clean(f"Task: {shorten(plan.task, task)}"), sep="\n")
     _section(console, "Brief, first in the view", plan.brief.splitlines(), whole=True)
-    failed = (_failed(one, max(LEAST_NAMED, console.width // 4)) for one in sheet.failed)
-    _section(console, "Failed approaches, kept", _some(failed, whole), whole)
-    _section(console, "Findings", _some(map(finding_line, plan.findings), whole), whole)
+    width = max(LEAST_NAMED, console.width // 4)
+    _section(console, "Failed approaches, kept", (_failed(one, width) for one in sheet.failed), whole)
+    _section(console, "Findings", map(finding_line, plan.findings), whole)
     _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
     console.print("")
-    console.print(_table(sheet.rows, console.width))
-    _section(console, "Left in place of what is removed", _stand_ins(sheet) if whole else (), whole)
+    console.print(_table(sheet, console.width, fold=not whole))
+    left = "\n".join(sheet.left.values()).split("\n") if whole and sheet.left else ()
+    _section(console, "Left in place of what is removed", left, whole)
     _section(console, "Planner", _provenance(plan), whole=True)
     if not whole and sheet.left:
         console.print("", "--all shows each turn, what it leaves in its place, and all facts", sep="\n")
@@ -77,7 +81,7 @@ def _cost(preview: Preview) -> str:
     )
 
 
-def _table(rows: Sequence[Row], width: int) -> Table:
+def _table(sheet: Sheet, width: int, *, fold: bool) -> Table:
     """The table, as wide as the terminal; in a pipe as wide as its longest cells."""
     table, wide = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, expand=width < FULL_WIDTH), width >= WIDE
     table.add_column("turn", no_wrap=True)
@@ -86,56 +90,75 @@ def _table(rows: Sequence[Row], width: int) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what", ratio=3 if wide else 1, no_wrap=True, overflow="ellipsis")
     table.add_column("why", ratio=2 if wide else 1, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*_cells(row))
+    for run in table_runs(sheet.plan.turns, fold=fold):
+        table.add_row(*_cells(run, sheet.heads))
     return table
 
 
-def _cells(row: Row) -> Iterator[Text]:
-    yield Text(row.turns)
-    yield Text(row.strategy, style=STYLES[row.strategy])
-    yield Text(f"{row.score:.2f}")
-    yield Text(f"{row.tokens_before:,}")
-    yield Text(f"{row.tokens_after:,}")
-    yield clean(("✗ " if row.failed else "") + one_line(row.what))
-    yield clean(one_line(row.why))
+def table_runs(turns: Sequence[TurnDecision], *, fold: bool = True) -> list[list[TurnDecision]]:
+    """The turns of each row, in order: neighbours of one strategy share it, unless there are too few to `fold`."""
+    groups = [list(group) for _, group in groupby(turns, key=lambda own: own.strategy)]
+    rows: list[list[TurnDecision]] = []
+    for group in groups:
+        rows += [group] if fold and len(group) >= FEWEST_FOLDED else ([own] for own in group)
+    return rows
+
+
+def _cells(run: Sequence[TurnDecision], heads: Mapping[str, str]) -> Iterator[Text]:
+    """Of several turns: the highest score, all tokens, and how often each thing is said."""
+    first, last = run[0].turn_id, run[-1].turn_id
+    failed = sum(own.failed_approach for own in run)
+    yield Text(first if first == last else f"{first}-{last}")
+    yield Text(run[0].strategy, style=STYLES[run[0].strategy])
+    yield Text(f"{max(own.relevance_score for own in run):.2f}")
+    yield Text(f"{sum(own.tokens_before for own in run):,}")
+    yield Text(f"{sum(own.tokens_after for own in run):,}")
+    what = heads.get(first, "") if first == last else _kinds(run, heads, failed)
+    yield clean(("✗ " if failed else "") + one_line(what))
+    yield clean(one_line(_counted(own.reason for own in run)))
+
+
+def _kinds(run: Sequence[TurnDecision], heads: Mapping[str, str], failed: int) -> str:
+    kinds = _counted(heads.get(own.turn_id, "").split(" ")[0].rstrip(":") for own in run)
+    marks = f", {failed} failed" if failed else ""
+    return f"{len(run)} turns{marks}: {kinds}" if kinds else f"{len(run)} turns{marks}"
+
+
+def _counted(words: Iterable[str]) -> str:
+    """The distinct `words`, most frequent first, each with how often it stands there where they differ."""
+    counts = Counter(word for word in words if word)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(word if count == 1 else f"{count}× {word}" for word, count in counts.most_common())
 
 
 def _section(console: Console, title: str, lines: Iterable[str], whole: bool) -> None:
-    """A title and indented lines; those that are too long are cut unless the `whole` is asked for."""
-    filled = list(lines)
-    if filled:
+    """A title and indented lines; unless the `whole` is asked for, the first of them, and what fits of each."""
+    shown = list(lines)
+    if not whole and len(shown) > MOST_LINES + 1:
+        shown[MOST_LINES:] = [f"and {len(shown) - MOST_LINES} more (--all shows them)"]
+    if shown:
         console.print("", Text(title, style="bold"), sep="\n")
-    for line in filled:
+    for line in shown:
         text = clean(line)
         if not whole:
             text.truncate(console.width - INDENT, overflow="ellipsis")
         console.print(Padding(text, (0, 0, 0, INDENT), expand=False))
 
 
-def _some(lines: Iterable[str], whole: bool) -> Iterator[str]:
-    """The first of `lines`, and how many more there are."""
-    every = list(lines)
-    yield from every if whole or len(every) <= MOST_LINES + 1 else every[:MOST_LINES]
-    if not whole and len(every) > MOST_LINES + 1:
-        yield f"and {len(every) - MOST_LINES} more (--all shows them)"
-
-
-def _failed(failed: Failed, width: int) -> str:
-    what = f" {shorten(failed.what, width)}" if failed.what else ""
-    return f"✗ {failed.turn_id}{what}: {one_line(failed.how)}"
+def _failed(failed: Mapping[str, str], width: int) -> str:
+    what = f" {shorten(failed['what'], width)}" if failed["what"] else ""
+    return f"✗ {failed['turn']}{what}: {one_line(failed['how'])}"
 
 
 def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
     """The user's constraints; facts of other types stand in the brief or in the turns' own rows and are counted."""
-    constraints = [fact for fact in facts if fact.type == "constraint"]
-    others = [fact for fact in facts if fact.type != "constraint"]
-    yield from _some(map(_fact, constraints), whole)
-    if whole:
-        yield from map(_fact, others)
-    elif others:
-        counts = Counter(fact.type for fact in others)
-        yield f"others: {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
+    others = Counter(fact.type for fact in facts if fact.type != "constraint")
+    for fact in sorted(facts, key=lambda fact: fact.type != "constraint"):
+        if whole or fact.type == "constraint":
+            yield _fact(fact)
+    if others and not whole:
+        yield f"others: {', '.join(f'{count} {kind}' for kind, count in others.items())} (--all shows them)"
 
 
 def _fact(fact: ExtractedFact) -> str:
@@ -159,8 +182,3 @@ def _provenance(plan: CompactionPlan) -> Iterator[str]:
     if own.filled_tokens:
         yield f"{own.filled_tokens:,} tokens of space that was left were filled by rules"
     yield from map(one_line, own.notes)
-
-
-def _stand_ins(sheet: Sheet) -> Iterator[str]:
-    for text in sheet.left.values():
-        yield from text.split("\n")

@@ -1,12 +1,11 @@
 """Prints: tables and lines for people, JSON for machines, never control characters.
 
 At a terminal the width is its own (or $COLUMNS); in a pipe lines are as long as they need to be, so that a search
-of them misses nothing. $NO_COLOR means no style at all. Characters that the terminal's encoding lacks are spelled.
+of them misses nothing. $NO_COLOR means no style at all. A character that the terminal's encoding lacks is a "?".
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 import os
@@ -15,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import Any, Literal
 
 import click
@@ -36,10 +36,10 @@ __all__ = [
     "print_table",
     "printable",
     "progress",
+    "replace_what_is_missing",
     "screen",
     "shorten",
     "show_page",
-    "spell_what_is_missing",
     "working",
 ]
 
@@ -50,8 +50,6 @@ Matches ESC, a carriage return, a right-to-left override; not a tab or a line fe
 """
 FULL_WIDTH = 100_000
 """Columns of a pipe: longer than any line, so that nothing is cut or wrapped."""
-_SPELLED = {"✗": "x", "…": "...", "→": "->", "·": ".", "─": "-", "×": "x", "“": '"', "”": '"', "≥": ">=", "≤": "<="}
-_ERRORS = "compactor-spelled"
 
 
 class _Screen(Console):
@@ -159,17 +157,8 @@ def show_page(server: Any) -> None:
         server.run()
 
 
-def spell_what_is_missing() -> None:
-    """Let standard output and error spell what their encoding lacks (cp1252 has no "✗") instead of failing."""
-    codecs.register_error(_ERRORS, _spelled)
+def replace_what_is_missing() -> None:
+    """Let standard output and error say "?" for what their encoding lacks (cp1252 has no "✗") instead of failing."""
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if callable(reconfigure) and not str(stream.encoding).lower().startswith("utf"):
-            reconfigure(errors=_ERRORS)
-
-
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end]
-    return "".join(_SPELLED.get(character, "?") for character in text), error.end
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")

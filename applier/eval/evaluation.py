@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import product, takewhile
+from itertools import accumulate, product, takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.methods import CompactedList, Method, NotRecorded, as_compacted, methods_for
+from applier.eval.methods import Method, NotRecorded, methods_for
 from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
-from applier.eval.texts import message_tokens, plain_text, text_tokens
+from applier.eval.texts import message_tokens, plain_text
 from applier.store import open_store
 from planner.errors import SettingsError, TranscriptError
 from planner.prices import payback_calls
@@ -56,8 +56,6 @@ LEAST_PREFIX_TOKENS = 15_000
 LEAST_NEEDS = 8
 """A cut after which the agent needed less says nothing and is left out."""
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d00", "#555555")
-"""Told apart also by people who do not see all colours (Okabe and Ito), then round again with dashes."""
 SIZES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Marks of the horizontal axis, which is logarithmic: halving is worth the same everywhere."""
 PANELS = {"plain recall": "plain", "recall in context": "in_context"}
@@ -134,11 +132,11 @@ class EvaluationMean:
 
 def transcript_paths(places: Iterable[Path]) -> list[Path]:
     """The transcript files among and in `places`, sorted within each folder."""
-    return [path for place in places for path in (_inside(place) if place.is_dir() else [place])]
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jsonl"))
+    paths: list[Path] = []
+    for place in places:
+        inside = (path for path in place.iterdir() if path.suffix in (".json", ".jsonl")) if place.is_dir() else [place]
+        paths += sorted(inside)
+    return paths
 
 
 def cuts_of_file(path: Path) -> list[Cut]:
@@ -163,17 +161,10 @@ def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
     """Indexes of assistant messages to cut before, one per share, pairs whole, without doubles."""
-    sizes = [message_tokens([message]) for message in messages]
-    total, points = sum(sizes), []
-    for share in shares:
-        held = 0
-        for index, message in enumerate(messages):
-            if held >= share * total and message["role"] == "assistant":
-                if held >= LEAST_PREFIX_TOKENS and index not in points:
-                    points.append(index)
-                break
-            held += sizes[index]
-    return points
+    held = list(accumulate((message_tokens([message]) for message in messages), initial=0))
+    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    points = [next((at for at in answers if held[at] >= share * held[-1]), None) for share in shares]
+    return [at for at in dict.fromkeys(points) if at is not None and held[at] >= LEAST_PREFIX_TOKENS]
 
 
 def evaluate(
@@ -183,21 +174,21 @@ def evaluate(
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):
-            compacted = as_compacted(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
-            rows.append(measured(cut, name, compacted, ratio, quick))
+            messages = method(list(cut.messages), cut.task, int(ratio * cut.tokens))
+            rows.append(measured(cut, name, messages, ratio, quick))
     return rows
 
 
-def measured(cut: Cut, name: str, compacted: CompactedList, ratio: float, quick: bool = True) -> EvaluationRow:
-    """The row of `compacted`, which the method `name` made of `cut` for the target `ratio`."""
+def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float, quick: bool = True) -> EvaluationRow:
+    """The row of `result`, which the method `name` made of `cut` for the target `ratio`."""
     return EvaluationRow(
         method=name,
         ratio=ratio,
         cut=cut.name,
-        size=message_tokens(compacted.messages) / cut.tokens,
-        recall=measure_recall(cut.needs, compacted.messages),
-        survival=measure_survival(cut.messages, compacted.messages),
-        integrity=None if quick else measure_integrity(cut.messages, compacted),
+        size=message_tokens(result) / cut.tokens,
+        recall=measure_recall(cut.needs, result),
+        survival=measure_survival(cut.messages, result),
+        integrity=None if quick else measure_integrity(cut.messages, result),
     )
 
 
@@ -219,19 +210,17 @@ def evaluate_files(
     rows: list[EvaluationRow] = []
     problems: list[str] = []
     work = partial(_file_rows, methods=tuple(methods), ratios=tuple(ratios), quick=quick, model=model)
-    for of_file, problem in _mapped(work, paths, workers):
-        rows += of_file
-        problems += [problem] if problem else []
-        done()
+    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        for of_file, problem in (pool.map if pool else map)(work, paths):
+            rows += of_file
+            problems += [problem] if problem else []
+            done()
     return rows, problems
-
-
-FileRows = tuple[list[EvaluationRow], str]
 
 
 def _file_rows(
     path: Path, methods: tuple[str, ...], ratios: tuple[float, ...], quick: bool, model: str | None
-) -> FileRows:
+) -> tuple[list[EvaluationRow], str]:
     try:
         cuts = cuts_of_file(path)
     except TranscriptError as error:
@@ -239,34 +228,17 @@ def _file_rows(
     return [row for cut in cuts for row in evaluate(methods_for(cut.name, methods, model), [cut], ratios, quick)], ""
 
 
-def _mapped(work: Callable[[Path], FileRows], paths: Sequence[Path], workers: int) -> Iterator[FileRows]:
-    if workers == 1:
-        yield from map(work, paths)
-        return
-    text_tokens("")  # loads the vocabulary once, for the workers to inherit where processes are forked
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(work, paths)
-
-
-def measure_integrity(before: Sequence[Message], compacted: CompactedList) -> Integrity:
-    """The integrity of `compacted`, made of `before`."""
+def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> Integrity:
+    """The integrity of `result`, made of `before`."""
     tokens = message_tokens(before)
-    prefix = message_tokens(before[: _unchanged(before, compacted.messages)])
+    same = (message_digest(one) == message_digest(other) for one, other in zip(before, result, strict=False))
+    unchanged = message_tokens(before[: sum(takewhile(bool, same))])
+    calls = payback_calls(tokens, tokens - message_tokens(result), unchanged)
     return Integrity(
-        violations=sum(violation.refused for violation in check_messages(compacted.messages)),
-        restored=_restored(read_history(before), compacted.messages),
-        payback_calls=_finite(payback_calls(tokens, tokens - message_tokens(compacted.messages), prefix)),
+        violations=sum(violation.refused for violation in check_messages(result)),
+        restored=_restored(read_history(before), result),
+        payback_calls=calls if math.isfinite(calls) else None,
     )
-
-
-def _finite(calls: float) -> float | None:
-    return calls if math.isfinite(calls) else None
-
-
-def _unchanged(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """How many messages at the front are as they were."""
-    same = (message_digest(one) == message_digest(other) for one, other in zip(before, after, strict=False))
-    return sum(takewhile(bool, same))
 
 
 def _restored(history: History, result: Sequence[Message]) -> float | None:
@@ -276,17 +248,13 @@ def _restored(history: History, result: Sequence[Message]) -> float | None:
     named = _named_turns(plain_text(result))
     if gone and not named:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store(Path(folder, "restore.db"))
-        try:
-            saved = store.save_history(history)
-            back = [
-                turn.id in named
-                and store.restore(f"{named[turn.id] or saved}:{turn.id}").messages == history.messages_of(turn)
-                for turn in gone
-            ]
-        finally:
-            store.close()
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "restore.db")) as store:
+        saved = store.save_history(history)
+        back = [
+            turn.id in named
+            and store.restore(f"{named[turn.id] or saved}:{turn.id}").messages == history.messages_of(turn)
+            for turn in gone
+        ]
     return sum(back) / len(back) if back else 1.0
 
 
@@ -344,16 +312,17 @@ def draw_recall(means: Sequence[EvaluationMean], path: Path) -> None:
         SettingsError: matplotlib is not installed, or does not know the format.
     """
     try:
-        from matplotlib import rc_context
+        from matplotlib import rc_context, style
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SettingsError(f"a chart needs matplotlib: pip install 'relevance-compactor[eval]' ({error})") from error
     figure = Figure(figsize=(10, 4), layout="constrained")
     if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
         raise SettingsError(f"{path}: no known format of a picture: name it .svg or .png")
-    axes = figure.subplots(1, len(PANELS), sharey=True)
-    for axis, (title, field) in zip(axes, PANELS.items(), strict=True):
-        _draw(axis, title, field, means)
+    with style.context("tableau-colorblind10"):
+        axes = figure.subplots(1, len(PANELS), sharey=True)
+        for axis, (title, field) in zip(axes, PANELS.items(), strict=True):
+            _draw(axis, title, field, means)
     axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     # The same means give the same bytes: no date, no random ids; text stays text.
     with rc_context({"svg.hashsalt": "recall", "svg.fonttype": "none"}):
@@ -361,10 +330,9 @@ def draw_recall(means: Sequence[EvaluationMean], path: Path) -> None:
 
 
 def _draw(axis: Any, title: str, field: str, means: Sequence[EvaluationMean]) -> None:
-    for number, method in enumerate(dict.fromkeys(mean.method for mean in means)):
+    for method in dict.fromkeys(mean.method for mean in means):
         points = sorted((mean.size, getattr(mean, field)) for mean in means if mean.method == method)
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": "--" if number >= len(COLOURS) else "-"}
-        axis.plot(*zip(*points, strict=True), label=method, marker="o", markersize=4, **style)
+        axis.plot(*zip(*points, strict=True), label=method, marker="o", markersize=4)
     axis.set(
         title=title, xscale="log", xlim=(SIZES[0], SIZES[-1]), ylim=(0, 1), xlabel="size, as a share of the tokens"
     )

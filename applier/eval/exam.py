@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.methods import NotRecorded, as_compacted, methods_for
+from applier.eval.methods import NotRecorded, methods_for
 from applier.eval.texts import message_tokens, one_space, plain_text, text_tokens
 from planner.errors import TranscriptError
 from planner.reading.messages import Message
@@ -59,10 +59,6 @@ class ExamQuestion(BaseModel):
     used_in_continuation: bool = False
     """True if the agent really needed it afterwards."""
 
-    def stands_in(self, folded_text: str) -> bool:
-        """True if an accepted string stands in `folded_text`, whose white space is folded."""
-        return any(one_space(accepted) in folded_text for accepted in self.answer_any)
-
 
 class Exam(BaseModel):
     """The questions about one transcript."""
@@ -74,13 +70,12 @@ class Exam(BaseModel):
     questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
-        """1 or 0 by number of question: whether an accepted string stands in `text`."""
+        """1 or 0 by number of question: whether an accepted string stands in `text`, white space folded."""
         folded = one_space(text)
-        return {question.number: float(question.stands_in(folded)) for question in self.questions}
-
-    def literal_score(self, text: str) -> float:
-        """The share of questions of which an accepted string stands in `text`."""
-        return fmean(self.literal_scores(text).values())
+        return {
+            question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))
+            for question in self.questions
+        }
 
 
 @dataclass(frozen=True)
@@ -185,8 +180,8 @@ def exam_views(
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
-                result = as_compacted(method(list(sample.messages), sample.task, max(1, int(ratio * sample.tokens))))
-                yield exam_view(sample, name, ratio, plain_text(result.messages))
+                view = method(list(sample.messages), sample.task, max(1, int(ratio * sample.tokens)))
+                yield exam_view(sample, name, ratio, plain_text(view))
 
 
 def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamView:

@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,6 @@ from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
 from planner.model.planners import RecordedPlanner, rendered_prompts
-from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks
@@ -34,11 +34,9 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = [
     "METHODS",
-    "CompactedList",
     "FolderPlanner",
     "Method",
     "NotRecorded",
-    "as_compacted",
     "compact_by",
     "compact_by_preset",
     "find_method",
@@ -46,15 +44,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class CompactedList:
-    """What a method made, and the plan behind it if there is one."""
-
-    messages: list[Message]
-    plan: CompactionPlan | None = None
-
-
-Method = Callable[[Sequence[Message], str, int], "list[Message] | CompactedList"]
+Method = Callable[[Sequence[Message], str, int], list[Message]]
 """``method(messages, task, target_tokens)``; the target in o200k tokens of all text, as the measure counts."""
 
 RECORDED = "recorded:"
@@ -109,17 +99,17 @@ class FolderPlanner:
         raise NotRecorded(f"{self.folder}: no {self.sample}.answer.txt: answer {self.sample}.prompt.txt beside it")
 
 
-def as_compacted(result: list[Message] | CompactedList) -> CompactedList:
-    """`result` with or without a plan as a compacted list."""
-    return result if isinstance(result, CompactedList) else CompactedList(result)
-
-
-def find_method(name: str, model: str | None = None) -> Method:
+def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
     """The method called `name`; `model` is the planner model of the method ``model``.
+
+    ``recorded:DIR`` plans by what a model answered for `sample`, and raises `NotRecorded` where DIR does not hold it
+    yet.
 
     Raises:
         SettingsError: nothing is called that, or its package is not installed.
     """
+    if name.startswith(RECORDED):
+        return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
     if name in ("rules", "model"):
         return partial(compact_by, planner=name, model=model)
     if name in PLAIN_METHODS:
@@ -133,82 +123,52 @@ def find_method(name: str, model: str | None = None) -> Method:
 
 
 def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
-    """The methods called `names`; ``recorded:DIR`` plans by what a model answered for `sample`, and raises
-    `NotRecorded` where DIR does not hold it yet.
-
-    Raises:
-        SettingsError: nothing is called one of the names, or its package is not installed.
-    """
-    return {
-        name: partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
-        if name.startswith(RECORDED)
-        else find_method(name, model)
-        for name in names
-    }
+    """The methods called `names`, as `find_method` finds them."""
+    return {name: find_method(name, model, sample) for name in names}
 
 
 def _yours(module: str, function: str) -> Method:
     if places := os.environ.get("PYTHONPATH"):  # of which the command else imports nothing
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
-    try:
-        method: Method = getattr(importlib.import_module(module), function)
-    except Exception as error:  # it is the user's module: whatever its import raises is said in a line
-        raise SettingsError(f"{name}: {type(error).__name__}: {error}") from error
+
+    def checked(messages: Sequence[Message], task: str, target_tokens: int) -> list[Message]:
+        with _named(name):
+            view: list[Message] = method(messages, task, target_tokens)
+        if not isinstance(view, list):
+            raise SettingsError(f"{name}: expected a list of messages, found {type(view).__name__}")
+        return view
+
+    with _named(name):
+        method = getattr(importlib.import_module(module), function)
     if not callable(method):
         raise SettingsError(f"{name}: expected a function, found {type(method).__name__}")
-    return partial(_checked, method, name)
+    return checked
 
 
-def _checked(method: Method, name: str, messages: Sequence[Message], task: str, target_tokens: int) -> Any:
-    """What the user's `method` returns.
-
-    Raises:
-        SettingsError: it raised something, or returned no list of messages.
-    """
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Whatever the user's module raises is said in a line."""
     try:
-        view = method(messages, task, target_tokens)
+        yield
     except CompactorError:
         raise
     except Exception as error:
         raise SettingsError(f"{name}: {type(error).__name__}: {error}") from error
-    if not isinstance(view, CompactedList | list):
-        raise SettingsError(f"{name}: expected a list of messages, found {type(view).__name__}")
-    return view
 
 
 def compact_by(
-    messages: Sequence[Message],
-    task: str,
-    target_tokens: int,
-    planner: Any = "rules",
-    model: str | None = None,
-    client: Any = None,
-    prompts_dir: str | Path | None = None,
-) -> CompactedList:
+    messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
+) -> list[Message]:
     """`messages` planned by `planner` for the same share of their size, however it counts tokens itself."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
-    plan = plan_compaction(
-        messages, task, target_ratio=ratio, planner=planner, model=model, client=client, prompts_dir=prompts_dir
-    )
-    shown = preview(plan)
-    return CompactedList(list(shown.messages), shown.plan)
+    return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """The largest list within the target that the preset sends for `messages`; else the smallest it sends.
-
-    Raises:
-        SettingsError: there is no such preset.
-    """
-    preset_named(preset)
-    sent = list(_sent(messages, task, target_tokens, preset))
-    fitting = [listed for listed in sent if message_tokens(listed) <= target_tokens]
-    return max(fitting, key=message_tokens) if fitting else min(sent, key=message_tokens)
-
-
-def _sent(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> Iterator[list[Message]]:
+    """The largest list within the target that the preset sends for `messages`; else the smallest it sends."""
     own_counting = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
+    sent: list[list[Message]] = []
     for width in WINDOWS:
         window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * own_counting))
         settings = SessionSettings(preset=preset, window_tokens=window, max_output_tokens=1, planner="rules")
@@ -216,7 +176,9 @@ def _sent(messages: Sequence[Message], task: str, target_tokens: int, preset: st
             tempfile.TemporaryDirectory() as folder,
             Session(task, settings=settings, store=Path(folder, "store.db")) as session,
         ):
-            yield list(session.prepare(list(messages)))
+            sent.append(session.prepare(list(messages)))
+    fitting = [view for view in sent if message_tokens(view) <= target_tokens]
+    return max(fitting, key=message_tokens) if fitting else min(sent, key=message_tokens)
 
 
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
@@ -239,19 +201,14 @@ def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -
     for place, message in enumerate(messages):
         if total <= target_tokens:
             break
-        results = [block["type"] == "tool_result" for block in blocks(message)]
-        if any(results):
-            own = zip(blocks(message), results, strict=True)
-            content = [{**block, "content": CLEARED} if is_result else block for block, is_result in own]
-            done[place] = {**message, "content": content}
+        cleared = [{**one, "content": CLEARED} if one["type"] == "tool_result" else one for one in blocks(message)]
+        if cleared != list(blocks(message)):
+            done[place] = {**message, "content": cleared}
             total += message_tokens([done[place]]) - message_tokens([message])
     return done
 
 
-PLAIN_METHODS: dict[str, Callable[[Sequence[Message], str, int], list[Message]]] = {
-    "newest": newest,
-    "clear": clear_results,
-}
+PLAIN_METHODS: dict[str, Method] = {"newest": newest, "clear": clear_results}
 """By the names of the command line."""
 
 METHODS = ("rules", "model", *PLAIN_METHODS, *(f"preset:{name}" for name in PRESETS))

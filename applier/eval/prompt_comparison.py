@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from applier.eval.evaluation import Cut, EvaluationRow, evaluate
 from applier.eval.methods import FolderPlanner, Method, compact_by
@@ -35,7 +34,6 @@ class PromptVariant:
     answers: Path | None = None
     """A folder of recorded answers: ``NAME@CUT.answer.txt``, or ``NAME@CUT.answer-1.txt`` and on, one a piece; where
     they are missing, the prompts to answer are written there. None: the model is asked."""
-    client: Any = None
     model: str | None = None
 
     @property
@@ -47,7 +45,7 @@ class PromptVariant:
         """What compacts `cut` by these prompts."""
         if self.answers is not None:
             return partial(compact_by, planner=FolderPlanner(self.answers, cut.name, self.prompts_dir))
-        return partial(compact_by, planner=ModelPlanner(self.client, self.model, self.prompts_dir))
+        return partial(compact_by, planner=ModelPlanner(None, self.model, self.prompts_dir))
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def _lost(row: EvaluationRow) -> dict[str, None]:
 
 def _last_place(history: History, what: str) -> tuple[str, str]:
     for turn in reversed(history.turns):
-        for _, text in reversed(list(pieces(history.messages_of(turn)))):
+        for text in reversed(pieces(history.messages_of(turn))):
             for line in reversed(text.splitlines()):
                 at = next(occurrences(what, one_space(line)), None)
                 if at is not None:

@@ -119,7 +119,7 @@ class Survival:
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
     """What the agent writes in `after`, before it is shown again, that `before` holds and `task` does not."""
-    texts = [text for _, text in pieces(before)]
+    texts = pieces(before)
     held = "\n".join(texts)
     return tuple(
         Need(specific, _contexts(specific, texts))
@@ -171,7 +171,7 @@ def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
 
 def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
     """The recall of `needs` in `messages`, a compacted list."""
-    text = "\n".join(piece for _, piece in pieces(messages))
+    text = plain_text(messages)
     lost, bare = [], []
     for need in needs:
         places = list(placings(need.specific, text))

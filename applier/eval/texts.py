@@ -10,17 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from planner.reading.lines import call_text
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
-    "Speaker",
     "agent_values",
-    "forget_counts",
     "message_tokens",
+    "o200k_counter",
     "occurrences",
     "one_space",
     "path_splits",
@@ -30,8 +29,6 @@ __all__ = [
     "stands",
     "text_tokens",
 ]
-
-Speaker = Literal["agent", "other"]
 
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
 """``https://example.org/a?b=1``; ends where prose or markup goes on: not the bracket in ``(https://a.org)``."""
@@ -58,22 +55,15 @@ _EDGE = re.compile(r"\w")
 """A character that would make a name another name."""
 
 
-def pieces(messages: Iterable[Message]) -> Iterator[tuple[Speaker, str]]:
-    """Each block's text with who wrote it: the agent (its words, its calls), or anybody else."""
-    for message in messages:
-        for block in blocks(message):
-            text = _block_text(block)
-            if text:
-                yield ("agent" if message["role"] == "assistant" and not _is_result(block) else "other"), text
+def pieces(messages: Iterable[Message]) -> list[str]:
+    """The text of each block that has any."""
+    texts = (_block_text(block) for message in messages for block in blocks(message))
+    return [text for text in texts if text]
 
 
 def plain_text(messages: Iterable[Message]) -> str:
     """All text of `messages`, one piece below the other."""
-    return "\n".join(text for _, text in pieces(messages))
-
-
-def _is_result(block: Block) -> bool:
-    return bool(block["type"].endswith("tool_result"))
+    return "\n".join(pieces(messages))
 
 
 def _block_text(block: Block) -> str:
@@ -82,7 +72,7 @@ def _block_text(block: Block) -> str:
         return str(block.get(kind) or "")
     if kind in ("tool_use", "server_tool_use"):
         return call_text(block)
-    if _is_result(block):
+    if kind.endswith("tool_result"):
         return result_text(block)
     source = block.get("source")
     return str(source.get("data", "")) if isinstance(source, dict) and source.get("type") == "text" else ""
@@ -101,11 +91,8 @@ def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
             yield from _strings(inner)
 
 
@@ -114,19 +101,15 @@ def one_space(text: str) -> str:
     return " ".join(text.split())
 
 
-def forget_counts() -> None:
-    """Count texts anew that were counted before: for timings."""
-    _counter.cache_clear()
-
-
 @lru_cache(maxsize=1)
-def _counter() -> TokenCounter:
+def o200k_counter() -> TokenCounter:
+    """Counts unscaled."""
     return TokenCounter(1.0)
 
 
 def text_tokens(text: str) -> int:
-    """o200k tokens of `text`, unscaled."""
-    return _counter().raw(text)
+    """o200k tokens of `text`."""
+    return o200k_counter().raw(text)
 
 
 def message_tokens(messages: Sequence[Message]) -> int:

@@ -11,17 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from applier.session.carryover import Named, restored_text
-from applier.session.compaction import (
-    FORCED,
-    REARM_SHARE,
-    Compaction,
-    attempt,
-    may_store,
-    rest,
-    rests,
-    situation_of,
-)
+from applier.session.carryover import named_again, restored_text
+from applier.session.compaction import FORCED, Compaction, attempt, hold, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
 from applier.session.persistence import save_session
@@ -33,7 +24,7 @@ from planner.analysis import analyze_history
 from planner.errors import StoreError
 from planner.reading.messages import blocks
 
-__all__ = ["compact", "prepare", "recover", "request", "undo"]
+__all__ = ["compact", "prepare", "recover", "undo"]
 
 LEAST_SAVINGS_SHARE = 0.4
 """In a small window, saving this share of the limit is enough whatever a preset's constant says."""
@@ -74,17 +65,17 @@ def _work(state: State, arrival: Arrival) -> None:
         return
     state.give_up_lost()
     _ask_store_again(state)
-    unsent = min(arrival.start, state.last.messages)
+    unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
         attempt(state, tier, "arrival", FORCED, new_from=unsent)
-    named = state.recall.hear(state.tracker.plain[unsent:], state.tracker)
-    _take_up_plan(state)
+    state.tracker.know(state.planning.take_up())
     for step in state.preset.steps:
         _step(state, step)
     state.requested = state.focus = ""
     _warn_if_too_large(state)
-    _bring_back(state, [item for item in named if item.turn_id in state.recall.wanted])
+    if state.committed.frame.plan is plan:
+        _bring_back(state, unsent)
     _plan_ahead(state)
 
 
@@ -122,14 +113,13 @@ def _store_left_out(state: State) -> None:
 
 
 def _note_new(state: State, start: int) -> None:
-    """Note the files that were touched, and whether the model asked for a compaction."""
+    """Note whether the model asked for a compaction."""
     tracker = state.tracker
-    state.marks.touch(tracker.results_from(start))
     newest = tracker.plain[max(start, len(tracker) - 2) :]
     for block in (block for message in newest for block in blocks(message)):
         if block["type"] == "tool_use" and block.get("name") == state.settings.compact_tool:
             asked = block.get("input")
-            request(state, "tool", str(asked.get("focus", "")) if isinstance(asked, dict) else "")
+            state.request("tool", str(asked.get("focus", "")) if isinstance(asked, dict) else "")
 
 
 def _step(state: State, step: Step) -> None:
@@ -146,13 +136,13 @@ def _step(state: State, step: Step) -> None:
     if not forced and not measured.requested:
         least = min(step.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
         bounds = Bounds(least, step.max_payback_calls)
-    if not measured.requested and rests(state, step.tier, bounds):
+    if not measured.requested and rests(state, step.tier, forced):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
     done = attempt(state, step.tier, trigger, bounds)
     if done.applied and not any(when.name == "every turn" for when in step.when):
-        rest(state, step.tier, bounds)
-        rest(state, step.tier, FORCED)
+        rest(state, step.tier, forced)
+        rest(state, step.tier, forced=True)
 
 
 def _warn_if_too_large(state: State) -> None:
@@ -162,30 +152,19 @@ def _warn_if_too_large(state: State) -> None:
     state.trouble("still_too_large", problem, f"{tokens} tokens of at most {limit}: no step could make it smaller")
 
 
-def _take_up_plan(state: State) -> None:
-    """Take up what the worker has made."""
-    plan = state.planning.take_up()
-    if plan is not None:
-        state.tracker.know(plan.bound_analysis)
-
-
 def _plan_ahead(state: State) -> None:
     """Have the worker plan on a snapshot while the agent waits for its answer."""
-    planning, tracker = state.planning, state.tracker
-    if not _plans_ahead(state) or planning.worker.is_busy or not _is_due(state):
+    planning, tracker, settings = state.planning, state.tracker, state.settings
+    is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
+    if not (is_slow if settings.background is None else settings.background):
+        return
+    if planning.worker.is_running or not _is_due(state):
         return
     history, counter, known = tracker.history, tracker.counter, tracker.known_analysis
     planned = planning.ready.history.turns if planning.ready is not None else 0
-    if len(history.turns) - planned < state.settings.background_new_turns:
-        return
-    target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-    planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), state.clock())
-
-
-def _plans_ahead(state: State) -> bool:
-    if state.settings.background is not None:
-        return state.settings.background
-    return state.planning.asks_a_model or state.tracker.tokens >= LONG_HISTORY_TOKENS
+    if len(history.turns) - planned >= settings.background_new_turns:
+        target = (state.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
+        planning.worker.start(lambda: planning.ask(analyze_history(history, counter, known), target), state.clock())
 
 
 def _is_due(state: State) -> bool:
@@ -198,43 +177,23 @@ def _is_due(state: State) -> bool:
     return any(when.fires(ahead) for step in planning for when in step.when if not when.requested)
 
 
-def _bring_back(state: State, named: Sequence[Named]) -> None:
-    """The first turn that fits is said again at once, behind what is cached; the others with the next plan."""
-    at_once = next((item for item in named if _fits(state, item)), None)
-    if at_once is not None and _add(state, at_once):
-        state.recall.brought_back(at_once.turn_id)
-    for item in named:
-        if item.turn_id in state.recall.wanted:
-            reason = f"the agent named {item.name}: {item.turn_id} comes back with the next plan"
-            state.log("recall_pending", reason)
-
-
-def _fits(state: State, named: Named) -> bool:
-    tokens = state.gauge.of_messages(named.tokens)
-    return (
-        tokens <= state.settings.recall_tokens
-        and state.tokens + tokens <= state.limit_tokens * ROOM_SHARE
-        and state.tracker.plain[-1]["role"] == "user"
-    )
-
-
-def _add(state: State, named: Named) -> bool:
-    """Say a turn again behind what is cached; False if the store would not have it."""
-    tokens, before = state.tokens, state.committed
-    edits = Edits("recall", additions={len(state.tracker) - 1: restored_text(state.tracker, named)})
+def _bring_back(state: State, start: int) -> None:
+    """Say the first removed turn again that messages from `start` on name and that fits, behind what is cached."""
+    tracker, frame, tokens = state.tracker, state.committed.frame, state.tokens
+    most = min(state.settings.recall_tokens, state.limit_tokens * ROOM_SHARE - tokens)
+    turns = named_again(state.removed, frame, tracker, start) if tracker.plain[-1]["role"] == "user" else ()
+    named = next((n for n in turns if state.gauge.of_messages(tracker.counter.text(n.text)) <= most), None)
+    if named is None:
+        return
+    edits = Edits("recall", additions={len(tracker) - 1: restored_text(named)})
     try:
-        state.commit(draft(before.frame, edits, state.tracker, before.key, state.call.thinking_policy))
+        state.commit(state.bound(draft(frame, edits, tracker, state.committed.key)))
     except StoreError as error:
         state.log("store_failed", f"nothing was added: {error}")
-        return False
+        return
+    del state.removed[named.turn_id]
     reason = f"{named.turn_id} is back: the agent named {named.name}"
     state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
-    return True
-
-
-def request(state: State, trigger: str, focus: str = "") -> None:
-    """Compact at the next call."""
-    state.requested, state.focus = trigger, focus or state.focus
 
 
 def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bool) -> Compaction:
@@ -259,7 +218,9 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
         return None
     state.receive(messages)
     state.is_recovering = True
-    _believe(state, refused)
+    state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
+    counted, actual, gauge = state.view.total, refused.actual_tokens, state.gauge
+    state.gauge = gauge.corrected(counted, actual) if actual else gauge.doubted(counted, state.limit_tokens)
     before = state.tokens
     for tier in state.preset.recovery:
         if state.tokens > state.limit_tokens * CLEARLY_SHORTER or state.tokens == before:
@@ -271,20 +232,15 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
     return _hand_out(state)
 
 
-def _believe(state: State, refused: TooLong) -> None:
-    """The provider knows better how long the prompt was, and how long it may be."""
-    state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
-    counted, actual, gauge = state.view.total, refused.actual_tokens, state.gauge
-    state.gauge = gauge.corrected(counted, actual) if actual else gauge.doubted(counted, state.limit_tokens)
-
-
 def undo(state: State) -> bool:
     """Back to the frame before the last compaction."""
     if not state.undoable:
         return False
     before = state.tokens
-    state.go_back()
-    state.held_below = min(state.tokens + int(state.limit_tokens * REARM_SHARE), state.limit_tokens)
+    older, state.undoable = state.undoable[-1], state.undoable[:-1]
+    state.take_into_force(replace(state.committed, frame=older))
+    state.cached_messages = 0
+    hold(state)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
     return True
@@ -292,17 +248,15 @@ def undo(state: State) -> bool:
 
 def _save(state: State) -> None:
     """Store how the session stands, if that has changed."""
-    committed, (saved, *more) = state.committed, state.saved
-    stands = committed is saved or (saved is None and committed.frame.is_empty)
-    if stands and more == [state.planning.read_tokens, state.is_sent]:
+    committed, standing = state.committed, (state.planning.read_tokens, state.is_sent)
+    if (committed, *standing) == state.saved:
         return
     problem = ""
     try:
-        if not (committed.key or committed.frame.is_empty):  # the list went another way, which nothing stored holds
+        if not (committed.key or committed.frame.is_empty):  # nothing stored holds the way it went
             state.commit(committed.frame, state.view)
-        standing = state.to_save()
-        save_session(state.store, state.session_id, standing)
-        state.saved = state.committed, standing.read_tokens, standing.is_sent
+        save_session(state.store, state.session_id, state.to_save())
+        state.saved = state.committed, *standing
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     state.trouble("store_failed", problem)

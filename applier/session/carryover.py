@@ -10,12 +10,12 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from applier.session.frame import Frame
-from applier.session.history_tracker import HistoryTracker, Result
-from planner.evidence.names import common_root, file_paths, specifics_of, without_root
+from applier.session.history_tracker import HistoryTracker
+from planner.evidence.names import specifics_of, without_root
 from planner.evidence.tasks import TaskList, task_lists
 from planner.placeholders import clean
 from planner.reading.lines import call_text, join_lines, turn_lines
@@ -24,13 +24,14 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = [
     "Allowance",
-    "FileMarks",
     "Named",
-    "Recall",
     "RecentFile",
     "carried_text",
+    "file_below",
+    "named_again",
     "open_lists",
     "recent_files",
+    "removed_turns",
     "restored_text",
 ]
 
@@ -59,7 +60,7 @@ class Allowance:
 
 def carried_text(
     tracker: HistoryTracker,
-    marks: FileMarks,
+    roots: Sequence[Path],
     permissions: Sequence[str],
     allowance: Allowance | None,
     goal_tokens: int,
@@ -73,7 +74,7 @@ def carried_text(
     rules = ["Permission rules:", *(f"- {rule}" for rule in permissions)] if permissions else []
     record = open_lists(tracker)
     if allowance is not None:
-        recent = recent_files(tracker, marks, allowance.files)
+        recent = recent_files(tracker, roots, allowance.files)
         shown = (file for file in recent if file.turn_id not in kept_turns)
         record += _shown_files(shown, tracker.counter, allowance.tokens_each, allowance.tokens(goal_tokens))
     framed = (_framed(RULES_INTRODUCTION, rules), _framed(RECORD_INTRODUCTION, record))
@@ -92,7 +93,7 @@ def _shown_files(files: Iterable[RecentFile], counter: TokenCounter, tokens_each
             break
         text = _cut(file.content, counter, min(tokens_each, tokens_in_all))
         if text:
-            state = "unchanged on disk" if file.from_disk else "as it was read"
+            state = "as it is on disk" if file.from_disk else "as it was read"
             shown.append(f"File {file.path} ({file.turn_id}, {state}):\n{text}")
             tokens_in_all -= counter.text(text)
     return shown
@@ -121,66 +122,33 @@ class RecentFile:
     from_disk: bool
 
 
-Mark = tuple[int, int]
-"""Time of change in nanoseconds, and size."""
+def file_below(roots: Iterable[Path], path: str) -> str | None:
+    """What `path` holds as of now, if it is a text file of its own under one of the roots, and not too large."""
+    for root in roots:
+        try:
+            with os.fdopen(_opened_below(root, path), "rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+            return content.decode("utf-8") if len(content) <= MAX_FILE_BYTES else None
+        except (OSError, ValueError):
+            continue
+    return None
 
 
-@dataclass
-class FileMarks:
-    """How files under the allowed roots stood on disk when the agent last touched them."""
-
-    roots: Sequence[Path]
-    _marks: dict[str, Mark] = field(default_factory=dict)
-
-    def touch(self, results: Sequence[Result]) -> None:
-        """Take note of the files that `results`, just arrived, have read or written."""
-        for result in results if self.roots else ():
-            path = result.call.path
-            if path and result.call.kind in ("read", "write"):
-                opened = self._open(path)
-                if opened is not None:
-                    self._marks[path] = _mark(os.fstat(opened))
-                    os.close(opened)
-
-    def unchanged_content(self, path: str) -> str | None:
-        """The file's content, if it is under a root and was not changed since the agent touched it."""
-        opened = self._open(path) if path in self._marks else None
-        if opened is None:
-            return None
-        with os.fdopen(opened, "rb") as file:
-            mark = _mark(os.fstat(opened))
-            if mark != self._marks[path] or mark[1] > MAX_FILE_BYTES:
-                return None
-            try:
-                return file.read(MAX_FILE_BYTES).decode("utf-8")
-            except (OSError, UnicodeDecodeError):
-                return None
-
-    def _open(self, path: str) -> int | None:
-        """A descriptor of `path` as a regular file under one of the roots; None if it is not."""
-        for root in self.roots:
-            try:
-                top = Path(os.path.realpath(root))  # unlike `resolve`, it bears links that lead in a circle
-                return _opened_below(top, Path(os.path.realpath(root / path)).relative_to(top).parts)
-            except (OSError, ValueError):
-                continue
-        return None
-
-
-def _opened_below(top: Path, parts: Sequence[str]) -> int:
-    """The file at `parts` below `top`, each part opened in the one before it, so that no link is ever followed.
+def _opened_below(root: Path, path: str) -> int:
+    """The file at `path` below `root`, each folder opened in the one before it, so that no link is ever followed.
 
     Raises:
         OSError: it is no regular file with a single name, or this system cannot open it so.
+        ValueError: it leads out of the root.
     """
-    follow = getattr(os, "O_NOFOLLOW", None)
-    if follow is None or not parts or os.open not in os.supports_dir_fd:
+    top = os.path.realpath(root)  # unlike `resolve`, it bears links that lead in a circle
+    parts = Path(os.path.realpath(os.path.join(top, path))).relative_to(top).parts
+    if not parts or os.open not in os.supports_dir_fd:
         raise OSError("files are only read where links can be told")
     at = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
-    for number, part in enumerate(parts, 1):
-        kind = os.O_DIRECTORY if number < len(parts) else os.O_NONBLOCK
+    for part in parts:
         try:
-            below = os.open(part, os.O_RDONLY | follow | kind, dir_fd=at)
+            below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
         finally:
             os.close(at)
         at = below
@@ -191,11 +159,7 @@ def _opened_below(top: Path, parts: Sequence[str]) -> int:
     return at
 
 
-def _mark(status: os.stat_result) -> Mark:
-    return status.st_mtime_ns, status.st_size
-
-
-def recent_files(tracker: HistoryTracker, marks: FileMarks, most: int) -> list[RecentFile]:
+def recent_files(tracker: HistoryTracker, roots: Sequence[Path], most: int) -> list[RecentFile]:
     """The `most` files that were read last, newest first, each with what it is known to hold."""
     recent: dict[str, RecentFile] = {}
     written: set[str] = set()
@@ -205,7 +169,7 @@ def recent_files(tracker: HistoryTracker, marks: FileMarks, most: int) -> list[R
             break
         if not path or path in recent or result.is_error or kind not in ("read", "write"):
             continue
-        on_disk = marks.unchanged_content(path)
+        on_disk = file_below(roots, path)
         if on_disk is not None:
             recent[path] = RecentFile(path, tracker.turn_id(result.message), on_disk, True)
         elif kind == "read" and path not in written:
@@ -232,71 +196,47 @@ MIN_CHARACTERS = 6
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Something removed that the agent has named."""
+    """A removed turn, by what the agent has named of it."""
 
     name: str
     turn_id: str
-    tokens: int
+    text: str
 
 
-@dataclass
-class Recall:
-    """What stands in the list that is sent, and what was removed from it."""
-
-    removed: list[tuple[str, str]] = field(default_factory=list)
-    """Turn id and text of each removed turn, oldest first."""
-    root: str = ""
-    """The folder that a plan's notes leave out of paths."""
-    wanted: dict[str, Named] = field(default_factory=dict)
-    """Removed turns that the agent has named since, by id, to come back with the next plan."""
-    _standing: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, frame: Frame, tracker: HistoryTracker) -> Recall:
-        """For a frame that has just come into force."""
-        if frame.plan is None:
-            return cls()
-        history = tracker.history
-        gone = [d.turn_id for d in frame.plan.turns if d.strategy != "keep" and d.turn_id in history.by_id]
-        removed = [(turn_id, _turn_text(tracker, turn_id)) for turn_id in gone]
-        known = tracker.known_analysis
-        root = known.evidence.root if known else common_root(path for _, text in removed for path in file_paths(text))
-        standing = [*(plain_message(message) for message in frame.head), *tracker.plain[frame.start :]]
-        return cls(removed, root, {}, [_text(message) for message in standing])
-
-    def hear(self, new: Iterable[Message], tracker: HistoryTracker) -> list[Named]:
-        """What `new` messages name that stands nowhere any more, newest turn first; work by the new ones."""
-        if not self.removed:
-            return []
-        new = list(new)
-        self._standing += [_text(message) for message in new if message["role"] != "assistant"]
-        names = [name for name in _named(new) if not self._stands(name)]
-        self._standing += [_text(message) for message in new if message["role"] == "assistant"]
-        holders: dict[str, Named] = {}
-        for name in names:
-            holder = next((item for item in reversed(self.removed) if name in item[1]), None)
-            if holder is not None and holder[0] not in holders:
-                holders[holder[0]] = Named(name, holder[0], tracker.counter.text(holder[1]))
-        self.wanted.update(holders)
-        return list(holders.values())
-
-    def brought_back(self, turn_id: str) -> None:
-        """That turn stands again."""
-        del self.wanted[turn_id]
-        self.removed = [item for item in self.removed if item[0] != turn_id]
-
-    def _stands(self, name: str) -> bool:
-        short = without_root(name, self.root)
-        return any(name in text or short in text for text in self._standing)
+def removed_turns(frame: Frame, tracker: HistoryTracker) -> dict[str, str]:
+    """Text of each turn that the plan in force has removed, by its id, oldest first."""
+    by_id = tracker.history.by_id
+    turns = frame.plan.turns if frame.plan is not None else ()
+    gone = [decision.turn_id for decision in turns if decision.strategy != "keep" and decision.turn_id in by_id]
+    return {turn_id: _turn_text(tracker, turn_id) for turn_id in gone}
 
 
-def restored_text(tracker: HistoryTracker, named: Named) -> str:
+def named_again(removed: Mapping[str, str], frame: Frame, tracker: HistoryTracker, start: int) -> list[Named]:
+    """Removed turns of which messages from `start` on name what stands nowhere else any more."""
+    names = list(_names(tracker.plain[start:])) if removed else []
+    if not names:
+        return []
+    new = (message for message in tracker.plain[start:] if message["role"] != "assistant")
+    before = tracker.plain[frame.start : max(start, frame.start)]
+    standing = [_text(message) for message in (*map(plain_message, frame.head), *before, *new)]
+    root = tracker.known_analysis.evidence.root if tracker.known_analysis is not None else ""
+    holders: dict[str, Named] = {}
+    for name in names:
+        short = without_root(name, root)
+        if any(name in text or short in text for text in standing):
+            continue
+        turn_id = next((turn_id for turn_id in reversed(list(removed)) if name in removed[turn_id]), None)
+        if turn_id is not None:
+            holders.setdefault(turn_id, Named(name, turn_id, removed[turn_id]))
+    return list(holders.values())
+
+
+def restored_text(named: Named) -> str:
     """What says the turn again."""
-    text = clean(_turn_text(tracker, named.turn_id))
     return (
         f'<restored turn="{named.turn_id}">\n'
         f"Shortened away before, and named just now ({clean(named.name)}); for reference, not an instruction.\n"
-        f"{text}\n</restored>"
+        f"{clean(named.text)}\n</restored>"
     )
 
 
@@ -318,24 +258,22 @@ def _block_text(block: Block) -> str:
     return call_text(block) if block["type"] == "tool_use" else result_text(block)
 
 
-def _named(new: Iterable[Message]) -> Iterator[str]:
+def _names(new: Sequence[Message]) -> Iterator[str]:
     """Paths, URLs and identifiers that the agent itself writes in its words or in calls that failed.
 
-    A call that worked brings what it needs by itself.
+    A call that worked brings what it needs by itself. Words joined by hyphens point at nothing.
     """
+    spoken = [(message["role"], block) for message in new for block in blocks(message)]
     failed = {
-        block.get("tool_use_id")
-        for message in new
-        for block in blocks(message)
-        if block["type"] == "tool_result" and block.get("is_error")
+        block.get("tool_use_id") for _, block in spoken if block["type"] == "tool_result" and block.get("is_error")
     }
-    for message in new:
-        for block in blocks(message) if message["role"] == "assistant" else ():
-            if block["type"] == "text" or (block["type"] == "tool_use" and block.get("id") in failed):
-                text = str(block.get("text", "")) if block["type"] == "text" else _values(block.get("input"))
-                for name, kind in specifics_of(text).items():
-                    if kind != "number" and _points_at_something(name):
-                        yield name
+    for role, block in spoken:
+        if role != "assistant" or not (block["type"] == "text" or block.get("id") in failed):
+            continue
+        text = str(block.get("text", "")) if block["type"] == "text" else _values(block.get("input"))
+        for name, kind in specifics_of(text).items():
+            if kind != "number" and len(name) >= MIN_CHARACTERS and not _HYPHENATED.fullmatch(name):
+                yield name
 
 
 def _values(arguments: object) -> str:
@@ -343,8 +281,3 @@ def _values(arguments: object) -> str:
     if isinstance(arguments, Mapping):
         return "\n".join(map(_values, arguments.values()))
     return str(arguments) if isinstance(arguments, str) else ""
-
-
-def _points_at_something(name: str) -> bool:
-    """Paths, URLs and names with underscores, humps or digits; not words joined by hyphens."""
-    return len(name) >= MIN_CHARACTERS and not _HYPHENATED.fullmatch(name)

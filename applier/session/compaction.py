@@ -12,28 +12,28 @@ from typing import Any
 from applier.session.carryover import carried_text
 from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
-from applier.session.persistence import key_for
 from applier.session.planning import within
 from applier.session.state import Bounds, Rest, State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.plan import CompactionPlan
-from planner.prices import CACHE_LIFETIME_SECONDS, payback_calls
+from planner.placeholders import history_key
+from planner.plan import CompactionPlan, Usage
+from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls
 from planner.validity import check_messages
 
-__all__ = ["FORCED", "REARM_SHARE", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
+__all__ = ["FORCED", "Compaction", "attempt", "hold", "may_store", "rest", "rests", "situation_of"]
 
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
-WANTED_SHARE = 0.05
-"""Turns that the agent has named come back whole up to this share of the room that messages have."""
 ANY_WINDOW_TOKENS = 10**9
 """Of plans: what the model waits for they leave whole. Where it cannot fit, the session's own last tier cuts it."""
-FORCED = Bounds(may_veto=False)
+FORCED = Bounds(forced=True)
 """Of a step that the window forces."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""After a step has run or was rejected, the prompt grows by this share of the limit, or by what was missing, before
+"""After a step has run or was rejected, the history grows by this share of the limit, or by what was missing, before
 it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
+MOST_UNDOABLE = 10
+"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
 STORE_REST_SECONDS = 30.0
 """After the store has failed, this long nothing is compacted."""
 
@@ -77,7 +77,7 @@ def attempt(
 ) -> Compaction:
     """Ask one tier, and do what it says if that is worth it."""
     name, numbers = _name_of(tier), dict[str, int | None]()
-    with state.log.span("tier", tier=name, trigger=trigger):
+    with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
         try:
             edits = tier(situation_of(state, new_from, focus))
             if edits is None:
@@ -95,7 +95,7 @@ def attempt(
             rejected = problem
         state.log(rejected.kind, rejected.reason, trigger=trigger, tier=name, **numbers)
         if rejected.kind != "store_failed":  # that says nothing of the tier
-            rest(state, tier, bounds, rejected.missing_tokens)
+            rest(state, tier, bounds.forced, rejected.missing_tokens)
         return Compaction.nothing(state, name, rejected.reason)
 
 
@@ -105,7 +105,7 @@ def _apply(
     """Store the originals, then put the change into force, unless a hook or the store is against it."""
     before = state.committed
     agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
-    if bounds.may_veto and not agreed:
+    if not (bounds.forced or agreed):
         return Rejection("vetoed", "vetoed by a hook")
     try:
         state.commit(frame, view)
@@ -114,14 +114,18 @@ def _apply(
         return Rejection("store_failed", f"the originals could not be stored: {error}")
     if trigger != "arrival":
         state.compactions += 1
-        state.may_go_back(before)
+        state.undoable = (*state.undoable, _unbound(before.frame))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
         state.kept_tokens = state.gauge.of_messages(view.total)
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
-    _end_long_rests(state)
     state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     return None
+
+
+def _unbound(frame: Frame) -> Frame:
+    """`frame` without what its plan was made from: that is read anew for each plan, and as large as the history."""
+    return frame if frame.plan is None else replace(frame, plan=frame.plan.unbound())
 
 
 def _numbers(change: Compaction) -> dict[str, int | None]:
@@ -135,30 +139,27 @@ def may_store(state: State) -> bool:
     return not within(STORE_REST_SECONDS, state.store_failed_at, state.clock())
 
 
-def rests(state: State, tier: Tier, bounds: Bounds) -> bool:
-    """True if `tier` is not to be tried again yet in these bounds."""
-    resting = state.rests.get((_name_of(tier), bounds), Rest())
-    if state.tokens >= max(state.held_below, resting.below_tokens):
+def rests(state: State, tier: Tier, forced: bool) -> bool:
+    """True if `tier` is not to be tried again yet."""
+    resting = state.rests.get((_name_of(tier), forced), Rest())
+    if state.tracker.tokens >= resting.history_tokens:
         return False
-    return state.tokens <= state.limit_tokens or state.answered_tokens < resting.below_answered_tokens
+    return state.tokens <= state.limit_tokens or state.tracker.answered_tokens < resting.answered_tokens
 
 
-def rest(state: State, tier: Tier, bounds: Bounds, missing_tokens: int = 0) -> None:
-    """Let `tier` rest in these bounds until the prompt has grown, by `missing_tokens` at least."""
-    share = FORCED_REARM_SHARE if bounds == FORCED else REARM_SHARE
-    growth = max(missing_tokens, int(state.limit_tokens * share))
-    state.rests[_name_of(tier), bounds] = Rest(state.tokens + growth, state.answered_tokens + growth)
+def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0) -> None:
+    """Let `tier` rest until the history has grown, by `missing_tokens` at least."""
+    share = FORCED_REARM_SHARE if forced else REARM_SHARE
+    growth = state.gauge.countable(max(missing_tokens, state.limit_tokens * share))
+    tracker = state.tracker
+    state.rests[_name_of(tier), forced] = Rest(tracker.tokens + growth, tracker.answered_tokens + growth)
 
 
-def _end_long_rests(state: State) -> None:
-    """What the window forces rests no longer where the step that ran last has left more than fits.
-
-    A step tried while a huge result was still whole would else rest until the prompt is as large again.
-    """
-    most = max(state.limit_tokens, state.tokens)
-    for key, resting in state.rests.items():
-        if key[1] == FORCED:
-            state.rests[key] = replace(resting, below_tokens=min(resting.below_tokens, most))
+def hold(state: State) -> None:
+    """Let all tiers rest for a while even where the prompt gets critical, but not where it does not fit."""
+    held = Rest(state.tracker.tokens + state.gauge.countable(state.limit_tokens * REARM_SHARE))
+    names = [_name_of(step.tier) for step in state.preset.steps]
+    state.rests = {(name, forced): held for name in names for forced in (False, True)}
 
 
 def _name_of(tier: Tier) -> str:
@@ -168,8 +169,7 @@ def _name_of(tier: Tier) -> str:
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
     """The session as a tier sees it; afterwards plans are made for the agent as its request says it is."""
-    tracker, wanted = state.tracker, _wanted_that_fit(state)
-    names = [named.name for turn_id, named in state.recall.wanted.items() if turn_id not in wanted]
+    tracker = state.tracker
     of_agent = {
         "target_model": state.call.model,
         "window_tokens": ANY_WINDOW_TOKENS,
@@ -185,26 +185,15 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
         new_from=len(tracker) if new_from is None else new_from,
         make_plan=state.planning.make,
         settings=state.planning.settings,
-        wanted=wanted,
-        focus=" ".join(part for part in (focus or state.focus, *names) if part),
+        focus=focus or state.focus,
         carried_tokens=lambda: tracker.counter.text(_carried(state)),
     )
 
 
-def _wanted_that_fit(state: State) -> frozenset[str]:
-    left = state.gauge.countable(state.gauge.room_tokens(state.limit_tokens) * WANTED_SHARE)
-    kept: set[str] = set()
-    for named in sorted(state.recall.wanted.values(), key=lambda named: named.tokens):
-        left -= named.tokens
-        if left >= 0:
-            kept.add(named.turn_id)
-    return frozenset(kept)
-
-
 def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
     goal = state.gauge.countable(state.goal_tokens)
-    rules, carries = state.settings.permissions, state.preset.carries
-    return carried_text(state.tracker, state.marks, rules, carries, goal, kept_turns)
+    roots, rules = state.settings.file_roots, state.settings.permissions
+    return carried_text(state.tracker, roots, rules, state.preset.carries, goal, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
@@ -218,9 +207,10 @@ def _with_carried(state: State, edits: Edits) -> Edits:
 
 def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
     """`edits` made on paper, and measured."""
-    gauge, tracker, key = state.gauge, state.tracker, key_for(edits, state.tracker, state.committed)
-    policy, tool = state.call.thinking_policy, state.restore_tool
-    frame = draft(state.committed.frame, edits, tracker, key, policy, tool)
+    gauge, tracker, committed = state.gauge, state.tracker, state.committed
+    covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
+    key = (covered and committed.key) or history_key(tracker.history)
+    frame = state.bound(draft(committed.frame, edits, tracker, key, state.restore_tool))
     view = View.of(frame, tracker)
     first = first_difference(state.view.messages, view.messages)
     unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))
@@ -241,11 +231,11 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
 
 
 def _payback(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> float:
-    usage = plan.provenance.usage if plan is not None else None
-    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens if usage else 0.0
+    usage = plan.provenance.usage if plan is not None else Usage()
+    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens
     if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
         unchanged = after  # nothing is cached any more: all of it is written again anyway
-    before, prices = state.tokens, state.prices
+    before, prices = state.tokens, cache_prices(state.call.model)
     return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from applier.session.persistence import SessionStore
 from planner.errors import SettingsError, StoreError
 
-__all__ = ["Event", "EventKind", "EventLog", "Hook", "Hooks"]
+__all__ = ["Event", "EventKind", "EventLog", "Hooks"]
 
 logger = logging.getLogger("applier.session")
 
@@ -31,7 +31,6 @@ EventKind = Literal[
     "breaker_opened",
     "breaker_closed",
     "recalled",
-    "recall_pending",
     "recovered",
     "undone",
     "resumed",
@@ -74,11 +73,6 @@ class Event:
         """The event as JSON data."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Event:
-        """The event that `as_json` gave; what this version does not know is left out."""
-        return cls(**{name: data[name] for name in cls.__slots__ if name in data})
-
 
 Hook = Callable[[Event], object]
 """Called with each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
@@ -100,7 +94,7 @@ class EventLog:
         self._session_id = session_id
         self._clock = clock
         self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
-        self._telemetry = Telemetry()
+        self.telemetry = Telemetry()
         self._store = store
         self._records = True
 
@@ -108,18 +102,17 @@ class EventLog:
         """Report it; False if a hook answered False."""
         event = Event(kind, self._session_id, self._clock(), message=message, **fields)
         self.events.append(event)
-        self._telemetry.count(event)
+        self.telemetry.count(event)
         level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
         logger.log(level, "%s: %s", event.kind, event.message, extra={"compactor_event": event.as_json()})
         answers = [_ask(hook, event) for kind in (event.kind, _EVERYTHING) for hook in self._hooks.get(kind, ())]
-        self._record(event)
+        if self._records:
+            data = {**event.as_json(), "time": event.at, "session": self._session_id}
+            try:
+                self._store.use(lambda opened: opened.record_event(data))
+            except StoreError as error:
+                logger.warning("event not recorded: %s", error)
         return not any(answer is False for answer in answers)
-
-    @contextmanager
-    def span(self, name: str, **attributes: str | int) -> Iterator[None]:
-        """An OpenTelemetry span, where there is one."""
-        with self._telemetry.span(name, session=self._session_id, **attributes):
-            yield
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
@@ -132,16 +125,8 @@ class EventLog:
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         """Remember what earlier processes reported in this session."""
-        self.events = [Event.from_json(data) for data in earlier] + self.events
-
-    def _record(self, event: Event) -> None:
-        if not self._records:
-            return
-        data = {**event.as_json(), "time": event.at, "session": self._session_id}
-        try:
-            self._store.use(lambda opened: opened.record_event(data))
-        except StoreError as error:
-            logger.warning("event not recorded: %s", error)
+        known = ({name: data[name] for name in Event.__slots__ if name in data} for data in earlier)
+        self.events = [*(Event(**fields) for fields in known), *self.events]
 
 
 def _known_kind(kind: str) -> str:

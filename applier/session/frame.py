@@ -8,31 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
 from planner.api import RESTORE_TOOL
-from planner.layout import ThinkingPolicy, inner_mark, without_thinking
+from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
 
-__all__ = [
-    "Edits",
-    "Frame",
-    "Place",
-    "View",
-    "bound",
-    "draft",
-    "first_difference",
-    "first_disagreement",
-    "late_thinking",
-    "message_at",
-]
-
-_K = TypeVar("_K")
+__all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
 
 Place = tuple[int, int]
 """Message of the history, and block in it."""
@@ -64,6 +50,8 @@ class Frame:
     """How the history stands in the list that is sent; the empty frame sends it as it is."""
 
     plan: CompactionPlan | None = None
+    plan_id: str = ""
+    """Under which the store has the plan; empty before."""
     head: tuple[object, ...] = ()
     """Messages that stand for the first `start` messages of the history."""
     start: int = 0
@@ -72,11 +60,6 @@ class Frame:
     additions: Mapping[int, str] = field(default_factory=dict)
     unthinking: frozenset[int] = frozenset()
     """Messages that are sent without their thinking: something before them changed after it was thought."""
-
-    @property
-    def offset(self) -> int:
-        """What to add to an index of the history, from `start` on, to have it in the list."""
-        return len(self.head) - self.start
 
     @lazy_property
     def edited(self) -> frozenset[int]:
@@ -100,21 +83,14 @@ class Frame:
         )
 
 
-def draft(
-    frame: Frame,
-    edits: Edits,
-    tracker: HistoryTracker,
-    key: str,
-    thinking: ThinkingPolicy,
-    restore_tool: str = RESTORE_TOOL,
-) -> Frame:
-    """`frame` with `edits` made: what would be sent if they are committed.
+def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
+    """`frame` with `edits` made: what would be sent if they are committed, once `bound` has looked at its thinking.
 
     `key` names the history under which the originals will be stored, `restore_tool` the agent's tool that brings
     them back; empty if it has none.
     """
     if edits.plan is not None:
-        frame = _planned(frame, edits.plan, tracker, edits.unweighed_from, thinking)
+        frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
     placeholders = {
         place: f"{clean(text)}\n{_restore_line(tracker, place, key, restore_tool)}"
         for place, text in edits.placeholders.items()
@@ -125,52 +101,32 @@ def draft(
         for at, text in edits.additions.items()
         if at >= frame.start
     }
-    touched = [message for message, _ in placeholders] + list(additions) + [frame.start - 1] * bool(edits.head)
-    unthinking = late_thinking(tracker, min(touched)) if touched and thinking == "strip" else frozenset()
     return replace(
         frame,
         head=edits.head or _head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
         placeholders={**frame.placeholders, **placeholders},
         additions={**frame.additions, **additions},
-        unthinking=frame.unthinking | unthinking,
     )
 
 
-def _planned(
-    frame: Frame,
-    plan: CompactionPlan,
-    tracker: HistoryTracker,
-    unweighed_from: int | None,
-    thinking: ThinkingPolicy,
-) -> Frame:
-    """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on.
-
-    A plan that was made beforehand knows nothing of the messages since, but these were thought behind another list.
-    """
+def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
+    """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on."""
     known = plan.history.messages
     layout = laid_out(plan, tracker.originals[:known])
     stop = len(layout.messages) - layout.untouched
     head, start = layout.messages[:stop], known - layout.untouched
-    since = thinking == "strip" and layout.first_changed is not None
-    live = _live_start(tracker, known)
+    live = known
+    while live > 0 and tracker.plain[live - 1]["role"] == "user":
+        live -= 1
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
-        tuple(_unmarked(message) for message in head),
-        start,
-        {at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
-        {at: text for at, text in frame.additions.items() if at >= known},
-        frozenset(at for at in frame.unthinking if at >= goes_on)
-        | (late_thinking(tracker, known - 1) if since else frozenset()),
+        head=tuple(_unmarked(message) for message in head),
+        start=start,
+        placeholders={at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
+        additions={at: text for at, text in frame.additions.items() if at >= known},
+        unthinking=frozenset(at for at in frame.unthinking if at >= goes_on),
     )
-
-
-def _live_start(tracker: HistoryTracker, known: int) -> int:
-    """Where the live tail of the first `known` messages begins."""
-    at = known
-    while at > 0 and tracker.plain[at - 1]["role"] == "user":
-        at -= 1
-    return at
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
@@ -201,13 +157,6 @@ def _counted_media(content: Sequence[object]) -> str:
     return f", with {' and '.join(named)}" if named else ""
 
 
-def late_thinking(tracker: HistoryTracker, first: int) -> frozenset[int]:
-    """Messages behind `first` whose thinking no longer follows what it was thought after."""
-    return frozenset(
-        at for at in range(first + 1, len(tracker)) if without_thinking(tracker.plain[at]) is not tracker.plain[at]
-    )
-
-
 def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
     """What is sent for message `index` of the history, from ``frame.start`` on: the original if unedited."""
     if index not in frame.edited:
@@ -217,8 +166,6 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
     content = [_with_text(block, frame.placeholders.get((index, at))) for at, block in enumerate(before)]
     if index in frame.additions:
         content.append({"type": "text", "text": frame.additions[index]})
-    elif without_thinking(plain) is plain and all(new is old for new, old in zip(content, before, strict=True)):
-        return tracker.originals[index]  # it was thought behind another list, and without thinking
     edited = {**plain, "content": content}
     message = without_thinking(edited) if index in frame.unthinking else edited
     return message or {"role": "assistant", "content": [{"type": "text", "text": _ONLY_THINKING}]}
@@ -251,27 +198,24 @@ def _unmarked(message: object) -> object:
 def first_disagreement(one: Frame, other: Frame) -> int | None:
     """The first message of the history that the two frames send otherwise, 0 if their heads differ; None if they send
     the same list."""
-    if one.start != other.start or (one.head is not other.head and one.head != other.head):
+    if one.start != other.start or one.head != other.head:
         return 0
-    placed = {message for message, _ in _differing(one.placeholders, other.placeholders)}
-    added = _differing(one.additions, other.additions)
-    unthought = one.unthinking ^ other.unthinking if one.unthinking is not other.unthinking else frozenset()
-    return min(placed | added | unthought, default=None)
+    placed = {message for (message, _), _ in one.placeholders.items() ^ other.placeholders.items()}
+    added = {message for message, _ in one.additions.items() ^ other.additions.items()}
+    return min(placed | added | (one.unthinking ^ other.unthinking), default=None)
 
 
-def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int) -> Frame:
-    """`frame` without the thinking of messages from `since` on that was thought behind the list of `sent` and is wrong
-    behind its own: a model that binds its thinking to all before it refuses that."""
+def bound(frame: Frame, sent: Frame, tracker: HistoryTracker) -> Frame:
+    """`frame` without what was thought behind another list: all thinking behind where it is not what `sent` gave.
+
+    A model that binds its thinking to everything before it refuses it anywhere else.
+    """
     first = first_disagreement(frame, sent)
     if first is None:
         return frame
-    late = {at for at in late_thinking(tracker, first) if at >= max(since, frame.start)} - frame.unthinking
+    behind = range(max(first, frame.start), len(tracker))
+    late = {at for at in behind if without_thinking(tracker.plain[at]) is not tracker.plain[at]} - frame.unthinking
     return replace(frame, unthinking=frame.unthinking | late) if late else frame
-
-
-def _differing(one: Mapping[_K, str], other: Mapping[_K, str]) -> set[_K]:
-    """The keys behind which the two say something else."""
-    return set() if one is other else {key for key, _ in one.items() ^ other.items()}
 
 
 @dataclass
@@ -281,36 +225,27 @@ class View:
     messages: list[object] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """Tokens of each message, by the tracker's counter."""
-    total: int = 0
 
     @classmethod
     def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
         """The list that `frame` gives for the whole history."""
         made = cls(list(frame.head), [tracker.counter.message(plain_message(m)) for m in frame.head])
-        made.total = sum(made.counted)
         made.extend(frame, tracker, frame.start)
         return made
+
+    @property
+    def total(self) -> int:
+        """Tokens of all messages."""
+        return sum(self.counted)
 
     def extend(self, frame: Frame, tracker: HistoryTracker, start: int) -> None:
         """Append the messages of the history from `start` on."""
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
             is_original = message is tracker.originals[index]
+            counted = tracker.counted[index] if is_original else tracker.counter.message(plain_message(message))
             self.messages.append(message)
-            self.counted.append(
-                tracker.counted[index] if is_original else tracker.counter.message(plain_message(message))
-            )
-            self.total += self.counted[-1]
-
-    def replace(self, frame: Frame, tracker: HistoryTracker, index: int) -> None:
-        """Send message `index` of the history as it came now: edited, or with other cache marks."""
-        if index < frame.start:
-            return
-        at = index + frame.offset
-        self.messages[at] = message_at(frame, tracker, index)
-        counted = tracker.counter.message(plain_message(self.messages[at]))
-        self.total += counted - self.counted[at]
-        self.counted[at] = counted
+            self.counted.append(counted)
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:

@@ -16,6 +16,7 @@ from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.evidence.gather import TurnEvidence
+from planner.plan import CompactionPlan
 from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
     Message,
@@ -31,8 +32,8 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = ["Arrival", "HistoryTracker", "Result"]
 
-MAX_ANCHORS = 6
-"""How many lists are remembered: a caller may come back with one that is a few compactions old."""
+MAX_HEADS = 6
+"""So many compacted parts are remembered: a caller may come back with a list that is a few compactions old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +62,10 @@ class Arrival:
     """Index in the history of the first new message."""
     changed: bool
     """True if messages that were known from `start` on have gone or changed: the history was cut there."""
-    replaced: Mapping[int, object] = field(default_factory=dict)
-    """Messages before `start` that come as other objects: with other cache marks, or edited; by index."""
+    replaced: bool = False
+    """True if messages before `start` come as other objects: with other cache marks, or edited."""
     edited_from: int | None = None
     """The first of these that says something else than before; the turns are the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    """A list that was seen or returned, and what it stood for."""
-
-    messages: list[object]
-    history_length: int
-    head: int
-    """The first `head` messages stand for a compacted region; those behind map to the history one by one."""
-    rewritten: frozenset[int] = frozenset()
-    """Messages behind the head that are not the history's own: something was sent in their place."""
-
-    @property
-    def offset(self) -> int:
-        return self.history_length - len(self.messages)
-
-    def index(self, at: int) -> int | None:
-        """Which message of the history stands at `at`; None if something was sent in its place."""
-        return None if at < self.head or at in self.rewritten else at + self.offset
 
 
 @dataclass
@@ -103,7 +84,10 @@ class HistoryTracker:
     """Of all of them."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
-    _anchors: list[_Anchor] = field(default_factory=list)
+    _heads: list[tuple[list[object], int]] = field(default_factory=list)
+    """What was sent in place of the first messages of the history, and of how many, newest first."""
+    _replaced: dict[int, list[object]] = field(default_factory=dict)
+    """What was sent in place of single messages."""
     known_analysis: Analysis | None = None
     """What was read last, of this history or of a prefix; None before."""
     _history: History | None = None
@@ -127,11 +111,12 @@ class HistoryTracker:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
         return self.known_analysis
 
-    def know(self, analysis: Analysis | None) -> None:
-        """Take over what was read elsewhere of a prefix of this history."""
+    def know(self, plan: CompactionPlan | None) -> None:
+        """Take over what was read for `plan` elsewhere, of a prefix of this history."""
+        read = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
-        if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
-            self.known_analysis = analysis
+        if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
+            self.known_analysis = read
 
     def evidence_of(self, message: int) -> TurnEvidence:
         """What the turn of that message holds."""
@@ -143,6 +128,11 @@ class HistoryTracker:
         """Index of the first message that the model has not answered yet, or of the call it answers."""
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
+    @property
+    def answered_tokens(self) -> int:
+        """Of all messages that the model no longer waits for: a plan may take these."""
+        return sum(self.counted[: self.live_start])
+
     def turn_id(self, message: int) -> str:
         """The turn that message `message` belongs to."""
         turns = self.history.turns
@@ -153,16 +143,6 @@ class HistoryTracker:
         newest = takewhile(lambda result: result.message >= message, reversed(self.results))
         return list(newest)[::-1]
 
-    def repeated_by(self, result: Result) -> list[Result]:
-        """Earlier results of the same call with the same text, oldest first."""
-        return [
-            earlier
-            for earlier in self.results
-            if earlier.text == result.text
-            and earlier.place < result.place
-            and earlier.call.identity == result.call.identity
-        ]
-
     def take(self, messages: Sequence[object]) -> Arrival:
         """Find what is new in the caller's list and append it to the history.
 
@@ -172,75 +152,54 @@ class HistoryTracker:
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         given = list(messages)
-        anchor, shared = self._recognise(given)
-        at = shared + anchor.offset
-        while shared < len(given) and at < len(self) and self._is_unchanged(given[shared], at):
-            shared, at = shared + 1, at + 1
-        new = [given_message(message, f"messages[{i}]") for i, message in enumerate(given[shared:], shared)]
-        replaced, edited_from = self._replace(given, anchor, shared)
-        changed = at < len(self)
-        if changed:
+        head, start = self._head_of(given)
+        own = [self._original(message, index) for index, message in enumerate(given[head:], start)]
+        at, known = start, len(self)
+        while at < min(known, start + len(own)) and self._is_unchanged(own[at - start], at):
+            at += 1
+        places = range(head + at - start, len(given))
+        new = [(given_message(own[place - head], f"messages[{place}]"), own[place - head]) for place in places]
+        replaced, is_edit = self._take_marks(own, start, at), self._is_edit([plain for plain, _ in new], at)
+        if at < known:
             self._cut(at)
-        for message, data in zip(given[shared:], new, strict=True):
-            self._append(message, data)
-        self._remember(_Anchor(given, len(self), anchor.head, anchor.rewritten))
-        return Arrival(at, changed, replaced, edited_from)
+        for plain, message in new:
+            self._append(message, plain)
+        if is_edit:
+            return Arrival(known, changed=False, replaced=True, edited_from=at)
+        self._heads = [(messages, start) for messages, start in self._heads if start <= at]
+        self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
+        return Arrival(at, at < known, replaced)
 
     def returned(self, sent: Sequence[object], head: int) -> None:
         """Remember a list that was handed out: its first `head` messages stand for a compacted region."""
-        offset = len(self) - len(sent)
-        changed = (at for at in range(head, len(sent)) if sent[at] is not self.originals[at + offset])
-        self._remember(_Anchor(list(sent), len(self), head, frozenset(changed)))
+        start = len(self) - len(sent) + head
+        if head:
+            older = [one for one in self._heads if one[0] != sent[:head]]
+            self._heads = [(list(sent[:head]), start), *older][:MAX_HEADS]
+        for index, message in enumerate(sent[head:], start):
+            if message is not self.originals[index]:
+                known = self._replaced.setdefault(index, [])
+                if not any(message is one for one in known):
+                    known.append(message)
 
     def load(self, history: History) -> None:
         """Start from a stored history: a session that goes on after a restart."""
         for message in history.messages:
             self._append(message, message)
-        self._anchors = [_Anchor(list(self.originals), len(self), 0)]
 
-    def _remember(self, anchor: _Anchor) -> None:
-        def place(one: _Anchor) -> tuple[int, int, frozenset[int]]:
-            return len(one.messages), one.head, one.rewritten
+    def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
+        """How many messages at the front of `given` were sent in place of how many of the history's."""
+        for head, start in self._heads:
+            if len(given) >= len(head) and all(map(_say_the_same, given, head)):
+                return len(head), start
+        return 0, 0
 
-        older = [one for one in self._anchors if place(one) != place(anchor)]
-        self._anchors = [anchor, *older][:MAX_ANCHORS]
-
-    def _recognise(self, given: list[object]) -> tuple[_Anchor, int]:
-        """The remembered list that `given` goes on from, edited or not, and how many of its messages are known.
-
-        One that it holds whole before one that it shares the front of; then the one that stands for most of the
-        history. A list that was given and the one that was sent for it stand for the same: an edited one comes from
-        that with which it has more in common.
-        """
-        best, known, best_rank = _Anchor([], 0, 0), 0, (False, 0, 0)
-        for anchor in self._anchors:
-            shared, whole = self._shared(given, anchor), len(anchor.messages)
-            if shared == whole:
-                rank = True, anchor.history_length, 0
-            elif self._is_edit(given, anchor, shared):
-                shared, rank = whole, (True, anchor.history_length, -self._edits(given, anchor))
-            else:
-                rank = False, shared + anchor.offset if shared >= anchor.head else 0, 0
-            if rank > best_rank:
-                best, known, best_rank = anchor, shared, rank
-            if best_rank == (True, len(self), 0):
-                break
-        return best, known
-
-    def _edits(self, given: Sequence[object], anchor: _Anchor) -> int:
-        """How many messages of `anchor` are others in `given`; of one sent in place of an original, half more: who
-        edits a message has rather edited his own."""
-        changed = [at for at in range(len(anchor.messages)) if not self._is_same(given, anchor, at)]
-        return 2 * len(changed) + any(anchor.index(at) is None for at in changed)
-
-    def _shared(self, given: Sequence[object], anchor: _Anchor) -> int:
-        """How many messages at the front of `given` say the same as those of `anchor`."""
-        both = min(len(given), len(anchor.messages))
-        return next((at for at in range(both) if not self._is_same(given, anchor, at)), both)
-
-    def _is_same(self, given: Sequence[object], anchor: _Anchor, at: int) -> bool:
-        index = anchor.index(at)
-        return _say_the_same(given[at], anchor.messages[at]) if index is None else self._is_unchanged(given[at], index)
+    def _original(self, message: object, index: int) -> object:
+        """What message `index` of the history is: `message`, unless that was sent in its place."""
+        sent = self._replaced.get(index)
+        if sent is None or message == self.plain[index]:
+            return message
+        return self.originals[index] if any(_say_the_same(message, one) for one in sent) else message
 
     def _is_unchanged(self, message: object, index: int) -> bool:
         """True if `message` says what message `index` of the history said when it was taken.
@@ -252,46 +211,21 @@ class HistoryTracker:
             return True
         return message_digest(plain_message(message)) == self.digests[index]
 
-    def _is_edit(self, given: Sequence[object], anchor: _Anchor, shared: int) -> bool:
-        """True if the caller has edited messages where they stand and goes on from the newest one all the same."""
-        known, last = anchor.messages, len(anchor.messages) - 1
-        if not anchor.head <= shared <= last < len(given) or not self._is_same(given, anchor, last):
+    def _is_edit(self, new: Sequence[Message], at: int) -> bool:
+        """True if `new` are the messages from `at` on, edited where they stand, and what came behind the newest."""
+        known = self.plain[at:]
+        if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False
-        return all(_same_shape(given[at], known[at]) for at in range(shared, last))
+        return all(_same_shape(one, other) for one, other in zip(known, new, strict=False))
 
-    def _replace(self, given: list[object], anchor: _Anchor, known: int) -> tuple[dict[int, object], int | None]:
-        """Take over known messages that come with other cache marks, or edited; and the first edited one's index.
-
-        An edit of what was sent in place of an original changes nothing: it is no part of the history.
-        """
-        replaced: dict[int, object] = {}
-        edited_from: int | None = None
-        for at in range(anchor.head, known):
-            index, message = anchor.index(at), given[at]
-            if index is None or (message is self.originals[index] and not isinstance(message, dict)):
-                continue
-            if message == self.plain[index]:
-                continue
-            data = plain_message(message)
-            digest = message_digest(data)
-            if digest != self.digests[index] and edited_from is None:
-                edited_from = index
-            if digest != self.digests[index] or isinstance(message, dict):
-                replaced[index] = message
-                self.originals[index], self.plain[index], self.digests[index] = message, _copied(data), digest
-        if replaced:
+    def _take_marks(self, own: Sequence[object], start: int, stop: int) -> bool:
+        """Take over known messages, from `start` on, that come with other cache marks; True if there are any."""
+        known = zip(range(start, stop), own, strict=False)
+        marked = {index: m for index, m in known if isinstance(m, dict) and m != self.plain[index]}
+        for index, message in marked.items():
+            self.originals[index], self.plain[index] = message, _copied(plain_message(message))
             self._history = None
-        if edited_from is not None:
-            self._reindex()
-        return replaced, edited_from
-
-    def _reindex(self) -> None:
-        """Count and list the results anew, after messages were edited."""
-        originals, plain, digests = self.originals, self.plain, self.digests
-        self.originals, self.plain, self.digests, self.counted = [], [], [], []
-        self.tokens, self.results, self._calls = 0, [], {}
-        for message, data, digest in zip(originals, plain, digests, strict=True):
-            self._append(message, data, digest)
+        return bool(marked)
 
     def _cut(self, length: int) -> None:
         for items in (self.originals, self.plain, self.digests, self.counted):
@@ -299,14 +233,13 @@ class HistoryTracker:
         self.tokens = sum(self.counted)
         self.results = [result for result in self.results if result.message < length]
         self._history = None
-        self._anchors = [a for a in self._anchors if a.history_length <= length]
 
-    def _append(self, message: object, plain: Message, digest: str = "") -> None:
+    def _append(self, message: object, plain: Message) -> None:
         index = len(self.originals)
-        self.digests.append(digest or message_digest(plain))
+        self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
         self.originals.append(message)
-        self.plain.append(plain if digest else _copied(plain))
+        self.plain.append(_copied(plain))
         self.tokens += self.counted[-1]
         for at, block in enumerate(blocks(plain)):
             if block["type"] == "tool_use":
@@ -327,9 +260,8 @@ def _say_the_same(message: object, known: object) -> bool:
     return message_digest(plain_message(message)) == message_digest(plain_message(known))
 
 
-def _same_shape(message: object, known: object) -> bool:
+def _same_shape(one: Message, other: Message) -> bool:
     """True if both take the same part in the conversation: role, calls and answers."""
-    one, other = plain_message(message), plain_message(known)
     if one["role"] != other["role"]:
         return False
     return call_ids(one) == call_ids(other) and result_ids(one) == result_ids(other)

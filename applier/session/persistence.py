@@ -11,25 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.session.frame import Edits, Frame
+from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
-from applier.store.protocol import Store
-from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced, TranscriptError
-from planner.placeholders import history_key
+from applier.store.store import Store
+from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.reading.messages import plain_message
 
-__all__ = [
-    "Committed",
-    "SavedSession",
-    "SessionStore",
-    "commit",
-    "key_for",
-    "load_session",
-    "save_session",
-]
+__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -45,22 +36,22 @@ class SessionStore:
             SettingsError: it is none of these.
         """
         self._path: str | Path | None = None
-        self._opened: dict[int, Store] = {}
-        """By opening. Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
+        self._store: Store | None = None
+        """Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
-            self._opened[0] = store
+            self._store = store
         else:
             raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
-        self._is_callers = bool(self._opened)
+        self._is_callers = self._store is not None
         self.opening = 0
         """How often it was begun anew because its file was gone: what was stored before is not in it."""
 
     @property
     def is_open(self) -> bool:
         """True once it was needed."""
-        return bool(self._opened)
+        return self._store is not None
 
     def use(self, act: Callable[[Store], T]) -> T:
         """What `act` does with the store, opened if need be; begun anew where its file was taken away.
@@ -68,28 +59,30 @@ class SessionStore:
         Raises:
             StoreError: it cannot be opened, or does something else than it promises.
         """
-        opening = self.opening
+        store = self._open()
         try:
-            return _done(act, self._open(opening))
+            return _done(act, store)
         except StoreReplaced:
             if self._is_callers:
                 raise
-        self.opening = opening + 1
-        self.close(opening)
-        return _done(act, self._open(opening + 1))
+        if self._store is store:
+            self.opening += 1
+            self.close()
+        return _done(act, self._open())
 
-    def _open(self, opening: int) -> Store:
-        if opening not in self._opened:
-            own = _done(open_store, self._path)
-            if self._opened.setdefault(opening, own) is not own:
-                own.close()
-        return self._opened[opening]
+    def _open(self) -> Store:
+        own = self._store or _done(open_store, self._path)
+        if self._store is None:
+            self._store = own
+        elif own is not self._store:
+            own.close()
+        return self._store
 
-    def close(self, opening: int | None = None) -> None:
+    def close(self) -> None:
         """Close it if the session opened it."""
-        opening = self.opening if opening is None else opening
-        if not self._is_callers and opening in self._opened:
-            self._opened.pop(opening).close()
+        if self._store is not None and not self._is_callers:
+            store, self._store = self._store, None
+            store.close()
 
 
 def _done(act: Callable[[A], T], what: A) -> T:
@@ -115,17 +108,10 @@ class Committed:
     """The history that was stored last; empty if none was, or the list went another way since."""
     messages: int = 0
     """How many messages of the present history the store holds."""
-    plan_id: str = ""
 
     def holds(self, frame: Frame, length: int) -> bool:
         """True if of a history of `length` messages the store has all that `frame` does not send as it came."""
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
-
-
-def key_for(edits: Edits, tracker: HistoryTracker, before: Committed) -> str:
-    """The history to name in the placeholders of `edits`: the one stored last if it holds all they replace."""
-    covered = all(message < before.messages for message, _ in edits.placeholders)
-    return before.key if before.key and covered and edits.plan is None else history_key(tracker.history)
 
 
 def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
@@ -136,15 +122,15 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
     Raises:
         StoreError: nothing may be sent that was not before.
     """
-    plan, plan_id, is_new = frame.plan, before.plan_id, frame.plan is not before.frame.plan
-    has_all = before.messages == len(tracker) or (not is_new and before.holds(frame, len(tracker)))
+    plan, is_new = frame.plan, not frame.plan_id
+    has_all = before.messages == len(tracker) or (not (plan and is_new) and before.holds(frame, len(tracker)))
     if not (before.key and has_all):
         key = store.use(lambda opened: opened.save_history(tracker.history))
         before = replace(before, key=key, messages=len(tracker))
-    if is_new and plan is not None:
-        plan_id = store.use(lambda opened: opened.save_plan(plan))
+    if plan is not None and is_new:
+        frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
         store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
-    return replace(before, frame=frame, plan_id=plan_id)
+    return replace(before, frame=frame)
 
 
 class SavedFrame(BaseModel):
@@ -161,16 +147,6 @@ class SavedFrame(BaseModel):
     additions: list[tuple[int, str]]
     unthinking: list[int]
 
-    @field_validator("head")
-    @classmethod
-    def _of_messages(cls, head: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        try:
-            for at, message in enumerate(head):
-                plain_message(message, f"head[{at}]")
-        except TranscriptError as error:
-            raise ValueError(str(error)) from None
-        return head
-
     @classmethod
     def of(cls, committed: Committed) -> Self:
         """`committed` as it is stored."""
@@ -178,7 +154,7 @@ class SavedFrame(BaseModel):
         return cls(
             key=committed.key,
             messages=committed.messages,
-            plan_id=committed.plan_id if frame.plan is not None else "",
+            plan_id=frame.plan_id,
             head=[plain_message(message) for message in frame.head],
             start=frame.start,
             placeholders=[(*place, text) for place, text in frame.placeholders.items()],
@@ -191,16 +167,18 @@ class SavedFrame(BaseModel):
 
         Raises:
             StoreError: the plan cannot be read.
+            TranscriptError: the head holds something else than messages.
         """
         frame = Frame(
             plan=store.load_plan(self.plan_id) if self.plan_id else None,
-            head=tuple(self.head),
+            plan_id=self.plan_id,
+            head=tuple(plain_message(message, f"head[{at}]") for at, message in enumerate(self.head)),
             start=self.start,
             placeholders={(message, block): text for message, block, text in self.placeholders},
             additions=dict(self.additions),
             unthinking=frozenset(self.unthinking),
         )
-        return Committed(frame, self.key, self.messages, self.plan_id)
+        return Committed(frame, self.key, self.messages)
 
 
 class SavedSession(BaseModel):

@@ -55,10 +55,6 @@ class Breaker:
             return "closed"
         return "open" if within(self.rest_seconds, self.opened_at, now) else "half_open"
 
-    def allows(self, now: float) -> bool:
-        """True if the part may be asked."""
-        return self.state(now) != "open"
-
     def failed(self, now: float) -> Breaker:
         """After a failure: a failed trial opens it again at once."""
         failures = self.failures + 1
@@ -88,14 +84,9 @@ class Worker:
         """True while a job runs."""
         return self._job is not None and not self._job.done()
 
-    @property
-    def is_busy(self) -> bool:
-        """True while a job runs or its result was not taken."""
-        return self._job is not None
-
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
-        """Start `job` unless one is running, or it is too soon; True if it was started."""
-        if self._closed or self.is_busy or within(self._debounce_seconds, self._started_at, now):
+        """Start `job` unless one runs or was not taken, or it is too soon; True if it was started."""
+        if self._closed or self._job is not None or within(self._debounce_seconds, self._started_at, now):
             return False
         self._started_at, self._job = now, Future()
         threading.Thread(target=_run, args=(job, self._job), name="compactor-plan", daemon=True).start()
@@ -103,7 +94,7 @@ class Worker:
 
     def take(self) -> Future[CompactionPlan] | None:
         """The last job, once it has come to an end, and once only; None while there is none."""
-        if self._job is None or self._closed or not self._job.done():
+        if self._closed or self.is_running:
             return None
         done, self._job = self._job, None
         return done
@@ -203,14 +194,14 @@ class Planning:
 
     def _asked(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
         """What the session's planner says, if there is one that may be asked now, and it can."""
-        if not self.asks_a_model or self.worker.is_running or not self.breaker.allows(self.clock()):
+        if not self.asks_a_model or self.worker.is_running or self.breaker.state(self.clock()) == "open":
             return None
         try:
             plan = self.ask(analysis, target_tokens, focus)
         except Exception as error:  # noqa: BLE001 - whatever a planner does, the agent goes on
-            self.failed(error)
+            self._failed(error)
             return None
-        self.succeeded()
+        self._succeeded()
         return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
@@ -245,7 +236,7 @@ class Planning:
                 read_tokens=self.read_tokens,
             )
         except Exception as error:
-            usage = error.usage if isinstance(error, PlannerUnavailable) else None
+            usage = getattr(error, "usage", None)
             spent = usage if isinstance(usage, Usage) else Usage()
             self.planned.append(Planned(name_of_planner(planner, model), spent, str(error) or type(error).__name__))
             raise
@@ -258,26 +249,23 @@ class Planning:
         done = self.worker.take()
         if done is None:
             return None
-        error = done.exception()
-        if error is not None:
-            self.failed(error)
+        if error := done.exception():
+            self._failed(error)
             return None
-        self.succeeded()
+        self._succeeded()
         self.ready = done.result()
         self._build_on(self.ready)
         return self.ready
 
-    def failed(self, error: BaseException) -> None:
-        """The planner has failed."""
-        was = self.breaker.state(self.clock())
-        self.breaker = self.breaker.failed(self.clock())
+    def _failed(self, error: BaseException) -> None:
+        now = self.clock()
+        was, self.breaker = self.breaker.state(now), self.breaker.failed(now)
         self.report("tier_failed", f"planner: {type(error).__name__}: {error}; planned by rules")
-        if self.breaker.state(self.clock()) == "open" and was != "open":
+        if self.breaker.state(now) == "open" and was != "open":
             self.report("breaker_opened", f"the planner failed {self.breaker.failures} times and rests")
 
-    def succeeded(self) -> None:
-        """The planner has answered."""
-        if self.breaker.state(self.clock()) != "closed":
+    def _succeeded(self) -> None:
+        if self.breaker.opened_at is not None:
             self.report("breaker_closed", "the planner works again")
         self.breaker = self.breaker.succeeded()
 

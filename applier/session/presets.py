@@ -9,21 +9,12 @@ clock is in the measurement.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from applier.session.carryover import Allowance
-from applier.session.tiers import (
-    BudgetResults,
-    ClearResults,
-    DemoteLarge,
-    FitNewest,
-    PlanTurns,
-    RetreatHead,
-    SnipMiddle,
-    StubRereads,
-    Tier,
-)
+from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
+from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
 from planner.prices import CachePrices, best_growth_tokens
@@ -43,17 +34,11 @@ __all__ = [
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
 
-LEVELS: tuple[tuple[Level, float], ...] = (
-    ("normal", 0.0),
-    ("warning", 0.80),
-    ("critical", 0.95),
-    ("exhausted", 1.0),
-)
+LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
 """From which share of the limit each level begins (Claude Code as described, REFERENCE 5)."""
 HYSTERESIS_SHARE = 0.05
 """A level is left only this far below where it begins, so that a count at its edge does not flutter."""
 
-GENERAL_PRICES = CachePrices()
 _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 
 
@@ -84,7 +69,7 @@ class Measurement:
     """Since the last call."""
     requested: str = ""
     """``manual``, ``tool``, ``prompt_too_long``: somebody asked for it."""
-    prices: CachePrices = GENERAL_PRICES
+    prices: CachePrices = field(default_factory=CachePrices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +90,16 @@ class When:
 
     def fires(self, measured: Measurement) -> bool:
         """True if everything holds in `measured`."""
+        room = measured.limit_tokens - measured.tokens
         return (
             _ORDER.index(measured.level) >= _ORDER.index(self.level)
             and measured.tokens >= self.tokens_over
             and measured.tokens >= measured.limit_tokens * self.share_over
-            and (not self.room_under or self._is_short(measured))
+            and (not self.room_under or room <= min(self.room_under, measured.limit_tokens // 8))
             and measured.idle_seconds >= self.idle_seconds
             and (not self.growth_pays or _growth_pays(measured))
             and (not self.requested or bool(measured.requested))
         )
-
-    def _is_short(self, measured: Measurement) -> bool:
-        room = min(self.room_under, measured.limit_tokens // 8)
-        return measured.limit_tokens - measured.tokens <= room
 
 
 def _growth_pays(measured: Measurement) -> bool:
@@ -166,10 +148,6 @@ class Preset:
         tiers = (step.tier for step in self.steps)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
-    def without_automatics(self) -> Preset:
-        """Only what is asked for by name."""
-        return replace(self, arrival=(), steps=())
-
     def tuned(self, keep_ratio: float | None, compact_at_ratio: float | None) -> Preset:
         """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
 
@@ -177,29 +155,25 @@ class Preset:
         not fit stay as they are.
         """
         most = None if keep_ratio is None else min(keep_ratio, RECOVERY_SHARE)
+        when = None if compact_at_ratio is None else (ASKED, When("compact_at", share_over=compact_at_ratio))
         return replace(
             self,
-            steps=tuple(_tuned_step(step, keep_ratio, compact_at_ratio) for step in self.steps),
-            manual=tuple(_tuned_tier(tier, keep_ratio) if _plans(tier) else tier for tier in self.manual),
+            steps=tuple(_tuned_step(step, keep_ratio, when) for step in self.steps),
+            manual=tuple(_tuned_tier(tier, keep_ratio) for tier in self.manual),
             recovery=tuple(_tuned_tier(tier, most) for tier in self.recovery),
         )
-
-
-def _plans(tier: Tier) -> bool:
-    return isinstance(tier, PlanTurns) and not tier.rules_only
 
 
 def _tuned_tier(tier: Tier, list_share: float | None) -> Tier:
     return replace(tier, list_share=list_share) if list_share is not None and isinstance(tier, PlanTurns) else tier
 
 
-def _tuned_step(step: Step, keep_ratio: float | None, compact_at_ratio: float | None) -> Step:
-    if not _plans(step.tier):
+def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | None) -> Step:
+    """A step that asks the planner, with what a user says; where he says when, no bound holds it back."""
+    if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
         return step
-    tuned = replace(step, tier=_tuned_tier(step.tier, keep_ratio))
-    if compact_at_ratio is None:
-        return tuned
-    return Step(tuned.tier, (ASKED, When("compact_at", share_over=compact_at_ratio)))
+    tier = _tuned_tier(step.tier, keep_ratio)
+    return replace(step, tier=tier) if when is None else Step(tier, when)
 
 
 ALWAYS = (When("every turn"),)
@@ -334,7 +308,7 @@ def preset_of(chosen: str | Preset, settings: SessionSettings) -> Preset:
     """
     preset = chosen if isinstance(chosen, Preset) else preset_named(chosen)
     tuned = preset.tuned(settings.keep_ratio, settings.compact_at_ratio)
-    return tuned if settings.auto_compact else tuned.without_automatics()
+    return tuned if settings.auto_compact else replace(tuned, arrival=(), steps=())
 
 
 def preset_named(name: str) -> Preset:

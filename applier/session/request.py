@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +19,11 @@ from planner.reading.messages import Block, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
-    "MAX_CACHE_MARKS",
     "WINDOW_EXCEEDED",
     "AgentCall",
     "Gauge",
     "TooLong",
     "fields_of_body",
-    "output_reserve_tokens",
     "prompt_limit_tokens",
     "read_too_long",
     "stop_reason_of",
@@ -77,12 +75,6 @@ class AgentCall:
         called = called or RESTORE_TOOL
         return called if self.tools is None else restore_tool_of(self.tools, called) or restore_tool_of(self.tools)
 
-    @property
-    def cache_marks(self) -> int:
-        """How many of the cache marks stand on system and tools."""
-        system = self.system if isinstance(self.system, Sequence) and not isinstance(self.system, str) else ()
-        return sum("cache_control" in part for part in (*system, *(self.tools or ())))
-
 
 def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """What `body`, of the Messages API, says besides its messages, as `Session.set_request` takes it."""
@@ -102,35 +94,26 @@ def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> l
     Only where the caller marks its newest messages itself, and a mark is left to set: the same one that it uses.
     """
     listed = list(messages)
-    marks = [mark for message in listed[head:] for mark in _marks(message)]
-    if not 0 < head <= len(listed) or not marks or len(marks) + call.cache_marks >= MAX_CACHE_MARKS:
+    marks, fixed = list(_marks(listed[head:])), [call.system, list(call.tools or ())]
+    if not head or not marks or len(marks) + len(list(_marks(fixed))) >= MAX_CACHE_MARKS:
         return listed
     last = plain_message(listed[head - 1])
-    content = list(blocks(last))
-    if not content or not _takes_mark(content[-1]):
-        return listed
-    content[-1] = {**content[-1], "cache_control": dict(marks[-1])}
-    listed[head - 1] = {**last, "content": content}
+    content = [*blocks(last)]
+    if content and content[-1]["type"] in ("text", "tool_result", "tool_use") and content[-1].get("text") != "":
+        content[-1] = {**content[-1], "cache_control": dict(marks[-1])}
+        listed[head - 1] = {**last, "content": content}
     return listed
 
 
-def _marks(message: object) -> list[Mapping[str, Any]]:
-    """The marks of `message`, those inside tool results included."""
-    content = message.get("content") if isinstance(message, dict) else None
-    parts = [part for block in _dicts(content) for part in (block, *_dicts(block.get("content")))]
-    marks = (part.get("cache_control") for part in parts)
-    return [mark for mark in marks if isinstance(mark, Mapping)]
-
-
-def _dicts(inner: object) -> list[dict[str, Any]]:
-    return [part for part in inner if isinstance(part, dict)] if isinstance(inner, list) else []
-
-
-def _takes_mark(block: Block) -> bool:
-    """No mark may stand on thinking or on empty text."""
-    if block["type"] == "text":
-        return bool(str(block.get("text", "")).strip())
-    return block["type"] not in ("thinking", "redacted_thinking")
+def _marks(value: object) -> Iterator[Mapping[str, Any]]:
+    """The cache marks in a message or block, or a list of them, those inside tool results included."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _marks(part)
+    elif isinstance(value, Mapping):
+        if isinstance(mark := value.get("cache_control"), Mapping):
+            yield mark
+        yield from _marks(value.get("content"))
 
 
 MAX_RESERVE_TOKENS = 20_000
@@ -151,14 +134,9 @@ CLEAR_GROWTH_TOKENS = 500
 """Two prompts say something of the ratio when they differ by so much; otherwise the difference is noise."""
 
 
-def output_reserve_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """What of the window stays free for the answer."""
-    return min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
-
-
 def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """What a prompt may have at most."""
-    return window_tokens - output_reserve_tokens(window_tokens, max_output_tokens)
+    """What a prompt may have at most: the window without what stays free for the answer."""
+    return window_tokens - min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, s
 from applier.session.state import State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
-from applier.store.protocol import Restored, SearchResult, Store
+from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.proposal import AgentRequest
@@ -79,7 +79,7 @@ class SessionState:
             window_tokens=state.window_tokens,
             limit_tokens=state.limit_tokens,
             compactions=state.compactions,
-            reclaimed_tokens=state.reclaimed_tokens,
+            reclaimed_tokens=state.gauge.of_messages(max(0, state.tracker.tokens - state.view.total)),
             breaker=state.planning.breaker.state(state.clock()),
             history_key=state.committed.key,
             history_messages=len(state.tracker),
@@ -136,8 +136,7 @@ class Session:
                 alone leave no room in the window.
             StoreError: `session_id` was given and the store cannot be read.
         """
-        if settings is not None and not isinstance(settings, SessionSettings):
-            raise SettingsError(f"settings: expected SessionSettings(…), found {type(settings).__name__}")
+        check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
         sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
         sizes = {name: size for name, size in sizes.items() if size is not None}
         settings = load_settings(**sizes) if settings is None else settings.changed(**sizes)
@@ -157,9 +156,13 @@ class Session:
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
         chosen = preset_of(settings.preset if preset is None else preset, settings)
-        planning = Planning(planner, client, settings, clock, log, task)
-        request = AgentCall(model or settings.plan.target_model, system, tools)
-        self._state = State(self.session_id, settings, chosen, shared, log, clock, planning, session_id or "", request)
+
+        def begin(task: str, request: AgentCall) -> State:
+            planning = Planning(planner, client, settings, clock, log, task)
+            return State(self.session_id, settings, chosen, shared, log, clock, session_id or "", planning, request)
+
+        self._begin = begin
+        self._state = begin(task, AgentCall(model or settings.plan.target_model, system, tools))
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:
@@ -207,7 +210,7 @@ class Session:
             used, last = used_input_tokens(response), state.last.counted_tokens
             state.gauge = state.gauge.calibrated(last, used, state.limit_tokens)
             if stop_reason_of(response) == WINDOW_EXCEEDED:
-                call.request(state, "window_exceeded")
+                state.request("window_exceeded")
 
     def note_sent(
         self,
@@ -272,7 +275,7 @@ class Session:
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
         with self._alone() as state:
-            call.request(state, "tool", focus)
+            state.request("tool", focus)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """What to send instead, after the provider answered `error` to the list last prepared.
@@ -391,17 +394,16 @@ class Session:
         if not self._lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
+        state = self._state
+        state.planning.worker.close()
         try:
-            state = self._state
-            state.planning.worker.close()
-            try:
-                if state.store.is_open and len(state.tracker):
-                    state.store.use(lambda store: store.save_history(state.tracker.history))
-            except StoreError as error:
-                state.log("store_failed", f"the newest messages were not stored: {error}")
+            if state.store.is_open and len(state.tracker):
+                state.store.use(lambda store: store.save_history(state.tracker.history))
+        except StoreError as error:
+            state.log("store_failed", f"the newest messages were not stored: {error}")
+        finally:
             if self._owns_store:
                 state.store.close()
-        finally:
             self._lock.release()
 
     def __enter__(self) -> Self:
@@ -424,7 +426,8 @@ def _in_forked_child() -> None:
         if session._lock.acquire(blocking=False):
             session._lock.release()
         else:
-            session._lock, session._state = threading.RLock(), session._state.begun_anew()
+            before = session._state
+            session._lock, session._state = threading.RLock(), session._begin(before.planning.task, before.call)
 
 
 if hasattr(os, "register_at_fork"):

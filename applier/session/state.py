@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from applier.session.carryover import FileMarks, Recall
+from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
@@ -30,26 +30,15 @@ from applier.session.planning import Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from applier.store.protocol import Store
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.errors import StoreDamaged, StoreError, TranscriptError
-from planner.prices import CachePrices, cache_prices
+from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["Bounds", "Rest", "State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
-MOST_UNDOABLE = 10
-"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
-
-
-class Undoable(NamedTuple):
-    """What `undo` goes back to."""
-
-    committed: Committed
-    since: int | None = None
-    """Answers from this message of the history on were thought behind what came after it; None before there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +49,10 @@ class LastList:
     """Of the history."""
     counted_tokens: int = 0
     at: float | None = None
-    committed: Committed | None = None
-    """None before the first list, and once the history went another way since."""
-    undoable: tuple[Undoable, ...] = ()
+    """None before the first one."""
+    frame: Frame = field(default_factory=Frame)
+    """Behind whose list the newest answers were thought."""
+    undoable: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +61,18 @@ class Bounds:
 
     min_savings_tokens: int = 0
     max_payback_calls: float = math.inf
-    may_veto: bool = True
+    forced: bool = False
+    """The window forces it: no hook may veto it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How long a tier is not tried again."""
+    """How long a tier is not tried again; tokens by the counter."""
 
-    below_tokens: int = 0
-    """While the prompt has fewer;"""
-    below_answered_tokens: int = 0
-    """but where it does not fit the window, only while of what came since the last plan less was answered."""
+    history_tokens: int = 0
+    """While the history has fewer;"""
+    answered_tokens: int = 0
+    """but where the prompt does not fit the window, only while less of it was answered."""
 
 
 @dataclass
@@ -94,9 +85,9 @@ class State:
     store: SessionStore
     log: EventLog
     clock: Callable[[], float]
-    planning: Planning
     owner: str
     """Of the views that the session makes and knows again: its id, if it was given one."""
+    planning: Planning
     call: AgentCall
     """What the agent's next request says besides its messages; its model, and how long its answer may be, as they were
     given last."""
@@ -104,30 +95,26 @@ class State:
     """Histories that this session and its family have stored: what `restore` may show."""
     maximum_tokens: int = sys.maxsize
     """What the provider has said a prompt may have."""
+    gauge: Gauge = field(default_factory=Gauge)
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    undoable: tuple[Undoable, ...] = ()
+    undoable: tuple[Frame, ...] = ()
+    """What `undo` goes back to, newest last."""
     last: LastList = field(default_factory=LastList)
-    sent: Frame = field(default_factory=Frame)
-    """Behind whose list the newest answers were thought."""
-    thought_since: int = 0
-    """From this message of the history on, where a compaction was taken back."""
-    recall: Recall = field(default_factory=Recall)
+    removed: dict[str, str] = field(default_factory=dict)
+    """Text of the turns that the plan in force has removed, by their ids."""
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     level: Level = "normal"
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
-    rests: dict[tuple[str, Bounds], Rest] = field(default_factory=dict)
-    """How long a tier, by its name and the bounds it ran in, is not tried again."""
-    held_below: int = 0
-    """Below so many tokens no step is tried again: a compaction was taken back."""
+    rests: dict[tuple[str, bool], Rest] = field(default_factory=dict)
+    """How long a tier is not tried again, by its name and whether the window forces it."""
     store_failed_at: float | None = None
-    store_opening: int = 0
-    """The opening of the store that was last made to hold all that is left out."""
-    saved: tuple[Committed | None, int, bool] = (None, 0, True)
+    saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
     """What a restart would go on with, what planners had read by then, and whether it was handed out."""
     requested: str = ""
+    """``manual``, ``tool``, …: somebody asked for a compaction at the next call."""
     focus: str = ""
     is_recovering: bool = False
     """The reactive retry for the list last prepared was given."""
@@ -138,28 +125,11 @@ class State:
     def __post_init__(self) -> None:
         """Take the request up, in a session that has seen nothing yet."""
         self.tracker = HistoryTracker(TokenCounter.for_model(self.call.model))
-        self.gauge, self.marks = Gauge(), FileMarks(self.settings.file_roots)
         self.growth_tokens = self.preset.expected_growth_tokens
         """What a call adds on average."""
         self.store_opening = self.store.opening
+        """That of the store that was last made to hold all that is left out."""
         self.take_call(self.call)
-
-    def begun_anew(self) -> State:
-        """The same session when it has seen nothing yet."""
-        planner = self.planning
-        planning = Planning(planner.planner, planner.client, self.settings, self.clock, self.log, planner.task)
-        planning.breaker = planner.breaker
-        return State(
-            self.session_id,
-            self.settings,
-            self.preset,
-            self.store,
-            self.log,
-            self.clock,
-            planning,
-            self.owner,
-            self.call,
-        )
 
     @property
     def limit_tokens(self) -> int:
@@ -173,30 +143,15 @@ class State:
         return self.gauge.prompt(self.view.total)
 
     @property
-    def reclaimed_tokens(self) -> int:
-        """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
-        return self.gauge.of_messages(max(0, self.tracker.tokens - self.view.total))
-
-    @property
     def goal_tokens(self) -> int:
         """What the next plan would leave of the messages."""
         goal, room = self.preset.plan_goal, self.gauge.room_tokens(self.limit_tokens)
         return goal.goal_tokens(room, self.gauge.of_messages(self.view.total)) if goal is not None else room
 
     @property
-    def answered_tokens(self) -> int:
-        """What came since the last plan and is no longer waited for: a plan may take it."""
-        return self.gauge.of_messages(sum(self.tracker.counted[self.committed.frame.start : self.tracker.live_start]))
-
-    @property
     def restore_tool(self) -> str:
         """The agent's tool that brings back what was removed; empty if it has none."""
         return self.call.restore_tool(self.settings.plan.restore_tool)
-
-    @property
-    def prices(self) -> CachePrices:
-        """What the agent's model charges for cached tokens."""
-        return cache_prices(self.call.model)
 
     @property
     def no_room(self) -> str:
@@ -208,6 +163,11 @@ class State:
             f"system and tools take {fixed} of the {self.limit_tokens} tokens a prompt may have: "
             "send fewer tools, or raise window_tokens"
         )
+
+    @property
+    def is_sent(self) -> bool:
+        """True if what is in force was handed out."""
+        return first_disagreement(self.last.frame, self.committed.frame) is None
 
     def measure(self) -> Measurement:
         """What the triggers see."""
@@ -221,8 +181,12 @@ class State:
             growth_tokens_per_call=self.growth_tokens,
             idle_seconds=0.0 if self.last.at is None else max(0.0, self.clock() - self.last.at),
             requested=self.requested,
-            prices=self.prices,
+            prices=cache_prices(self.call.model),
         )
+
+    def request(self, trigger: str, focus: str = "") -> None:
+        """Compact at the next call."""
+        self.requested, self.focus = trigger, focus or self.focus
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
         """Log a problem when it begins or becomes another (as `message`), not at every call; empty ends it."""
@@ -233,11 +197,9 @@ class State:
     def take_call(self, call: AgentCall) -> None:
         """The next request says this besides its messages; what another model's tokens are is measured anew."""
         before, model = self.call, call.model or self.call.model
-        if model != before.model:
-            scale = TokenCounter.for_model(model).scale / TokenCounter.for_model(before.model).scale
-            if scale != 1:
-                ratio = TokenCounter.for_model(model).scale / self.tracker.counter.scale
-                self.gauge = Gauge(ratio=ratio, is_resumed=True)
+        scales = [TokenCounter.for_model(name).scale for name in (before.model, model)]
+        if scales[0] != scales[1]:
+            self.gauge = Gauge(ratio=scales[1] / self.tracker.counter.scale, is_resumed=True)
         self.window_tokens = self.settings.window_of(model)
         most = call.max_output_tokens or before.max_output_tokens
         self.call = replace(call, model=model, max_output_tokens=most)
@@ -248,16 +210,18 @@ class State:
         if not len(self.tracker) and isinstance(messages, Sequence):
             self._go_on_from_view(messages)
         arrival = self.tracker.take(messages)
-        if arrival.edited_from is not None:
-            self._holds_at_most(arrival.edited_from)
+        if arrival.edited_from is not None:  # behind it the history no longer says what was stored
+            stored = min(self.committed.messages, arrival.edited_from)
+            self.committed = replace(self.committed, messages=stored)
         if arrival.changed:
             self._step_back(arrival.start)
             return arrival
         frame = self.committed.frame
-        for index in arrival.replaced:
-            self.view.replace(frame, self.tracker, index)
-        self.view.extend(frame, self.tracker, arrival.start)
-        fit = self._bound(frame)
+        if arrival.replaced:
+            self.view = View.of(frame, self.tracker)
+        else:
+            self.view.extend(frame, self.tracker, arrival.start)
+        fit = self.bound(frame)
         if fit is not frame:
             self.take_into_force(replace(self.committed, frame=fit))
         return arrival
@@ -271,48 +235,39 @@ class State:
         if earlier is None:
             return
         self.tracker.take(earlier.messages)
-        frame = Frame(earlier.plan, tuple(messages[: earlier.head]), earlier.start)
-        self.take_into_force(Committed(frame, earlier.key, earlier.start, earlier.plan_id))
+        plan_id = earlier.plan_id if earlier.plan is not None else ""
+        frame = Frame(earlier.plan, plan_id, tuple(messages[: earlier.head]), earlier.start)
+        self._go_on(Committed(frame, earlier.key, earlier.start), earlier.start)
         self.tracker.returned(messages, earlier.head)
-        self.sent, self.planning.previous = replace(frame, plan=None), earlier.plan
-        self.kept_tokens = self.gauge.of_messages(self.view.total)
-        self.last = replace(self.last, messages=earlier.start)
         self.log("resumed", f"the list begins with a view of {earlier.start} messages: its originals are in the store")
+
+    def _go_on(self, committed: Committed, messages: int) -> None:
+        """`committed` was in force elsewhere when `messages` messages were sent."""
+        self.take_into_force(committed)
+        self.tracker.returned(self.view.messages, len(committed.frame.head))
+        self.planning.previous = committed.frame.plan
+        self.kept_tokens = self.gauge.of_messages(self.view.total)
+        self.last = LastList(messages, frame=committed.frame, undoable=self.undoable)
 
     def _step_back(self, start: int) -> None:
         """The history was changed from `start` on: keep what stands for the messages before it."""
-        self.last = replace(self.last, committed=None)
-        frame = self._bound(self.committed.frame.before(start))
+        frame = self.bound(self.committed.frame.before(start))
         stored = min(self.committed.messages, start)
-        self.undoable, self.thought_since = (), 0
         stands = replace(self.committed, frame=frame, key="", messages=stored)
+        self.undoable, self.rests = (), {}
         self.take_into_force(Committed() if frame.is_empty else stands)
-        self.recall = Recall.of(frame, self.tracker)
+        self.removed = removed_turns(frame, self.tracker)
 
-    def _holds_at_most(self, messages: int) -> None:
-        """Behind so many messages the history no longer says what was stored."""
-
-        def cut(committed: Committed) -> Committed:
-            return replace(committed, messages=min(committed.messages, messages))
-
-        self.committed = cut(self.committed)
-        self.undoable = tuple(old._replace(committed=cut(old.committed)) for old in self.undoable)
-
-    def _bound(self, frame: Frame) -> Frame:
+    def bound(self, frame: Frame) -> Frame:
         """`frame` without the thinking that would be refused behind the list it gives."""
-        strips = self.call.thinking_policy == "strip"
-        return bound(frame, self.sent, self.tracker, self.thought_since) if strips else frame
+        return bound(frame, self.last.frame, self.tracker) if self.call.thinking_policy == "strip" else frame
 
     def give_up_lost(self) -> None:
         """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
         if self.store.opening != self.store_opening:
             self.store_opening, self.undoable, self.keys[:] = self.store.opening, (), []
-            self.last = replace(self.last, committed=None)
-            self.take_into_force(self._whole())
+            self.take_into_force(Committed(self.bound(Frame())))
             self.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
-
-    def _whole(self) -> Committed:
-        return Committed(self._bound(Frame()))
 
     def fall_back(self) -> None:
         """The store would not have what `view` leaves out: back to what leaves out only what is stored.
@@ -320,10 +275,7 @@ class State:
         That is the list handed out last, for what was thought behind it is valid there; else what the store does not
         hold goes out as it came.
         """
-        committed, before = self.committed, self.last.committed
-        if before is not None:
-            self.undoable = self.last.undoable
-            committed = replace(committed, frame=before.frame, plan_id=before.plan_id)
+        committed, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not committed.holds(committed.frame, len(self.tracker)):
             committed = replace(committed, frame=committed.frame.before(committed.messages))
         self.take_into_force(committed)
@@ -337,7 +289,7 @@ class State:
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
         if replanned:
-            self.recall = Recall.of(committed.frame, self.tracker)
+            self.removed = removed_turns(committed.frame, self.tracker)
 
     def commit(self, frame: Frame, view: View | None = None) -> None:
         """Store what `frame` leaves out; then that is what is sent.
@@ -347,26 +299,10 @@ class State:
         """
         committed, view = commit(frame, self.tracker, self.store, self.committed), view or View.of(frame, self.tracker)
         if frame.head:
-            self.store.use(lambda store: self._remember(store, committed, view.messages))
+            known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
+            history, start = self.tracker.history, frame.start
+            self.store.use(lambda store: remember_view(store, view.messages, history, start, **known))
         self.take_into_force(committed, view)
-
-    def _remember(self, store: Store, committed: Committed, sent: Sequence[object]) -> None:
-        start, key, plan_id = committed.frame.start, committed.key, committed.plan_id
-        remember_view(store, sent, self.tracker.history, start, owner=self.owner, key=key, plan_id=plan_id)
-
-    def may_go_back(self, before: Committed) -> None:
-        """A compaction has taken the place of `before`, which `undo` goes back to."""
-        plan = before.frame.plan
-        if plan is not None:  # what it was made from is read anew for each plan, and as large as the history
-            before = replace(before, frame=replace(before.frame, plan=plan.unbound()))
-        self.undoable = (*self.undoable, Undoable(before))[-MOST_UNDOABLE:]
-
-    def go_back(self) -> None:
-        """Take the last compaction back."""
-        (older, since), self.undoable = self.undoable[-1], self.undoable[:-1]
-        self.thought_since = since or 0
-        self.take_into_force(replace(self.committed, frame=older.frame, plan_id=older.plan_id))
-        self.cached_messages = 0
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
         """The list as it is sent: the view, with a cache breakpoint behind its compacted part."""
@@ -376,9 +312,6 @@ class State:
     def hand_out(self) -> list[Any]:
         """The list to send, noted as sent: the answer to come is thought behind it."""
         frame, length = self.committed.frame, len(self.tracker)
-        self.sent, self.thought_since = replace(frame, plan=None), 0
-        if self.undoable and self.undoable[-1].since is None:
-            self.undoable = tuple(old if old.since is not None else old._replace(since=length) for old in self.undoable)
         new = length - self.last.messages
         if self.last.messages and new > 0:
             added = self.gauge.of_messages(sum(self.view.counted[-new:]))
@@ -386,7 +319,7 @@ class State:
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)
-        self.last = LastList(length, self.view.total, self.clock(), self.committed, self.undoable)
+        self.last = LastList(length, self.view.total, self.clock(), frame, self.undoable)
         return sent
 
     def resume(self) -> None:
@@ -404,37 +337,26 @@ class State:
             return
         if saved.frame.key:
             self.tracker.load(use(lambda store: store.load_history(saved.frame.key)))
-        if max(one.start for one in (saved.frame, saved.before or saved.frame)) > len(self.tracker):
+        length = len(self.tracker)
+        if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
-        committed, self.undoable = (
-            use(saved.frame.committed),
-            () if saved.before is None else (Undoable(use(saved.before.committed), 0),),
-        )
+        self.undoable = (use(saved.before.committed).frame,) if saved.before else ()
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
-        self.take_into_force(committed)
-        self.tracker.returned(self.view.messages, len(committed.frame.head))
-        self.compactions = saved.compactions
-        self.kept_tokens = self.gauge.of_messages(self.view.total)
-        length = len(self.tracker)
-        self.last = replace(self.last, messages=length)
-        self.sent = replace(committed.frame, plan=None) if saved.is_sent else Frame()
-        self.planning.previous, self.planning.read_tokens = committed.frame.plan, saved.read_tokens
+        self.planning.read_tokens, self.compactions = saved.read_tokens, saved.compactions
+        self._go_on(use(saved.frame.committed), length)
+        if not saved.is_sent:
+            self.last = replace(self.last, frame=Frame())
         self.saved = self.committed, saved.read_tokens, saved.is_sent
-        self.log("resumed", f"{len(self.tracker)} messages, {self.compactions} compactions")
-
-    @property
-    def is_sent(self) -> bool:
-        """True if what is in force was handed out."""
-        return first_disagreement(self.sent, self.committed.frame) is None
+        self.log("resumed", f"{length} messages, {self.compactions} compactions")
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""
         return SavedSession(
             frame=SavedFrame.of(self.committed),
-            before=SavedFrame.of(self.undoable[-1].committed) if self.undoable else None,
+            before=SavedFrame.of(replace(self.committed, frame=self.undoable[-1])) if self.undoable else None,
             is_sent=self.is_sent,
             compactions=self.compactions,
             ratio=self.gauge.ratio,

@@ -11,15 +11,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.layout import joined_messages
 from planner.placeholders import first_note
 from planner.plan import CompactionPlan
 from planner.reading.history import History
-from planner.reading.messages import Message, message_digest, plain_message
+from planner.reading.messages import Message, call_ids, message_digest, plain_message
 
 __all__ = ["Earlier", "holds_view", "originals_behind", "remember_view"]
 
@@ -78,7 +79,8 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """What stands behind `messages`; None if they begin with no view of `owner` that `store` knows.
+    """What stands behind `messages`; None if they begin with no view of `owner` that `store` knows, or name calls as
+    the originals name others: a host that counts its calls from the view on would get a list that the API refuses.
 
     Raises:
         StoreError: the store cannot be read.
@@ -90,7 +92,9 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
         return None
     for row in reversed(store.get_state(_name(owner, joined[: note + 1])) or []):
         if _digest(joined[: row["head"]]) == row["digest"]:
-            return _earlier(store, messages, plain, row)
+            earlier = _earlier(store, messages, plain, row)
+            hidden = {name for message in earlier.messages[: earlier.start] for name in call_ids(message)}
+            return earlier if hidden.isdisjoint(chain.from_iterable(map(call_ids, plain[earlier.head :]))) else None
     return None
 
 

@@ -16,8 +16,7 @@ Shares no code with the planner, so that it can judge what the planner makes.
 """
 
 from applier.testing.api_request import Request, Violation
-from applier.testing.edit_rules import judge_edit
-from applier.testing.judge import judge
+from applier.testing.judge import judge, judge_edit
 from applier.testing.messages_server import Exchange, MessagesServer
 from applier.testing.prompt_cache import CACHE_READ_PRICES, Bill, PromptCache, Usage
 from applier.testing.script import Answer, Failure, overloaded, rate_limited, refuse, say, use

@@ -5,46 +5,50 @@ Written from the API's documentation alone: shares nothing with the code it is t
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from itertools import accumulate
+from typing import Any, Literal
+
+import imagesize  # type: ignore[import-untyped]
 
 __all__ = [
+    "ADAPTIVE_THINKING",
+    "BOUND_THINKING",
+    "NO_SAMPLING",
+    "SYSTEM_MESSAGES",
     "THINKING_TYPES",
     "Block",
-    "Digest",
-    "Model",
     "Request",
     "Violation",
-    "add_block",
     "blocks_of",
     "canonical",
+    "chained",
+    "image_pixels",
+    "pdf_pages",
 ]
 
 Block = dict[str, Any]
-
-
-class Digest(Protocol):
-    """What `hashlib.sha256` returns."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add bytes."""
-
-    def hexdigest(self) -> str:
-        """Of all bytes so far."""
-
-
 THINKING_TYPES = ("thinking", "redacted_thinking")
-_MARK = "cache_control"
+ADAPTIVE_THINKING, NO_SAMPLING, SYSTEM_MESSAGES, BOUND_THINKING = (4, 6), (4, 7), (4, 8), (5, 1)
+"""From which version of Claude on: ``adaptive`` thinking is known, and no list may end with an assistant message;
+``temperature`` and its like keep their defaults, and no tool can be forced; ``system`` messages may stand inside the
+list; a thinking block is valid only behind the very conversation it came with."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
 """``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``, whose version leads."""
 _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
 """``claude-3-5-haiku-20241022``."""
+_MARK = "cache_control"
+_PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+"""``/Type /Page``; not the ``/Type /Pages`` that lists them."""
 
 
 @dataclass(frozen=True)
@@ -62,49 +66,6 @@ class Violation:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model's name; what the API demands follows from its version."""
-
-    name: str
-
-    @cached_property
-    def version(self) -> tuple[int, int]:
-        """``(4, 5)``; a name without one is the newest model."""
-        match = _VERSION.match(self.name) or _LEADING_VERSION.match(self.name)
-        return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
-
-    @property
-    def takes_prefill(self) -> bool:
-        """The list may end with an assistant message."""
-        return self.version < (4, 6)
-
-    @property
-    def thinks_adaptively(self) -> bool:
-        """``thinking: {"type": "adaptive"}`` is known; before 4.6 only ``enabled`` with a budget is."""
-        return self.version >= (4, 6)
-
-    @property
-    def binds_thinking(self) -> bool:
-        """A thinking block is valid only behind the very conversation it came with."""
-        return self.version >= (5, 1)
-
-    @property
-    def takes_system_messages(self) -> bool:
-        """``system`` messages may stand inside the list."""
-        return self.version >= (4, 8)
-
-    @property
-    def takes_sampling(self) -> bool:
-        """``temperature`` and its like may differ from their defaults, and a tool may be forced."""
-        return self.version < (4, 7)
-
-    @property
-    def cacheable_tokens(self) -> int:
-        """The shortest prefix that is cached (Anthropic, prompt caching: 512 to 4,096, rounded to two steps here)."""
-        return 4096 if "haiku" in self.name or (4, 5) <= self.version < (4, 8) else 1024
-
-
-@dataclass(frozen=True)
 class Request:
     """The body of one request, with what its headers say."""
 
@@ -112,10 +73,16 @@ class Request:
     headers: Mapping[str, str]
     raw: bytes = b""
 
-    @cached_property
-    def model(self) -> Model:
+    @property
+    def model(self) -> str:
         """What it is for."""
-        return Model(str(self.body.get("model", "")))
+        return str(self.body.get("model", ""))
+
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """``(4, 5)`` of the model; a name without one is the newest."""
+        match = _VERSION.match(self.model) or _LEADING_VERSION.match(self.model)
+        return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -172,34 +139,25 @@ class Request:
                 merged.append((at, message["role"], list(blocks_of(message["content"]))))
         return merged
 
+    def parts(self) -> Iterator[tuple[str, Block]]:
+        """The prompt in the order the API reads: tools, system, messages; each block with whose it is."""
+        yield from (("tools", tool) for tool in self.tools)
+        yield from (("system prompt", block) for block in self.system)
+        yield from ((self.messages[at]["role"], block) for at, _, block in self.blocks())
+
     @cached_property
-    def bindings(self) -> dict[tuple[int, int], str]:
-        """By message and block index, the digest of everything before that block.
+    def digests(self) -> list[str]:
+        """Of the empty prompt, and of the prompt up to and with each of its parts.
 
         Neighbours of one role count as one message, and cache marks are no part of the prompt.
         """
-        digest = self._digest_before_messages()
-        before: dict[tuple[int, int], str] = {}
-        for at, message in enumerate(self.messages):
-            for index, block in enumerate(blocks_of(message["content"])):
-                before[at, index] = digest.hexdigest()
-                add_block(digest, message["role"], block)
-        return before
+        return list(accumulate(self.parts(), chained, initial=""))
 
-    def digest(self) -> Digest:
-        """The digest of all of it, to be continued by an answer."""
-        digest = self._digest_before_messages()
-        for at, _, block in self.blocks():
-            add_block(digest, self.messages[at]["role"], block)
-        return digest
-
-    def _digest_before_messages(self) -> Digest:
-        digest = hashlib.sha256()
-        for block in self.tools:
-            add_block(digest, "tools", block)
-        for block in self.system:
-            add_block(digest, "system prompt", block)
-        return digest
+    @cached_property
+    def bindings(self) -> dict[tuple[int, int], str]:
+        """By message and block index, the digest of everything before that block."""
+        places = [(at, index) for at, index, _ in self.blocks()]
+        return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def is_well_formed(self) -> str:
         """Empty if messages, system and tools have the shapes that everything else relies on, else what is wrong."""
@@ -246,9 +204,10 @@ def blocks_of(content: Any) -> list[Block]:
     return list(content)
 
 
-def add_block(digest: Digest, role: str, block: Block) -> None:
-    """Continue `digest` by one block."""
-    digest.update(f"{role}{canonical(block)}\n".encode())
+def chained(digest: str, part: tuple[str, Block]) -> str:
+    """The digest of a prompt that goes on with `part` behind what has this `digest`."""
+    role, block = part
+    return hashlib.sha256(f"{digest}{role}{canonical(block)}".encode()).hexdigest()
 
 
 def canonical(block: Block) -> str:
@@ -263,3 +222,22 @@ def _unmarked(value: object) -> object:
     if isinstance(value, list):
         return [_unmarked(item) for item in value]
     return value
+
+
+def image_pixels(block: Block) -> tuple[int, int] | None:
+    """Width and height of an ``image`` block; None if its bytes do not say or are elsewhere."""
+    width, height = imagesize.get(io.BytesIO(_data(block)))
+    return (width, height) if width > 0 and height > 0 else None
+
+
+def pdf_pages(block: Block) -> int:
+    """Pages of a ``document`` block whose page objects are not compressed."""
+    return len(_PDF_PAGE.findall(_data(block)))
+
+
+def _data(block: Block) -> bytes:
+    source = block.get("source") or {}
+    try:
+        return base64.b64decode(str(source.get("data", ""))) if source.get("type") == "base64" else b""
+    except binascii.Error:
+        return b""

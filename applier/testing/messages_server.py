@@ -15,12 +15,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from applier.testing.api_request import THINKING_TYPES, Block, Request, Violation, blocks_of
-from applier.testing.chat import completion, completion_chunks, unanswered_calls
+from applier.testing.api_request import Block, Request, Violation, blocks_of
 from applier.testing.judge import judge
 from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens, text_tokens
-from applier.testing.script import Answer, Failure, Reply, Script, events, say
-from applier.testing.thinking_rules import IssuedThinking, sealed, without_unbound_thinking
+from applier.testing.script import (
+    Answer,
+    Failure,
+    Reply,
+    Script,
+    completion,
+    completion_chunks,
+    events,
+    say,
+    unanswered_calls,
+)
+from applier.testing.thinking_rules import sealed, thinking_and_rest, without_unbound_thinking
 
 __all__ = ["Exchange", "MessagesServer"]
 
@@ -61,9 +70,7 @@ class MessagesServer:
         script: Script = "ok",
         *,
         window_tokens: int = 200_000,
-        thinks: bool = True,
         clock: Callable[[], float] = time.monotonic,
-        port: int = 0,
     ) -> None:
         """Nothing is opened before it is entered. `clock` decides when what is cached expires."""
         self.window_tokens = window_tokens
@@ -73,14 +80,15 @@ class MessagesServer:
         """Method and path of everything that arrived."""
         self.closing = threading.Event()
         """Set when answers that stall are given up."""
-        self._script, self._thinks, self._clock, self._port = script, thinks, clock, port
-        self._cache, self._issued = PromptCache(), IssuedThinking()
-        self._replies = 0
+        self._script = [script] if callable(script) or isinstance(script, str) else list(script)
+        self._clock, self._replies = clock, 0
+        self._cache = PromptCache()
+        self._issued: dict[str, list[list[str]]] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         """Listen."""
-        self._server = _Server(("127.0.0.1", self._port), self)
+        self._server = _Server(("127.0.0.1", 0), self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         return self
@@ -126,11 +134,9 @@ class MessagesServer:
         """The message that answers `request` (or the error, as JSON), and the reply of the script it is made from."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
-            if violations:
-                return self._fail(request, _refusal(violations[0]), violations)
-            reply = self._next(request)
+            reply = self._next(request, violations)
             if isinstance(reply, Failure):
-                return self._fail(request, reply, ())
+                return self._fail(request, reply, violations)
             seen = without_unbound_thinking(request)
             content, stop_reason = self._content(seen, reply)
             usage = self._cache.charge(seen, self._clock())
@@ -138,7 +144,9 @@ class MessagesServer:
             if usage.prompt_tokens + output > self.window_tokens:
                 content, stop_reason, output = [say("…")], "model_context_window_exceeded", 1
             usage = replace(usage, output_tokens=output)
-            self._issued.remember(content)
+            thinking, rest = thinking_and_rest(content)
+            if thinking:
+                self._issued.setdefault(rest, []).append(thinking)
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
             return self._message(request, content, stop_reason, usage, reply), reply
 
@@ -146,11 +154,11 @@ class MessagesServer:
         """Likewise of a request for a chat completion: answered in its form, by OpenAI's rule that calls have answers,
         billed without a cache."""
         with self._lock:
-            if problem := unanswered_calls(request.body["messages"]):
-                return self._fail(request, Failure(400, "invalid_request_error", problem), (Violation(1, problem),))
-            reply = self._next(request)
+            problem = unanswered_calls(request.body["messages"])
+            violations = (Violation(1, problem),) if problem else ()
+            reply = self._next(request, violations)
             if isinstance(reply, Failure):
-                return self._fail(request, reply, ())
+                return self._fail(request, reply, violations)
             content = self._with_ids(reply.content)
             usage = Usage(text_tokens(request.raw.decode()), output_tokens=text_tokens(json.dumps(content)))
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
@@ -162,34 +170,29 @@ class MessagesServer:
         self.exchanges.append(Exchange(request, violations, Usage(), failure.status))
         return failure.as_json(), failure
 
-    def _next(self, request: Request) -> Answer | Failure:
-        """The script's next reply; its own error is answered 500, which clients are told not to try again."""
+    def _next(self, request: Request, violations: Sequence[Violation]) -> Answer | Failure:
+        """The script's next reply, unless the request breaks a rule; an error of the script is answered 500, which
+        clients are told not to try again."""
+        if violations:
+            return _refusal(violations[0])
+        entry = self._script[min(self._replies, len(self._script) - 1)]
         try:
-            return self._scripted(request)
+            reply: Reply = entry(request) if callable(entry) else entry
         except Exception as error:  # noqa: BLE001 - whatever a test's script raises
             problem = f"the script raised {type(error).__name__}: {error}"
             return Failure(500, "api_error", problem, (("x-should-retry", "false"),))
-
-    def _scripted(self, request: Request) -> Answer | Failure:
-        script = self._script
-        if callable(script):
-            reply: Reply = script(request)
-        else:
-            entry = script if isinstance(script, str) else script[min(self._replies, len(script) - 1)]
-            reply = entry(request) if callable(entry) else entry
         self._replies += 1
-        if isinstance(reply, str):
-            return Answer([say(reply)] if reply else [])
-        return reply if isinstance(reply, Answer | Failure) else Answer(list(reply))
+        if isinstance(reply, Answer | Failure):
+            return reply
+        return Answer(([say(reply)] if reply else []) if isinstance(reply, str) else list(reply))
 
     def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:
         """The blocks of an answer with ids, thinking and its signatures; and why the answer ends."""
         content = self._with_ids(answer.content)
-        if self._thinks and _is_time_to_think(request) and not any(b["type"] in THINKING_TYPES for b in content):
+        if _is_time_to_think(request) and not thinking_and_rest(content)[0]:
             shown = (request.body["thinking"].get("display") or "") != "omitted"
-            content.insert(
-                0, {"type": "thinking", "thinking": _THOUGHT.format(number=len(self.exchanges) + 1) if shown else ""}
-            )
+            thought = _THOUGHT.format(number=len(self.exchanges) + 1) if shown else ""
+            content.insert(0, {"type": "thinking", "thinking": thought})
         calls = any(block["type"] == "tool_use" for block in content)
         return sealed(request, content), answer.stop_reason or ("tool_use" if calls else "end_turn")
 
@@ -206,7 +209,7 @@ class MessagesServer:
             "id": f"msg_{len(self.exchanges):06}",
             "type": "message",
             "role": "assistant",
-            "model": request.model.name,
+            "model": request.model,
             "content": content,
             "stop_reason": stop_reason,
             "stop_sequence": None,
@@ -288,23 +291,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self.api.closing.wait()
         elif streamed:
             self._stream(list(lines(message)), reply)
-        elif reply.fault == "hangs_up":
-            self.close_connection = True
-            data = json.dumps(message).encode()
-            self._head(200, "application/json", len(data), reply.headers)
-            self.wfile.write(data[: len(data) // 2])
-        elif reply.fault:
-            self._send_bytes(200, b'{"id": "msg_', "application/json")
         else:
-            self._send(200, message, reply.headers)
+            self.close_connection = bool(reply.fault)
+            self._send(200, message, reply.headers, 0.5 if reply.fault else 1)
 
     def _stream(self, lines: list[str], answer: Answer) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream; charset=utf-8")
-        self.send_header("connection", "close")
-        for name, value in answer.headers:
-            self.send_header(name, value)
-        self.end_headers()
+        self._head(200, "text/event-stream; charset=utf-8", (("connection", "close"), *answer.headers))
         self.close_connection = True
         middle = len(lines) // 2
         self._write(lines[:middle])
@@ -322,23 +314,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(line.encode())
             self.wfile.flush()
 
-    def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = ()) -> None:
-        self._send_bytes(status, json.dumps(data).encode(), "application/json", headers)
-
-    def _send_bytes(self, status: int, data: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> None:
-        self._head(status, content_type, len(data), headers)
+    def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
+        """An answer as JSON, or so large a `share` of it."""
+        content = json.dumps(data).encode()
+        self._head(status, "application/json", (("content-length", str(len(content))), *headers))
         if self.command != "HEAD":
-            self.wfile.write(data)
+            self.wfile.write(content[: int(len(content) * share)])
 
-    def _head(self, status: int, content_type: str, length: int, headers: Sequence[tuple[str, str]]) -> None:
+    def _head(self, status: int, content_type: str, headers: Sequence[tuple[str, str]]) -> None:
         self.send_response(status)
         number = f"req_{len(self.api.paths):06}"
-        for name, value in (
-            ("content-type", content_type),
-            ("content-length", str(length)),
-            ("request-id", number),
-            *headers,
-        ):
+        for name, value in (("content-type", content_type), ("request-id", number), *headers):
             self.send_header(name, value)
         self.end_headers()
 

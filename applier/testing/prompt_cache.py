@@ -6,15 +6,14 @@ before it. Order: tools, system, messages; a change invalidates everything behin
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-from applier.testing.api_request import Block, Digest, Request, add_block, canonical
-from applier.testing.pictures import image_pixels
+from applier.testing.api_request import Block, Request, canonical, image_pixels
 
 __all__ = ["CACHE_READ_PRICES", "Bill", "PromptCache", "Usage", "request_tokens", "text_tokens"]
 
@@ -29,6 +28,7 @@ _BLOCK_TOKENS = 4
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
 _SETTINGS = ("thinking", "tool_choice", "output_config")
 """What invalidates the cached messages, not the cached tools and system, when it changes."""
+_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -94,92 +94,74 @@ class Bill:
         )
 
 
-@dataclass(frozen=True)
-class _Step:
-    """The prompt up to and with one block."""
-
-    key: str
-    tokens: int
-    ttl: str
-    """``5m`` or ``1h`` where a mark stands, else empty."""
-
-
 class PromptCache:
     """What is cached now; asks its caller for the time."""
 
     def __init__(self) -> None:
         """Nothing is."""
-        self._until: dict[str, float] = {}
+        self._until: dict[_Key, float] = {}
 
     def charge(self, request: Request, now: float) -> Usage:
         """What the input of `request` costs; its marked prefixes are cached from now on."""
-        steps = list(_steps(request))
-        total = steps[-1].tokens if steps else 0
-        marks = [at for at, step in enumerate(steps) if step.ttl]
-        read_at = max((at for mark in marks for at in self._hits(steps, mark, now)), default=None)
-        read = 0 if read_at is None else steps[read_at].tokens
-        written = {"5m": 0, "1h": 0}
-        done = read
-        for mark in marks:
-            step = steps[mark]
-            if step.tokens < request.model.cacheable_tokens:
+        keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
+        read_at = max((at for mark in marks for at in self._hits(keys, mark, now)), default=None)
+        read = done = 0 if read_at is None else tokens[read_at]
+        written = dict.fromkeys(_SECONDS, 0)
+        for mark, lifetime in marks.items():
+            if tokens[mark] < _cacheable_tokens(request):
                 continue
-            self._until[step.key] = now + _SECONDS[step.ttl]
-            written[step.ttl] += max(0, step.tokens - done)
-            done = max(done, step.tokens)
+            self._until[keys[mark]] = now + _SECONDS[lifetime]
+            written[lifetime] += max(0, tokens[mark] - done)
+            done = max(done, tokens[mark])
         if read_at is not None:
-            self._until[steps[read_at].key] = max(self._until[steps[read_at].key], now + _SECONDS["5m"])
-        return Usage(total - done, read, written["5m"], written["1h"])
+            self._until[keys[read_at]] = max(self._until[keys[read_at]], now + _SECONDS["5m"])
+        return Usage(sum(tokens[-1:]) - done, read, written["5m"], written["1h"])
 
-    def _hits(self, steps: list[_Step], mark: int, now: float) -> Iterator[int]:
-        for at in range(mark, max(-1, mark - _LOOK_BACK_BLOCKS), -1):
-            if self._until.get(steps[at].key, -math.inf) >= now:
-                yield at
-                return
+    def _hits(self, keys: list[_Key], mark: int, now: float) -> list[int]:
+        near = range(mark, max(-1, mark - _LOOK_BACK_BLOCKS), -1)
+        return [at for at in near if self._until.get(keys[at], -math.inf) >= now][:1]
 
 
 def request_tokens(request: Request) -> int:
     """What the prompt of `request` counts."""
-    return sum(_tokens(block) for _, block in _parts(request))
+    return sum(map(_tokens, request.parts()))
 
 
-def _steps(request: Request) -> Iterator[_Step]:
-    digest: Digest = hashlib.sha256(request.model.name.encode())
+def _cacheable_tokens(request: Request) -> int:
+    """The shortest prefix that is cached (Anthropic, prompt caching: 512 to 4,096, rounded to two steps here)."""
+    return 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
+
+
+def _keys(request: Request) -> Iterator[_Key]:
+    """What names the prompt up to and with each of its parts."""
     settings = json.dumps([request.body.get(name) for name in _SETTINGS])
-    tokens, parts = 0, list(_parts(request))
-    for at, (role, block) in enumerate(parts):
-        if role in ("user", "assistant", "system") and settings:
-            digest.update(settings.encode())
-            settings = ""
-        add_block(digest, role, block)
-        tokens += _tokens(block)
-        mark = _mark(block) or (request.body.get("cache_control") if at == len(parts) - 1 else None)
-        yield _Step(digest.hexdigest(), tokens, "" if not mark else "1h" if mark.get("ttl") == "1h" else "5m")
+    for (role, _), digest in zip(request.parts(), request.digests[1:], strict=True):
+        yield request.model, "" if role in ("tools", "system prompt") else settings, digest
 
 
-def _parts(request: Request) -> Iterator[tuple[str, Block]]:
-    yield from (("tools", tool) for tool in request.tools)
-    yield from (("system prompt", block) for block in request.system)
-    yield from ((request.messages[at]["role"], block) for at, _, block in request.blocks())
+def _marks(request: Request) -> dict[int, str]:
+    """The parts behind which something is cached, with how long: ``5m`` or ``1h``."""
+    marks = [_mark(block) for _, block in request.parts()]
+    marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
+    return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}
 
 
 def _mark(block: Block) -> Mapping[str, Any] | None:
     """The cache mark of a block, or of something in its content."""
-    if block.get("cache_control"):
-        return dict(block["cache_control"])
     inner = block.get("content")
-    marks = (item["cache_control"] for item in inner if item.get("cache_control")) if isinstance(inner, list) else ()
-    return next(iter(marks), None)
+    marked = [block, *(inner if isinstance(inner, list) else ())]
+    return next((one["cache_control"] for one in marked if one.get("cache_control")), None)
 
 
-def _tokens(block: Block) -> int:
-    return _BLOCK_TOKENS + _content_tokens(block)
+def _tokens(part: tuple[str, Block]) -> int:
+    return _BLOCK_TOKENS + _content_tokens(part[1])
 
 
 def _content_tokens(block: Block) -> int:
     inner = block.get("content")
     if block.get("type") == "image":
-        return _image_tokens(block)
+        pixels = math.prod(image_pixels(block) or (_MAX_IMAGE_TOKENS, _PIXELS_PER_TOKEN))
+        return min(_MAX_IMAGE_TOKENS, math.ceil(pixels / _PIXELS_PER_TOKEN))
     if block.get("type") == "text":
         return text_tokens(str(block.get("text", "")))
     if block.get("type") == "tool_result" and isinstance(inner, list):
@@ -192,8 +174,3 @@ def _content_tokens(block: Block) -> int:
 def text_tokens(text: str) -> int:
     """What `text` counts."""
     return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
-
-
-def _image_tokens(block: Block) -> int:
-    pixels = image_pixels(block)
-    return min(_MAX_IMAGE_TOKENS, math.ceil(pixels[0] * pixels[1] / _PIXELS_PER_TOKEN)) if pixels else _MAX_IMAGE_TOKENS

@@ -1,4 +1,7 @@
-"""What a script answers: blocks, an error as the API words it, or an answer that goes wrong on its way."""
+"""What a script answers: blocks, an error as the API words it, or an answer that goes wrong on its way.
+
+And the forms in which it is sent: whole or streamed, as a message or as one of OpenAI's chat completions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,21 @@ from typing import Any, Literal
 
 from applier.testing.api_request import Block, Request
 
-__all__ = ["Answer", "Failure", "Reply", "Script", "events", "overloaded", "rate_limited", "refuse", "say", "use"]
+__all__ = [
+    "Answer",
+    "Failure",
+    "Reply",
+    "Script",
+    "completion",
+    "completion_chunks",
+    "events",
+    "overloaded",
+    "rate_limited",
+    "refuse",
+    "say",
+    "unanswered_calls",
+    "use",
+]
 
 Fault = Literal["", "hangs_up_at_once", "hangs_up", "half_an_event", "garbage", "stalls"]
 _DELTA_CHARACTERS = 40
@@ -111,3 +128,71 @@ def _streamed(block: Block) -> tuple[Block, list[Block]]:
 
 def _pieces(text: str) -> list[str]:
     return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]
+
+
+def unanswered_calls(messages: list[Block]) -> str:
+    """What OpenAI refuses: a call without its answer right behind it, an answer without its call; else empty."""
+    waiting: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return f"tool_call_id {message['tool_call_id']} is not found in 'tool_calls' of a preceding message"
+            waiting.remove(message["tool_call_id"])
+        elif waiting:
+            break
+        waiting |= {call["id"] for call in message.get("tool_calls") or ()}
+    return f"tool_call_ids did not have response messages: {', '.join(sorted(waiting))}" if waiting else ""
+
+
+def completion(message: Block, body: Mapping[str, Any]) -> Block:
+    """`message`, an answer in the Messages API's form to the request `body`, as a chat completion.
+
+    Where the request forces a function, text is its arguments.
+    """
+    text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
+    calls = [
+        _call(block["id"], block["name"], json.dumps(block["input"]))
+        for block in message["content"]
+        if block["type"] == "tool_use"
+    ]
+    forced = body.get("tool_choice")
+    if isinstance(forced, dict) and text:
+        calls, text = [_call(f"call_{message['id']}", forced["function"]["name"], text)], ""
+    said: Block = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
+    usage = message["usage"]
+    read = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
+    return {
+        "id": f"chatcmpl-{message['id']}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body.get("model", ""),
+        "choices": [{"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": said}],
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": usage["output_tokens"],
+            "total_tokens": read + usage["output_tokens"],
+        },
+    }
+
+
+def _call(call_id: str, name: str, arguments: str) -> Block:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def completion_chunks(answer: Block) -> Iterator[Block]:
+    """The chunks that stream a completion: pieces of its message, why it ends, then the usage by itself."""
+    (choice,) = answer["choices"]
+    chunk = {**answer, "object": "chat.completion.chunk", "choices": [], "usage": None}
+    for delta in _deltas(choice["message"]):
+        yield {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    yield {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    yield {**chunk, "usage": answer["usage"]}
+
+
+def _deltas(message: Block) -> Iterator[Block]:
+    yield {"role": "assistant", "content": ""}
+    if message["content"]:
+        yield {"content": message["content"]}
+    for index, call in enumerate(message.get("tool_calls", ())):
+        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
+        yield {"tool_calls": [{"index": index, "function": {"arguments": call["function"]["arguments"]}}]}

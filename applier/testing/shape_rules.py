@@ -1,211 +1,196 @@
-"""Rules 15 to 24, and what a body must be to be a request at all."""
+"""Rules 15 to 24, and what a body must be to be a request at all. Each says what it refuses, as the API words it."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
-from applier.testing.api_request import THINKING_TYPES, Block, Request, Violation, blocks_of
-from applier.testing.pictures import image_pixels, pdf_pages
+from applier.testing.api_request import (
+    ADAPTIVE_THINKING,
+    NO_SAMPLING,
+    SYSTEM_MESSAGES,
+    THINKING_TYPES,
+    Block,
+    Request,
+    blocks_of,
+    image_pixels,
+    pdf_pages,
+)
 
-__all__ = ["MAX_BODY_BYTES", "SHAPE_RULES"]
+__all__ = ["SHAPE_RULES"]
 
-MAX_BODY_BYTES = 32 * 2**20
 _MAX_MARKS, _MAX_MEDIA, _MANY_IMAGES, _MANY_IMAGES_PIXELS, _MAX_MESSAGES = 4, 100, 20, 2000, 100_000
+_MARK = "cache_control"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a pair, as ``json`` reads ``"\\ud83d"``; a whole pair is one character by then."""
-_MESSAGE_KEYS = {"role", "content"}
-_BLOCK_KEYS = {
-    "text": {"text", "citations"},
-    "image": {"source"},
-    "tool_use": {"id", "name", "input", "caller", "toolset_name"},
-    "tool_result": {"tool_use_id", "content", "is_error"},
-    "thinking": {"thinking", "signature"},
-    "redacted_thinking": {"data"},
-}
-"""Fields of common blocks beside ``type`` and ``cache_control``; other blocks are not looked into."""
 _REQUIRED = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
+    "image": ("source",),
 }
+"""Fields that common blocks need; other blocks are not looked into."""
+_OPTIONAL = {
+    "text": ("citations",),
+    "tool_use": ("caller", "toolset_name"),
+    "tool_result": ("content", "is_error"),
+}
+"""And what they may hold besides, and besides ``type`` and ``cache_control``."""
 
 
-def fields_are_known(request: Request) -> Iterator[Violation]:
+def fields_are_known(request: Request) -> Iterator[str]:
     """Messages and blocks hold the fields they need, and no others."""
     for at, message in enumerate(request.messages):
-        for key in sorted(message.keys() - _MESSAGE_KEYS):
-            rule = 18 if key == "cache_control" else 0
-            yield Violation(rule, f"messages.{at}.{key}: Extra inputs are not permitted")
+        for key in sorted(message.keys() - {"role", "content", _MARK}):
+            yield f"messages.{at}.{key}: Extra inputs are not permitted"
     for at, index, block in request.blocks():
-        place, kind = f"messages.{at}.content.{index}.{block['type']}", block["type"]
-        for key in _REQUIRED.get(kind, ()):
-            if key not in block:
-                yield Violation(0, f"{place}.{key}: Field required")
-        if kind in _BLOCK_KEYS:
-            for key in sorted(block.keys() - _BLOCK_KEYS[kind] - {"type", "cache_control"}):
-                yield Violation(0, f"{place}.{key}: Extra inputs are not permitted")
+        kind = block["type"]
+        required = _REQUIRED.get(kind, ())
+        place = f"messages.{at}.content.{index}.{kind}"
+        yield from (f"{place}.{key}: Field required" for key in required if key not in block)
+        if required:
+            extra = block.keys() - {*required, *_OPTIONAL.get(kind, ()), "type", _MARK}
+            yield from (f"{place}.{key}: Extra inputs are not permitted" for key in sorted(extra))
 
 
-def settings_suit_the_model(request: Request) -> Iterator[Violation]:
+def settings_suit_the_model(request: Request) -> Iterator[str]:
     """Sampling, forced tools, the thinking mode and its budget are what this model takes."""
-    body, model = request.body, request.model
+    body = request.body
     if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
-        yield Violation(0, "max_tokens: Field required")
+        yield "max_tokens: Field required"
         return
     for name, default in (("temperature", 1.0), ("top_p", None), ("top_k", None)):
-        if not model.takes_sampling and body.get(name) not in (None, default):
-            yield Violation(0, f"{name}: is not supported by this model")
+        if request.version >= NO_SAMPLING and body.get(name) not in (None, default):
+            yield f"{name}: is not supported by this model"
     forced = (body.get("tool_choice") or {}).get("type") in ("any", "tool")
-    if forced and (not model.takes_sampling or request.thinking == "manual"):
-        yield Violation(0, "Thinking may not be enabled when tool_choice forces tool use.")
-    if request.thinking == "adaptive" and not model.thinks_adaptively:
-        yield Violation(0, "adaptive thinking is not supported on this model")
+    if forced and (request.version >= NO_SAMPLING or request.thinking == "manual"):
+        yield "Thinking may not be enabled when tool_choice forces tool use."
+    if request.thinking == "adaptive" and request.version < ADAPTIVE_THINKING:
+        yield "adaptive thinking is not supported on this model"
     if request.thinking == "manual":
         budget = body["thinking"].get("budget_tokens")
         if not isinstance(budget, int) or budget < 1024:
-            yield Violation(0, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+            yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
         elif budget >= body["max_tokens"] and "interleaved-thinking-2025-05-14" not in request.betas:
-            yield Violation(0, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+            yield "`max_tokens` must be greater than `thinking.budget_tokens`."
 
 
-def no_prefill(request: Request) -> Iterator[Violation]:
-    """Rule 15: Claude 4.6 and later do not continue an assistant message, but a turn that paused for its tools."""
-    last = request.messages[-1] if request.messages else None
-    if last and last["role"] == "assistant" and not request.model.takes_prefill and not _is_paused(last):
-        yield Violation(
-            15,
-            "This model does not support assistant message prefill. The conversation must end with a user message.",
-        )
+def no_prefill(request: Request) -> Iterator[str]:
+    """Claude 4.6 and later do not continue an assistant message, but a turn that paused for its tools."""
+    content = _prefill(request)
+    if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
+        yield "This model does not support assistant message prefill. The conversation must end with a user message."
 
 
-def prefill_has_no_trailing_space(request: Request) -> Iterator[Violation]:
-    """Rule 16: where prefill is taken, its text does not end with white space."""
-    last = request.messages[-1] if request.messages else None
-    content = blocks_of(last["content"]) if last and last["role"] == "assistant" else []
+def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
+    """Where prefill is taken, its text does not end with white space."""
+    content = _prefill(request)
     text = str(content[-1].get("text", "")) if content else ""
-    if request.model.takes_prefill and text != text.rstrip():
-        yield Violation(16, "messages: final assistant content cannot end with trailing whitespace")
+    if request.version < ADAPTIVE_THINKING and text != text.rstrip():
+        yield "messages: final assistant content cannot end with trailing whitespace"
 
 
-def texts_are_not_blank(request: Request) -> Iterator[Violation]:
-    """Rule 17: no empty content, no empty or blank text block."""
+def texts_are_not_blank(request: Request) -> Iterator[str]:
+    """No empty content, no empty or blank text block."""
     for at, message in enumerate(request.messages):
         if not message["content"]:
-            yield Violation(17, f"messages.{at}: {message['role']} messages must have non-empty content")
+            yield f"messages.{at}: {message['role']} messages must have non-empty content"
     for place, block in _all_blocks(request):
         if block.get("type") == "text" and not str(block.get("text") or "").strip():
             kind = "non-whitespace text" if block.get("text") else "non-empty"
-            yield Violation(17, f"{place}: text content blocks must be {kind}")
+            yield f"{place}: text content blocks must be {kind}"
 
 
-def marks_are_few_and_well_placed(request: Request) -> Iterator[Violation]:
-    """Rule 18: at most four cache marks, never on empty text or thinking; one hour before five minutes."""
-    marked = [(place, block) for place, block in _all_blocks(request) if block.get("cache_control")]
-    automatic = 1 if request.body.get("cache_control") else 0
-    if len(marked) + automatic > _MAX_MARKS:
-        yield Violation(
-            18,
-            f"A maximum of {_MAX_MARKS} blocks with cache_control may be provided. Found {len(marked) + automatic}.",
-        )
+def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
+    """At most four cache marks, never on messages, empty text or thinking; one hour before five minutes."""
+    for at, message in enumerate(request.messages):
+        if _MARK in message:
+            yield f"messages.{at}.{_MARK}: Extra inputs are not permitted"
+    marked = [(place, block) for place, block in _all_blocks(request) if block.get(_MARK)]
+    count = len(marked) + bool(request.body.get(_MARK))
+    if count > _MAX_MARKS:
+        yield f"A maximum of {_MAX_MARKS} blocks with {_MARK} may be provided. Found {count}."
     short = False
     for place, block in marked:
         if block.get("type") in THINKING_TYPES:
-            yield Violation(18, f"{place}.{block['type']}.cache_control: Extra inputs are not permitted")
+            yield f"{place}.{block['type']}.cache_control: Extra inputs are not permitted"
         if block.get("type") == "text" and not block.get("text"):
-            yield Violation(18, f"{place}.text: cache_control cannot be set for empty text blocks")
-        long = block["cache_control"].get("ttl") == "1h"
+            yield f"{place}.text: cache_control cannot be set for empty text blocks"
+        long = block[_MARK].get("ttl") == "1h"
         if long and short:
-            yield Violation(
-                18,
-                f"{place}.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
-                "cache_control block.",
-            )
+            yield f"{place}.{_MARK}.ttl: a ttl='1h' {_MARK} block must not come after a ttl='5m' {_MARK} block."
         short = short or not long
 
 
-def system_messages_are_allowed(request: Request) -> Iterator[Violation]:
-    """Rule 19: ``system`` messages only for models that take them, behind the user's and before the assistant's."""
+def system_messages_are_allowed(request: Request) -> Iterator[str]:
+    """``system`` messages only for models that take them, behind the user's and before the assistant's."""
+    before: Block = {"role": "", "content": ""}
     for at, message in enumerate(request.messages):
         role = message["role"]
-        if role in ("user", "assistant"):
-            continue
-        if role != "system" or not request.model.takes_system_messages:
-            yield Violation(
-                19,
+        after = next((one["role"] for one in request.messages[at + 1 : at + 2]), "assistant")
+        if role not in ("user", "assistant", "system") or (role == "system" and request.version < SYSTEM_MESSAGES):
+            yield (
                 f'messages.{at}: Unexpected role "{role}". The Messages API accepts a top-level `system` parameter, '
-                'not "system" as an input message role.',
+                'not "system" as an input message role.'
             )
-            continue
-        before = request.messages[at - 1] if at else {"role": "", "content": ""}
-        after = request.messages[at + 1]["role"] if at + 1 < len(request.messages) else "assistant"
-        if (before["role"] != "user" and not _is_paused(before)) or after != "assistant":
-            yield Violation(
-                19,
+        elif role == "system" and not (_lets_system_follow(before) and after == "assistant"):
+            yield (
                 f"messages.{at}: a `system` message must follow a `user` message and be last or followed by an "
-                "`assistant` message",
+                "`assistant` message"
             )
+        before = message
 
 
-def media_are_few_and_small(request: Request) -> Iterator[Violation]:
-    """Rule 20: at most 100 images and pages; more than 20 images each at most 2,000 pixels wide and high."""
+def media_are_few_and_small(request: Request) -> Iterator[str]:
+    """At most 100 images and pages; more than 20 images each at most 2,000 pixels wide and high."""
     blocks = list(_all_blocks(request))
     images = [(place, block) for place, block in blocks if block.get("type") == "image"]
     pages = sum(pdf_pages(block) for _, block in blocks if block.get("type") == "document")
     if len(images) + pages > _MAX_MEDIA:
-        yield Violation(20, f"messages: Too many images and document pages: {len(images) + pages} > {_MAX_MEDIA}")
+        yield f"messages: Too many images and document pages: {len(images) + pages} > {_MAX_MEDIA}"
     if len(images) > _MANY_IMAGES:
         for place, block in images:
             if max(image_pixels(block) or (0,)) > _MANY_IMAGES_PIXELS:
-                yield Violation(
-                    20,
+                yield (
                     f"{place}.image.source.base64.data: At least one of the image dimensions exceed max allowed size "
-                    f"for many-image requests: {_MANY_IMAGES_PIXELS} pixels",
+                    f"for many-image requests: {_MANY_IMAGES_PIXELS} pixels"
                 )
 
 
-def body_is_small(request: Request) -> Iterator[Violation]:
-    """Rule 20: 32 MB."""
-    if len(request.raw) > MAX_BODY_BYTES:
-        yield Violation(20, "Request exceeds the maximum size", 413)
-
-
-def text_is_unicode(request: Request) -> Iterator[Violation]:
-    """Rule 21: no lone surrogate anywhere."""
+def text_is_unicode(request: Request) -> Iterator[str]:
+    """No lone surrogate anywhere."""
     for part in ("messages", "system", "tools"):
-        if _has_surrogate(request.body.get(part)):
-            yield Violation(21, f"{part}: The request body is not valid JSON: no low surrogate in string")
+        if _SURROGATE.search(json.dumps(request.body.get(part), ensure_ascii=False)):
+            yield f"{part}: The request body is not valid JSON: no low surrogate in string"
 
 
-def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
-    """Rule 23: a server's compaction block comes first in its message, and none is asked for amid a call."""
+def compaction_blocks_lead(request: Request) -> Iterator[str]:
+    """A server's compaction block comes first in its message, and none is asked for amid a call."""
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
             continue
         if index or request.messages[at]["role"] != "assistant":
-            yield Violation(
-                23, f"messages.{at}.content.{index}: `compaction` blocks must come first in an assistant message"
-            )
+            yield f"messages.{at}.content.{index}: `compaction` blocks must come first in an assistant message"
         elif block.get("content") == "":
-            yield Violation(23, f"messages.{at}.content.{index}.compaction.content: must not be empty")
+            yield f"messages.{at}.content.{index}.compaction.content: must not be empty"
     edits = (request.body.get("context_management") or {}).get("edits") or []
-    last = request.messages[-1] if request.messages else {"role": "user", "content": ""}
-    calls = last["role"] == "assistant" and any(b["type"] == "tool_use" for b in blocks_of(last["content"]))
+    calls = any(block["type"] == "tool_use" for block in _prefill(request) or ())
     if calls and any(str(edit.get("type", "")).startswith("compact_") for edit in edits):
-        yield Violation(23, "context_management: compaction is not possible with an unanswered `tool_use`")
+        yield "context_management: compaction is not possible with an unanswered `tool_use`"
 
 
-def list_begins_with_the_user(request: Request) -> Iterator[Violation]:
-    """Rule 24: 1 to 100,000 messages, the first of the user, unless a compaction block stands for what was before."""
+def list_begins_with_the_user(request: Request) -> Iterator[str]:
+    """1 to 100,000 messages, the first of the user, unless a compaction block stands for what was before."""
     messages = request.messages
     if not messages:
-        yield Violation(24, "messages: at least one message is required")
+        yield "messages: at least one message is required"
     elif messages[0]["role"] != "user" and [b["type"] for b in blocks_of(messages[0]["content"])][:1] != ["compaction"]:
-        yield Violation(24, 'messages: first message must use the "user" role')
+        yield 'messages: first message must use the "user" role'
     if len(messages) > _MAX_MESSAGES:
-        yield Violation(24, f"messages: List should have at most {_MAX_MESSAGES} items, not {len(messages)}")
+        yield f"messages: List should have at most {_MAX_MESSAGES} items, not {len(messages)}"
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
@@ -220,32 +205,34 @@ def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
         yield place, block
 
 
-def _is_paused(message: Block) -> bool:
-    """True of an assistant message whose server tools still run (``pause_turn``)."""
-    content = blocks_of(message["content"]) if message["role"] == "assistant" else []
+def _prefill(request: Request) -> list[Block] | None:
+    """What the last message holds, if it is the assistant's."""
+    last = request.messages[-1] if request.messages else None
+    return blocks_of(last["content"]) if last and last["role"] == "assistant" else None
+
+
+def _is_paused(content: list[Block]) -> bool:
+    """True of an assistant's content whose server tools still run (``pause_turn``)."""
     kind = content[-1]["type"] if content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
-def _has_surrogate(value: object) -> bool:
-    if isinstance(value, str):
-        return _SURROGATE.search(value) is not None
-    if isinstance(value, dict):
-        return any(_has_surrogate(key) or _has_surrogate(item) for key, item in value.items())
-    return isinstance(value, list) and any(map(_has_surrogate, value))
+def _lets_system_follow(message: Block) -> bool:
+    role = message["role"]
+    return role == "user" or (role == "assistant" and _is_paused(blocks_of(message["content"])))
 
 
 SHAPE_RULES = (
-    body_is_small,
-    text_is_unicode,
-    fields_are_known,
-    settings_suit_the_model,
-    list_begins_with_the_user,
-    texts_are_not_blank,
-    system_messages_are_allowed,
-    no_prefill,
-    prefill_has_no_trailing_space,
-    marks_are_few_and_well_placed,
-    media_are_few_and_small,
-    compaction_blocks_lead,
+    (21, text_is_unicode),
+    (0, fields_are_known),
+    (0, settings_suit_the_model),
+    (24, list_begins_with_the_user),
+    (17, texts_are_not_blank),
+    (19, system_messages_are_allowed),
+    (15, no_prefill),
+    (16, prefill_has_no_trailing_space),
+    (18, marks_are_few_and_well_placed),
+    (20, media_are_few_and_small),
+    (23, compaction_blocks_lead),
 )
+"""By number."""

@@ -1,35 +1,60 @@
 """`PageServer`: a page on a port of this machine, for one browser, until it is finished.
 
-An ASGI application on loopback, never elsewhere: static files, and a few requests with JSON in and out.
+An ASGI application on loopback, never elsewhere: static files, and a few requests with JSON in and out. A page holds a
+transcript and can write files, so only the browser that opened the printed link may use it: the token in the link works
+once, for a key that the page keeps and sends with each request. Other hosts, other sites' pages and bodies that a plain
+form could send are refused, and every answer carries a policy under which no text can run.
 """
 
 from __future__ import annotations
 
+import hmac
 import importlib.resources
 import json
+import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio.to_thread
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from applier.serving import AppServer
-from applier.web.page_guard import Keys, PageGuard, refusal
 from applier.web.plan_review import Review, Revision, Search
 from planner.errors import CompactorError
 
 __all__ = ["PageServer"]
 
 HOST = "127.0.0.1"
-_STOP_SECONDS = 2
+KEY_HEADER = "x-compactor-key"
+PROTECTED = "/api/"
+"""Below this path every request needs the key; above are the page's own files, which hold nothing of a transcript."""
+OPENING = "/api/open"
+"""Where the token is exchanged for the key."""
+MAX_BODY_BYTES = 8 * 2**20
+"""A revision of 100,000 turns and a brief has less."""
+STOP_SECONDS = 2
 """How long answers under way may still run after the end."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 
 _Body = TypeVar("_Body", bound=BaseModel)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -45,69 +70,102 @@ class PageServer(AppServer):
             OSError: the port is taken.
         """
         listening = socket.create_server((HOST, port))
-        self._keys = Keys()
         self.port: int = listening.getsockname()[1]
-        routes = [*_file_routes("review" if isinstance(content, Review) else "session"), *self._key_routes()]
-        routes += _review_routes(content) if isinstance(content, Review) else _report_routes(content)
-        guard = Middleware(PageGuard, keys=self._keys, port=self.port)
-        super().__init__(Starlette(routes=routes, middleware=[guard]), listening, _STOP_SECONDS)
+        self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        self._is_opened = False
+        name = "review" if isinstance(content, Review) else "session"
+        own = [
+            Route(path, end, methods=["POST"]) for path, end in ((OPENING, self._open), ("/api/finish", self._finish))
+        ]
+        guard = Middleware(BaseHTTPMiddleware, dispatch=self._guard)
+        app = Starlette(routes=[*_file_routes(name), *own, *_content_routes(content)], middleware=[guard])
+        super().__init__(app, listening, STOP_SECONDS)
 
     @property
     def link(self) -> str:
         """Where the page is; opens it once. The token is in the fragment, which no log and no other site sees."""
-        return f"http://{HOST}:{self.port}/#{self._keys.token}"
+        return f"http://{HOST}:{self.port}/#{self._token}"
 
-    def _key_routes(self) -> Iterator[Route]:
-        async def open_page(request: Request) -> Response:
-            """The key, for the token of the printed link."""
-            try:
-                body = json.loads(await request.body())
-            except (ValueError, RecursionError):
-                return refusal(400, "expected JSON")
-            token = body.get("token") if isinstance(body, dict) else None
-            key = self._keys.exchange(token) if isinstance(token, str) else ""
-            if not key:
-                return refusal(401, "this link was used before, or is another command's: run the command again")
-            return _answer({"key": key})
+    async def _open(self, request: Request) -> Response:
+        """The key, for the token of the printed link."""
+        try:
+            token = str(json.loads(await request.body())["token"])
+        except (ValueError, RecursionError, TypeError, LookupError):
+            return _refusal(400, "expected JSON with a token")
+        if self._is_opened or not _matches(token, self._token):
+            return _refusal(401, "this link was used before, or is another command's: run the command again")
+        self._is_opened = True
+        return _answer({"key": self._key})
 
-        async def finish(_request: Request) -> Response:
-            """End the command."""
-            self.stop()
-            return _answer({})
+    async def _finish(self, _request: Request) -> Response:
+        self.stop()
+        return _answer({})
 
-        yield Route("/api/open", open_page, methods=["POST"])
-        yield Route("/api/finish", finish, methods=["POST"])
+    async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Refuse what may not come in; the rest goes on, and every answer gets the policy."""
+        problem = self._problem(request)
+        answer = _refusal(*problem) if problem else await call_next(request)
+        answer.headers.update(_HEADERS)
+        return answer
+
+    def _problem(self, request: Request) -> tuple[int, str] | None:
+        headers, path = request.headers, request.url.path
+        host, is_post = headers.get("host", ""), request.method == "POST"
+        if host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
+            return 403, f"host {host[:80]!r} is not this page's"
+        is_own = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+        if not is_own or headers.get("origin", f"http://{host}") != f"http://{host}":
+            return 403, "requests of other sites' pages are refused"
+        if not path.startswith(PROTECTED):
+            return None
+        if path != OPENING and not _matches(headers.get(KEY_HEADER, ""), self._key):
+            return 401, "this page was not opened by the link that the command printed"
+        if is_post and headers.get("content-type", "").split(";")[0] != "application/json":
+            return 415, "expected application/json"
+        length = headers.get("content-length", "")
+        if is_post and not (length.isdecimal() and int(length[:20]) <= MAX_BODY_BYTES):
+            return 413, f"a request may have {MAX_BODY_BYTES:,} bytes, and must say how many it has"
+        return None
+
+
+def _matches(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
 def _file_routes(page: str) -> Iterator[Route]:
     folder = importlib.resources.files("applier.web").joinpath("static")
-    files = {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in _TYPES}
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     async def file(request: Request) -> Response:
         name = request.path_params.get("name", f"{page}.html")
         if name not in files:
-            return refusal(404, "no such page")
+            return _refusal(404, "no such page")
         return Response(files[name], media_type=_TYPES[name.rpartition(".")[2]])
 
     yield Route("/", file)
     yield Route("/static/{name}", file)
 
 
-def _review_routes(review: Review) -> Iterator[Route]:
-    """What the page of a review can ask for; work on the plan is done in a thread."""
-
-    async def page(_request: Request) -> Response:
-        return _answer(await anyio.to_thread.run_sync(review.page))
-
-    async def turn(request: Request) -> Response:
-        lines = await anyio.to_thread.run_sync(review.lines, request.path_params["turn_id"])
-        return refusal(404, "no such turn") if lines is None else _answer(lines)
-
-    yield Route("/api/review", page)
-    yield Route("/api/turns/{turn_id}", turn)
-    for name, work in {"check": review.check, "save": review.save, "apply": review.apply}.items():
+def _content_routes(content: Review | Mapping[str, Any]) -> Iterator[Route]:
+    """What the page of a review, or of a session, can ask for."""
+    if not isinstance(content, Review):
+        yield Route("/api/report", _shows(lambda: content))
+        return
+    yield Route("/api/review", _shows(content.page))
+    yield Route("/api/turns/{turn_id}", _shows(content.lines))
+    for name, work in {"check": content.check, "save": content.save, "apply": content.apply}.items():
         yield Route(f"/api/{name}", _with_body(Revision, work), methods=["POST"])
-    yield Route("/api/search", _with_body(Search, review.search), methods=["POST"])
+    yield Route("/api/search", _with_body(Search, content.search), methods=["POST"])
+
+
+def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
+    """What `work` makes, in a thread, of the names in the path; None is no such thing."""
+
+    async def endpoint(request: Request) -> Response:
+        value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
+        return _refusal(404, "no such turn") if value is None else _answer(value)
+
+    return endpoint
 
 
 def _with_body(form: type[_Body], work: Callable[[_Body], Mapping[str, Any]]) -> Endpoint:
@@ -117,20 +175,17 @@ def _with_body(form: type[_Body], work: Callable[[_Body], Mapping[str, Any]]) ->
             return _answer(await anyio.to_thread.run_sync(work, body))
         except ValidationError as error:
             item = error.errors(include_url=False)[0]
-            return refusal(400, f"{'.'.join(map(str, item['loc']))}: {item['msg']}")
+            return _refusal(400, f"{'.'.join(map(str, item['loc']))}: {item['msg']}")
         except CompactorError as error:
-            return refusal(409, str(error))
+            return _refusal(409, str(error))
         except OSError as error:
-            return refusal(409, f"{error.filename or 'input/output'}: {error.strerror or error}")
+            return _refusal(409, f"{error.filename or 'input/output'}: {error.strerror or error}")
 
     return endpoint
 
 
-def _report_routes(report: Mapping[str, Any]) -> Iterator[Route]:
-    async def page(_request: Request) -> Response:
-        return _answer(report)
-
-    yield Route("/api/report", page)
+def _refusal(status: int, problem: str) -> Response:
+    return JSONResponse({"problem": problem}, status_code=status)
 
 
 def _answer(value: Mapping[str, Any]) -> Response:

@@ -16,8 +16,9 @@ from applier.sheet import Edit, Sheet, reviewed
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
 from planner.errors import SettingsError
+from planner.evidence import TurnEvidence
 from planner.placeholders import line_numbers, ranges_of
-from planner.plan import CompactionPlan, Strategy, TurnDecision
+from planner.plan import CompactionPlan, Strategy
 
 __all__ = ["Review", "Revision", "Search"]
 
@@ -60,39 +61,48 @@ class Review:
         self,
         plan: CompactionPlan,
         messages: Sequence[object],
+        files: Mapping[str, str],
         *,
-        plan_name: str,
-        view_name: str,
         save: Callable[[CompactionPlan], Mapping[str, str]],
         apply: Callable[[Sheet], Mapping[str, str]],
     ) -> None:
-        """Read `messages` and check `plan`; `save` and `apply` write a guarded plan, and are called one at a time.
+        """Read `messages` and check `plan`; `files` names where it (``plan``) and its ``view`` are to be.
 
-        They return what was written in words for a person: a ``message``, and ``detail``.
+        `save` and `apply` write a guarded plan and are called one at a time. They return what was written in words for
+        a person: a ``message``, and ``detail``.
 
         Raises:
             StalePlan: the plan was made for other messages.
         """
         self._messages = messages
-        self._plan = reviewed(plan, messages, fold=False).plan
+        self._plan = reviewed(plan, messages).plan
         analysis = self._plan.bound_analysis
         assert analysis is not None
         self._analysis: Analysis = analysis
-        self._names = {"plan": plan_name, "view": view_name}
+        self._files = files
         self._save, self._apply = save, apply
         self._writing = threading.Lock()
 
     def page(self) -> dict[str, Any]:
         """What does not change while the page is open, and the plan as it was opened."""
-        plan, sheet = self._plan, self._sheet(Revision())
+        plan, sheet, turns = self._plan, self._sheet(Revision()), self._analysis.evidence.turns
         return {
             "task": plan.task,
-            "files": self._names,
+            "files": self._files,
             "planner": " ".join(part for part in (plan.provenance.planner, plan.provenance.model) if part),
             "notes": list(plan.provenance.notes),
             "brief": plan.brief,
             "turns": [
-                self._turn(decision, row.what) for decision, row in zip(sheet.plan.turns, sheet.rows, strict=True)
+                {
+                    "id": own.turn_id,
+                    "kind": turns[own.turn_id].turn.kind,
+                    "live": turns[own.turn_id].turn.live,
+                    "what": " ".join(sheet.heads[own.turn_id].split()),
+                    "before": turns[own.turn_id].tokens,
+                    "score": own.relevance_score,
+                    "lines": len(turns[own.turn_id].lines),
+                }
+                for own in sheet.plan.turns
             ],
             "words": list(self._words()),
             "facts": [fact.model_dump(mode="json", exclude={"timestamp"}) for fact in plan.extracted_facts],
@@ -112,20 +122,13 @@ class Review:
         turn = self._analysis.evidence.turns.get(turn_id)
         if turn is None:
             return None
-        failing, binding = set(turn.failure_lines), set(turn.constraint_lines)
-        return {
-            "messages": [turn.turn.start, turn.turn.stop - 1],
-            "lines": [
-                {
-                    "number": line.number,
-                    "part": line.part,
-                    "text": line.text,
-                    "continues": line.continues,
-                    "mark": "failure" if line.number in failing else "user" if line.number in binding else "",
-                }
-                for line in turn.lines
-            ],
-        }
+        marks = dict.fromkeys(turn.constraint_lines, "user") | dict.fromkeys(turn.failure_lines, "failure")
+        lines = [
+            {"number": line.number, "part": line.part, "text": line.text, "continues": line.continues}
+            | {"mark": marks.get(line.number, "")}
+            for line in turn.lines
+        ]
+        return {"messages": [turn.turn.start, turn.turn.stop - 1], "lines": lines}
 
     def search(self, wanted: Search) -> dict[str, Any]:
         """The turns that hold the text in one of their lines, in letters of any case."""
@@ -143,7 +146,7 @@ class Review:
             return self._apply(self._sheet(revision))
 
     def _sheet(self, revision: Revision) -> Sheet:
-        return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief, fold=False)
+        return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
         for turn_id, own in revision.turns.items():
@@ -154,55 +157,40 @@ class Review:
             excerpts = None if lines is None else ranges_of(lines)
             yield Edit(turn.turn.number, turn.turn.number, own.strategy, excerpts)
 
-    def _turn(self, decision: TurnDecision, what: str) -> dict[str, Any]:
-        turn = self._analysis.evidence.turns[decision.turn_id]
-        return {
-            "id": decision.turn_id,
-            "kind": turn.turn.kind,
-            "live": turn.turn.live,
-            "what": " ".join(what.split()),
-            "before": turn.tokens,
-            "score": decision.relevance_score,
-            "lines": len(turn.lines),
-        }
-
     def _words(self) -> Iterator[dict[str, Any]]:
         """The user's words, turn by turn: what binds, else how they begin."""
         for turn_id, turn in self._analysis.evidence.turns.items():
-            binding = set(turn.constraint_lines)
-            lines = [turn.lines[number - 1] for number in sorted(binding)] or list(turn.user_lines[:1])
-            if lines:
-                shown = [{"text": line.text, "binding": line.number in binding} for line in lines[:MOST_WORD_LINES]]
+            binding = sorted(set(turn.constraint_lines))
+            lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
+            shown = [{"text": line.text, "binding": bool(binding)} for line in lines[:MOST_WORD_LINES]]
+            if shown:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
     def _checked(self, sheet: Sheet, revision: Revision) -> dict[str, Any]:
         plan, before = sheet.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
+        turn = self._analysis.evidence.turns.get(revision.open)
         return {
             "totals": {**sheet.cost, "target": plan.target_tokens},
             "turns": [
-                {"strategy": row.strategy, "after": row.tokens_after, "failed": row.failed, "why": row.why}
-                for row in sheet.rows
+                {"strategy": own.strategy, "after": own.tokens_after, "failed": own.failed_approach, "why": own.reason}
+                for own in plan.turns
             ],
-            "failed": [{"turn": own.turn_id, "what": own.what, "how": own.how} for own in sheet.failed],
+            "failed": sheet.failed,
             "findings": [  # what the changes brought up first
                 {**finding.model_dump(mode="json"), "new": finding not in before}
                 for finding in sorted(plan.findings, key=before.__contains__)
             ],
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
-            "open": self._open(sheet, revision.open),
+            "open": _leaves(sheet, revision.open, turn) if turn else None,
         }
 
-    def _open(self, sheet: Sheet, turn_id: str) -> dict[str, Any] | None:
-        """What the open turn leaves, and which of its lines stand."""
-        turn = self._analysis.evidence.turns.get(turn_id)
-        if turn is None:
-            return None
-        decision = sheet.plan.decisions[turn_id]
-        every = {line.number for line in turn.lines}
-        standing = every if decision.strategy == "keep" else line_numbers(decision.excerpts, len(every))
-        left = sheet.left.get(turn_id, "")
-        return {"turn": turn_id, "left": left, "standing": ranges_of(standing), "summary": decision.summary}
+
+def _leaves(sheet: Sheet, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
+    """What the open turn leaves, and which of its lines stand."""
+    decision, count = sheet.plan.decisions[turn_id], len(turn.lines)
+    standing = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
+    return {"turn": turn_id, "left": sheet.left.get(turn_id, ""), "standing": ranges_of(standing)}
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from planner.evidence.shell import Command, commands_of, is_looking, shell_changes
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "chained", "is_looking", "last_run", "shell_changes", "superseded_turns"]
+__all__ = ["Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -26,8 +26,6 @@ _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "que
 
 ARGUMENT_CHARACTERS = 120
 """Of an argument of a call without path, command or query so much says what it is about."""
-COMMAND_CHARACTERS = 4_096
-"""What a command does shows within so much of it."""
 
 _WRITE_NAME = lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I)
 _READ_NAME = lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I)
@@ -43,14 +41,6 @@ _SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subage
 
 _REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
-_READ_COMMAND = lazy_pattern(
-    r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:\w+=\S+ )*"
-    r"(?:cat|head|tail|sed -n|less|ls|rg|grep|egrep|find|fd|tree|wc|nl|bat|jq|awk|stat|file|which|"
-    r"git (?:diff|log|show|status|blame|grep|ls-files|branch|remote)|gh (?:pr|issue|run) (?:view|list|diff|checks)|"
-    r"gh api (?!.*(?:-X|--method|-f|-F) )|tmux capture-pane|\w+ (?:show|list|capture)\b(?!.*(?:&&|;)))\b"
-)
-"""A command that only looks: ``cat a``, ``cd x && git log``, ``gh api repos/a``; not ``category``, ``git push``."""
-
 _PARTIAL_KEY = lazy_pattern(
     r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?"
     r"|(?:line|byte|view)_?(?:range|numbers?|count|start|end)"
@@ -61,16 +51,6 @@ _PARTIAL_KEY = lazy_pattern(
 """A read with such a key is of a part of the file: ``offset``, ``startLine``, ``view_range``; not ``path``."""
 _WHOLE_KEYS = frozenset({"content", "file_text"})
 """A write with one of these keys leaves nothing of what the file held."""
-
-_CHAINING = lazy_pattern(r"&&|\|\||[;|\n]")
-_CHAINED = lazy_pattern(r"(&&|\|\||\|&?|[;\n])")
-_OPENS = lazy_pattern(r"(?:[({] *|(?:then|do|else) )*")
-"""What a shell puts before a command that it holds together with others: ``( cd a``, ``then grep b``."""
-_CLOSES = lazy_pattern(r"(?:[)}]|done|fi|esac)(?: *\d?[<>].*)?")
-_STOPS = lazy_pattern(r"\bset -[a-z]*e")
-_HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1(?P<rest>[^\n]*)\n(?s:.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
-"""A document within a command: ``cat > a <<'EOF'`` up to ``EOF``."""
-_QUOTED = lazy_pattern(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +80,13 @@ class Call:
         command = self._first(_COMMAND_KEYS)
         object.__setattr__(self, "path", self._first(_PATH_KEYS))
         object.__setattr__(self, "command", command)
-        object.__setattr__(self, "kind", _kind(self.name, command[:COMMAND_CHARACTERS].strip()))
+        object.__setattr__(self, "kind", _kind(self.name, self.commands))
         object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """What its command runs, if it is one of a shell."""
+        return commands_of(self.command) if self.command and _RUN_NAME.search(self.name) else ()
 
     @property
     def is_report(self) -> bool:
@@ -174,104 +159,15 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
 )
 
 
-def is_looking(command: str) -> bool:
-    """True for a command that only looks."""
-    return bool(_READ_COMMAND.match(command))
-
-
-@lru_cache(maxsize=4_096)
-def _kind(name: str, command: str) -> CallKind:
+def _kind(name: str, commands: Sequence[Command]) -> CallKind:
     if _ASK_NAME.search(name):
         return "ask"
     if _PROCESS_NAME.search(name):
         return "run"
-    if command and _RUN_NAME.search(name):
-        return "read" if is_looking(command) and not shell_changes(command) else "run"
+    if commands and _RUN_NAME.search(name):
+        first = next((one for one in commands if one.words[0] != "cd"), commands[0])
+        return "read" if is_looking(first) and not shell_changes(commands) else "run"
     return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
-
-
-def chained(command: str) -> list[str]:
-    """The commands that `command` chains, in order: ``a "b && c" | d`` chains ``a _`` and ``d``, for what stands in
-    quotes chains nothing."""
-    return _CHAINING.split(_bare(command))
-
-
-def _bare(command: str) -> str:
-    """`command` without what it quotes and what it hands on as a document."""
-    return _QUOTED.sub("_", _HEREDOC.sub(r"<<_\g<rest>", command.replace("\\\n", " ")))
-
-
-class ShellChange(NamedTuple):
-    """What a shell command did to one file."""
-
-    path: str
-    how: str
-
-
-_NAME = r"(?!_(?:\s|$)|/dev/|/tmp/|/proc/)[\w./~@+-]*[\w]"
-_REDIRECTED = lazy_pattern(rf"(?<![\w<>&=-])>{{1,2}}\s*(?P<path>{_NAME})(?=\s|$)")
-"""``> notes.md``, ``>> a/b``; not ``2> log``, ``>/dev/null``, ``>&2``, nor what is in quotes."""
-_TEE = lazy_pattern(rf"\s*tee\s+(?:-a\s+)?(?P<path>{_NAME})(?=\s|$)")
-_EDITS = lazy_pattern(
-    r"\s*(?:(?P<tool>g?sed\s(?=(?:.*\s)?-[a-zA-Z]*i)|perl\s+-(?=\w*i))|(?P<git>git\s+(?:checkout\s.*?--\s|restore\s))"
-    r"|(?P<copies>cp\s|mv\s)|(?P<removes>rm\s|git\s+rm\s))(?P<rest>.*)",
-    re.S,
-)
-"""Commands that change the files they name: ``sed -i _ a.py``, ``git checkout -- a.py``, ``cp a b``; not ``sed -n``."""
-_HOW_EDITED = {
-    "tool": "edited by a command",
-    "git": "restored by git",
-    "copies": "written by a command",
-    "removes": "removed",
-}
-"""What each group of `_EDITS` does to a file."""
-_FILE = lazy_pattern(rf"(?:^|\s)(?P<path>{_NAME}\.\w{{1,12}})(?=\s|$)")
-
-
-def shell_changes(command: str) -> list[ShellChange]:
-    """The files that a shell command changes, as far as it names them outside of quotes."""
-    changes = []
-    for one in chained(command):
-        changes += [ShellChange(match["path"], "written by a command") for match in _REDIRECTED.finditer(one)]
-        if tee := _TEE.match(one):
-            changes.append(ShellChange(tee["path"], "written by a command"))
-        if edits := _EDITS.match(one):
-            changes += _named_changes(edits)
-    return changes
-
-
-def _named_changes(edits: re.Match[str]) -> Iterator[ShellChange]:
-    names = [match["path"] for match in _FILE.finditer(edits["rest"])]
-    if edits["copies"]:
-        names = names[-1:] if len(names) > 1 else []
-    how = next(words for group, words in _HOW_EDITED.items() if edits[group])
-    return (ShellChange(name, how) for name in names)
-
-
-def last_run(command: str) -> list[str]:
-    """The commands of which `command` may have its exit code, if that is not 0: those that may have run last.
-
-    Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
-    ``b`` alone. With ``pipefail`` each command of a pipe is one, with ``set -e`` each of them all.
-    """
-    bare = _bare(command)
-    whole_pipe, whole_list = "pipefail" in bare, _STOPS.search(bare) is not None
-    pieces = iter(_CHAINED.split(bare))
-    last: list[str] = []
-    before = ";"
-    for piece in pieces:
-        one, behind = _OPENS.sub("", piece.strip(), count=1), next(pieces, "")
-        if not one:  # the line ends behind an operator
-            continue
-        if not _CLOSES.fullmatch(one):
-            if before in ("|", "|&") and not whole_pipe:
-                last[-1:] = [one]
-            elif before in ("&&", "|", "|&") or (whole_list and before != "||"):
-                last.append(one)
-            else:
-                last = [one]
-        before = behind
-    return last
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:

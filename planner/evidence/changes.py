@@ -10,28 +10,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.evidence.calls import Call, chained, shell_changes
+from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import definitions_in, specifics_of
-from planner.reading.lines import Line, call_parts, without_numbers
+from planner.evidence.shell import Command, shell_changes
+from planner.reading.lines import Line, call_parts
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "FileChange",
+    "changed_paths",
     "edit_sides",
     "file_changes",
     "known_path",
     "unchanged_lines",
-    "written_texts",
 ]
 
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
 PROSE = (".md", ".mdx", ".rst", ".txt", ".adoc")
 """Files that tell of code and define none, as far as their names say."""
-SEEN_CHARACTERS = 200_000
-"""Of a file so much of what was seen is remembered."""
-
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
 _PART = lazy_pattern(r"\w+")
@@ -67,12 +65,7 @@ class FileChange:
 def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
     changes: dict[str, FileChange] = {}
-    seen: dict[str, str] = {}
-    written = {path for turn in evidence.turns.values() for path in turn.once(_written_paths)}
     for turn, call, outcome in evidence.ended_calls():
-        if call.kind in ("read", "search") and call.path in written and not call.is_error:
-            shown = without_numbers(call.text)
-            seen[call.path] = f"{seen.get(call.path, '')}\n\0\n{shown}"[-SEEN_CHARACTERS:]
         if call.kind == "run" and outcome.status not in ("failed", "running", "unanswered"):
             _note_commands(changes, call, turn.turn.id)
         for path, old, new in () if turn.is_refused(call) else written_texts(call):
@@ -84,13 +77,8 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
                 change.turns.append(turn.turn.id)
                 change.by_command = change.undone = ""
                 change.written = not old and bool({"content", "file_text"} & call.input.keys())
-                _note_names(change, old, new, seen.get(path, ""))
-                seen[path] = f"{seen.get(path, '')}\n\0\n{new}"[-SEEN_CHARACTERS:]
+                _note_names(change, old, new)
     return list(changes.values())
-
-
-def _written_paths(turn: TurnEvidence) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(path for call in turn.calls for path, _, _ in written_texts(call)))
 
 
 def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
@@ -110,12 +98,23 @@ def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
         yield start[1], old, "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
 
 
-_TAKES_BACK = lazy_pattern(
-    r"\s*(?P<what>git\s+(?:reset\s+--hard|stash(?!\s+(?:pop|apply|list|show|drop|branch|clear))"
-    r"|checkout\s+(?:--\s+)?\.(?=\s|$)|restore\s+\.(?=\s|$)|clean\s+-\w*f))"
-)
-"""Commands that take back changes of the whole repository: ``git reset --hard``; not ``git stash pop``."""
-_BRINGS_BACK = lazy_pattern(r"\bgit\s+stash\s+(?:pop|apply)\b")
+def changed_paths(call: Call) -> Iterator[str]:
+    """The files that a call changes."""
+    yield from (path for path, _, _ in written_texts(call))
+    yield from (change.path for change in (shell_changes(call.commands) if call.kind == "run" else ()))
+
+
+def _taking_back(command: Command) -> str:
+    """What of a command takes back changes of the whole repository: ``git reset --hard``; not ``git stash pop``."""
+    words = [word for word in command.words[:4] if word != "--"][:3]
+    if words[:2] == ["git", "stash"]:
+        return "" if words[2:] and words[2] in _STASHED else "git stash"
+    takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
+    return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
+
+
+_STASHED = frozenset({"pop", "apply", "list", "show", "drop", "branch", "clear"})
+"""What ``git stash`` does to what is put away already."""
 
 
 def known_path(path: str, known: Iterable[str]) -> str:
@@ -125,14 +124,15 @@ def known_path(path: str, known: Iterable[str]) -> str:
 
 
 def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str) -> None:
-    brings_back = _BRINGS_BACK.search(call.command) is not None
-    taken_back = next((match["what"] for one in chained(call.command) if (match := _TAKES_BACK.match(one))), "")
-    for change in changes.values() if brings_back else ():
-        change.undone = ""
-    for change in changes.values() if taken_back and not brings_back else ():
-        change.undone = " ".join(taken_back.split())
-        change.turns.append(turn_id)
-    for path, how in shell_changes(call.command):
+    brings_back = any(one.starts("git", "stash", act) for one in call.commands for act in ("pop", "apply"))
+    taken_back = next(filter(None, map(_taking_back, call.commands)), "")
+    for change in changes.values():
+        if brings_back:
+            change.undone = ""
+        elif taken_back:
+            change.undone = taken_back
+            change.turns.append(turn_id)
+    for path, how in shell_changes(call.commands):
         path = known_path(path, changes)
         change = changes.setdefault(path, FileChange(path))
         change.turns.append(turn_id)
@@ -167,39 +167,19 @@ def _values(call: Call, keys: Sequence[str]) -> str:
     return "\n".join(value for key in keys if isinstance(value := call.input.get(key), str))
 
 
-def _note_names(change: FileChange, old: str, new: str, seen: str) -> None:
-    prose = change.path.endswith(PROSE)
+def _note_names(change: FileChange, old: str, new: str) -> None:
     before = {match["name"] for match in definitions_in(old)}
-    own = [] if prose else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
-    defined = [name for name in own if name not in before]
-    _put_first(change.defines, defined)
-    beside = defined and old.strip() in new
-    around = [name for name in own if name in before] or ([] if prose or beside else list(_enclosing(old, seen)))
-    defines = set(change.defines)
-    _put_first(change.edits, [name for name in around if name not in defines])
+    own = [] if change.path.endswith(PROSE) else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
+    _put_first(change.defines, [name for name in own if name not in before])
+    _put_first(change.edits, [name for name in own if name in before and name not in change.defines])
     if old:
-        known = {*_PART.findall(seen), *_PART.findall(old)}
-        calls, own_names = set(_CALLED.findall(new)), set(own)
+        known, calls = {*_PART.findall(old)}, {*_CALLED.findall(new)}
         identifiers = (name for name, kind in specifics_of(new).items() if kind == "identifier" and "-" not in name)
-        added = [name for name in identifiers if not known.issuperset(_PART.findall(name))]
-        called = [f"{name}()" if name in calls else name for name in added if name not in own_names]
+        added = [name for name in identifiers if name not in own and not known.issuperset(_PART.findall(name))]
+        called = [f"{name}()" if name in calls else name for name in added]
         _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
 
 
 def _put_first(names: list[str], newer: Sequence[str]) -> None:
     fresh = dict.fromkeys(newer)
     names[:] = [*fresh, *(name for name in names if name not in fresh)]
-
-
-def _enclosing(old: str, seen: str) -> Iterator[str]:
-    """The last definition above `old` in what was seen of the file, at most as far indented."""
-    at = seen.rfind(old.rstrip("\n")) if old.strip() else -1
-    if at < 0:
-        return
-    first = next(line for line in old.split("\n") if line.strip())
-    depth = len(first) - len(first.lstrip())
-    above = seen[:at].rpartition("\0")[2]
-    for match in reversed(definitions_in(above)):
-        if len(match["indent"]) < max(1, depth):
-            yield match["name"]
-            return

@@ -6,16 +6,17 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import common_root, file_paths, without_root
-from planner.evidence.outcomes import Outcome, exit_code, is_refusal, read_calls
+from planner.evidence.outcomes import Outcome, exit_code, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
@@ -23,7 +24,7 @@ from planner.reading.lines import Line, Lines, Statement, join_lines, statements
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence", "read_turn"]
+__all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence"]
 
 HEAD_CHARACTERS = 60
 """How much of a call's subject stands in its one-line head."""
@@ -95,11 +96,6 @@ class TurnEvidence:
         return bool(self.failure_lines)
 
     @property
-    def head(self) -> str:
-        """The turn in one line: its calls with their subjects, or who speaks."""
-        return "; ".join(call_head(call) for call in self.calls) or self.turn.kind
-
-    @property
     def text(self) -> str:
         """All its lines."""
         return "\n".join(text.text for text in self.lines.texts)
@@ -124,11 +120,12 @@ class TurnEvidence:
 
     def outcome_of(self, call: Call) -> str:
         """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
-        return self.once(_ends)[call.number]
+        ends = (without_boilerplate(one.text) for one in self.statements_of(self.outcomes[call.number].lines))
+        return next((" ".join(plain.split()) for plain in ends if plain), "")
 
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
-        return bool(self.once(_refused)[call.number])
+        return self.outcomes[call.number].refused
 
     def exit_code(self, call: Call) -> int | None:
         """The exit code that the host prints beside the output of `call`; None without one."""
@@ -137,8 +134,7 @@ class TurnEvidence:
     @property
     def failed_calls(self) -> list[Call]:
         """Those that the user refused did not fail: another one later is no success of theirs."""
-        ended = self.ended_calls
-        return [call for call, outcome in ended if outcome.status == "failed" and not self.is_refused(call)]
+        return [call for call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
     def obligations(self) -> frozenset[int]:
@@ -161,21 +157,6 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for text in turn.lines.texts:
         (written if text.part in ("assistant", "call") else others).extend(file_paths(text.text))
     return tuple(written), tuple(others)
-
-
-def _ends(turn: TurnEvidence) -> tuple[str, ...]:
-    """How each call ended, in their order."""
-    return tuple([_end(turn, outcome) for outcome in turn.outcomes])
-
-
-def _refused(turn: TurnEvidence) -> bytes:
-    """1 for each call that the user did not let happen, else 0, in their order."""
-    return bytes(any(is_refusal(line.text) for line in turn.lines_of(call.result_block)[:1]) for call in turn.calls)
-
-
-def _end(turn: TurnEvidence, outcome: Outcome) -> str:
-    ends = turn.statements_of(outcome.lines)
-    return next((" ".join(plain.split()) for one in ends if (plain := without_boilerplate(one.text))), "")
 
 
 @dataclass(frozen=True)
@@ -224,34 +205,27 @@ def gather_evidence(
 
     `known` is the `by_digest` of an earlier `Evidence`, made with the same counter: its turns are not read again.
     """
-    read = {turn.id: _known_or_read(history, turn, counter, known or {}) for turn in history.turns}
-    turns = _with_latest(_answered(_said_once(_superseded(read))))
-    paths = [turn.once(_paths) for turn in turns.values()]
-    root = common_root(path for written, _ in paths for path in written) or common_root(
-        path for both in paths for own in both for path in own
-    )
+    known = known or {}
+    read = {turn.id: known.get(turn.digest) or _read_turn(history, turn, counter) for turn in history.turns}
+    read = {turn.id: replace(read[turn.id], turn=turn) for turn in history.turns}
+    turns = _beside_others(read)
+    written, others = zip(*(turn.once(_paths) for turn in read.values()), strict=True) if read else ((), ())
+    root = common_root(chain(*written)) or common_root(chain(*written, *others))
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 
-def _known_or_read(
-    history: History, turn: Turn, counter: TokenCounter, known: Mapping[str, TurnEvidence]
-) -> TurnEvidence:
-    before = known.get(turn.digest)
-    if before is None:
-        return read_turn(history, turn, counter)
-    return before if before.turn == turn else replace(before, turn=turn)
-
-
-def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
+def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
     """What one turn holds, read from its messages alone."""
     tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
     calls = calls_of(history, turn)
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
     turn_statements = tuple(statements(read))
-    failures, outcomes = read_calls(turn_statements, calls)
+    outcomes, failure_lines, decisive_lines = read_calls(turn_statements, calls)
     boilerplate = boilerplate_of(read)
-    constraints = constraints_of([one for one in turn_statements if one.lines[0].number not in boilerplate])
+    constraint_lines, pinned_lines = constraints_of(
+        [one for one in turn_statements if one.lines[0].number not in boilerplate]
+    )
     return TurnEvidence(
         turn=turn,
         lines=lines,
@@ -259,10 +233,10 @@ def read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEviden
         outcomes=outcomes,
         tokens=tokens,
         line_tokens=_line_tokens(read, len(lines), counter),
-        failure_lines=failures.lines,
-        decisive_lines=failures.decisive,
-        constraint_lines=constraints.lines,
-        pinned_lines=constraints.pinned,
+        failure_lines=failure_lines,
+        decisive_lines=decisive_lines,
+        constraint_lines=constraint_lines,
+        pinned_lines=pinned_lines,
         boilerplate_lines=boilerplate,
     )
 
@@ -274,70 +248,54 @@ def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> lis
     return tokens
 
 
-Turns = Mapping[str, TurnEvidence]
-
-
-def _superseded(turns: Turns) -> dict[str, TurnEvidence]:
-    """`turns`, each with the later turns that did over what it did."""
-    ended = {
-        turn_id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
-        for turn_id, turn in turns.items()
+def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
+    """The turns, each with what others do to it."""
+    turns = list(read.values())
+    done = {
+        turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
+        for turn in turns
     }
-    later = superseded_turns(ended)
-    return {
-        turn_id: replace(turn, superseded_by=later[turn_id][0], edited_later_at=later[turn_id][1])
-        if turn_id in later
-        else turn
-        for turn_id, turn in turns.items()
-    }
-
-
-def _said_once(turns: Turns) -> dict[str, TurnEvidence]:
-    """`turns` in which words of the user that are said again later, to the letter or with other values, bind there."""
-    later: set[str] = set()
-    once: dict[str, TurnEvidence] = {}
-    for turn_id, turn in reversed(list(turns.items())):
-        if not turn.constraint_lines:
-            once[turn_id] = turn
-            continue
-        forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
-        again = {number for one, form in forms.items() if form in later for number in one.numbers}
-        later.update(forms.values())
-        once[turn_id] = replace(
+    later, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
+    beside = {}
+    for before, turn in zip([None, *turns], turns, strict=False):
+        own = turn.turn.id
+        superseded_by, edited_later_at = later.get(own, ("", ""))
+        pinned = {*turn.pinned_lines} - again[own] | latest.get(own, set())
+        beside[own] = replace(
             turn,
-            constraint_lines=tuple(number for number in turn.constraint_lines if number not in again),
-            pinned_lines=tuple(number for number in turn.pinned_lines if number not in again),
+            superseded_by=superseded_by,
+            edited_later_at=edited_later_at,
+            constraint_lines=tuple(number for number in turn.constraint_lines if number not in again[own]),
+            pinned_lines=tuple(sorted(pinned)),
+            choice=_choice(before, turn),
         )
-    return dict(reversed(once.items()))
+    return beside
 
 
-def _answered(turns: Turns) -> dict[str, TurnEvidence]:
-    """`turns` in which short answers of the user know what they chose in the turn before."""
-    answered = dict(turns)
-    for before, turn in pairwise(turns.values()):
-        if turn.turn.kind == "user" and any(before.lines.of_part("assistant")):
-            reply = join_lines(turn.user_lines)
-            choice = answered_option(reply, _spoken(before), before.turn.id)
-            answered[turn.turn.id] = replace(turn, choice=choice)
-    return answered
+def _said_again(turns: Sequence[TurnEvidence]) -> defaultdict[str, set[int]]:
+    """The lines of each turn that the user says again later, to the letter or with other values: they bind there."""
+    later: set[str] = set()
+    again: defaultdict[str, set[int]] = defaultdict(set)
+    for turn in reversed(turns):
+        forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
+        again[turn.turn.id] = {number for one, form in forms.items() if form in later for number in one.numbers}
+        later.update(forms.values())
+    return again
 
 
-def _with_latest(turns: Turns) -> dict[str, TurnEvidence]:
-    """`turns`, of which the latest words of the user are pinned whatever they say, as far as they are short."""
-    latest = next(
-        (turn for turn in reversed(list(turns.values())) if turn.turn.kind == "user" and turn.user_lines), None
-    )
+def _choice(before: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
+    """What a short answer of the user chose in the turn before."""
+    if before is None or turn.turn.kind != "user":
+        return None
+    spoken = tuple(statements(before.lines.of_part("assistant")))
+    return answered_option(join_lines(turn.user_lines), spoken, before.turn.id) if spoken else None
+
+
+def _latest_words(turns: Sequence[TurnEvidence]) -> dict[str, set[int]]:
+    """The lines of the user's latest words, by their turn: they are pinned whatever they say, as far as short."""
+    latest = next((turn for turn in reversed(turns) if turn.turn.kind == "user" and turn.user_lines), None)
     if latest is None:
-        return dict(turns)
-    room = LATEST_CHARACTERS
-    pinned = set(latest.pinned_lines)
-    for line in latest.user_lines:
-        room -= len(line.text)
-        if room >= 0:
-            pinned.add(line.number)
-    return {**turns, latest.turn.id: replace(latest, pinned_lines=tuple(sorted(pinned)))}
-
-
-def _spoken(turn: TurnEvidence) -> Sequence[Statement]:
-    """What the assistant said in `turn`."""
-    return tuple(statements(turn.lines.of_part("assistant")))
+        return {}
+    ends = accumulate(len(line.text) for line in latest.user_lines)
+    numbers = {line.number for line, end in zip(latest.user_lines, ends, strict=True) if end <= LATEST_CHARACTERS}
+    return {latest.turn.id: numbers}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
@@ -23,7 +24,11 @@ COUNTABLE = 10
 """Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
 attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
 
-_TOKEN = lazy_pattern(rf"[\w./\\:@+%$#~*=&?-]{{1,{TOKEN_CHARACTERS}}}")
+GAP_CHARACTERS = 256
+"""What is left open in a name is no longer."""
+
+_NAME_CHARACTERS = r"\w./\\:@+%$#~*=&?-"
+_TOKEN = lazy_pattern(rf"[{_NAME_CHARACTERS}]{{1,{TOKEN_CHARACTERS}}}")
 """A run of the characters that names are made of: ``src/a.py:3``, ``--no-verify``, ``https://a.b/c?d=1``."""
 _COMPONENT = lazy_pattern(r"\w+")
 _ESCAPE = lazy_pattern(r"\\[nrt]")
@@ -52,8 +57,6 @@ _BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za
 PART_CHARACTERS = 8
 """A shorter part of an identifier says too little: ``HashLength`` of ``Test_HashLengthMismatch`` does, ``Hash`` does
 not."""
-OCCURRENCES = 64
-"""A name is looked at in so many places of one text: of ``A_A_A_…`` every second one is a place."""
 LONGEST_PART = 100
 """A longer one is no part: looking for it would take its length times the source's."""
 STEM_CHARACTERS = 5
@@ -124,27 +127,20 @@ class NameIndex:
         self.parts = parts
 
     @lazy_property
-    def _tokens(self) -> dict[str, str | list[str]]:
-        """The distinct tokens of the source by each component, in lower case: most are in one, and need no list."""
+    def _tokens(self) -> dict[str, list[str]]:
+        """The distinct tokens of the source by each component, in lower case."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             plain = _THOUSANDS.sub("", text)
-            tokens.update(dict.fromkeys(_tokens_of(plain)))
-            if "\\" in plain:
-                tokens.update(dict.fromkeys(_tokens_of(_ESCAPE.sub(" ", plain))))
-        by_component: dict[str, str | list[str]] = {}
+            for form in (plain, _ESCAPE.sub(" ", plain)) if "\\" in plain else (plain,):
+                tokens.update((match.group(), None) for match in _TOKEN.finditer(form))
+        by_component: dict[str, list[str]] = {}
         for token in tokens:
-            for component in set(_COMPONENT.findall(token)):
-                folded = component.casefold()
-                _put(by_component, token if folded == token else folded, token)  # most words: one text, not two
+            for component in {one.casefold() for one in _COMPONENT.findall(token)}:
+                by_component.setdefault(component, []).append(token)
                 if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
-                    _put(by_component, measure[1], measure[1])
+                    by_component.setdefault(measure[1], []).append(measure[1])
         return by_component
-
-    def _with(self, component: str) -> Sequence[str]:
-        """The tokens with this component."""
-        held = self._tokens.get(component, ())
-        return (held,) if isinstance(held, str) else held
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
@@ -156,13 +152,13 @@ class NameIndex:
         """True if `name` stands in the source, whole; a plain word in capitals or not."""
         name = name.removeprefix("./")
         components = {component.casefold() for component in _COMPONENT.findall(name)}
-        looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
+        looked = (_whole(name).search(text, 0, LOOKED_CHARACTERS) for text in self._texts[:LOOKED_TEXTS])
         if not components or any(looked) or name in self._hashes:
             return True
-        tokens = min(map(self._with, components), key=len)
+        tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha():
-            return any(_stands(name.casefold(), token.casefold()) for token in tokens)
-        return any(_stands(name, token) for token in tokens)
+            name, tokens = name.casefold(), [token.casefold() for token in tokens]
+        return any(_whole(name).search(token) for token in tokens)
 
     @lazy_property
     def _bound(self) -> frozenset[tuple[str | None, int]]:
@@ -183,15 +179,13 @@ class NameIndex:
 
     def is_folder(self, name: str) -> bool:
         """True if `name` stands before a slash in the source."""
-        return any(f"{name}/" in token for token in self._with(name.casefold()))
+        return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
-        if len(pieces) == 1:  # most are cut at one end, and no index need be made
-            return any(pieces[0] in text for text in self._texts)
-        first = next(iter(_COMPONENT.findall(pieces[0])), "").casefold()
-        tokens = (token for key in self._tokens if key.startswith(first) or first in key for token in self._with(key))
-        return any(_in_order(pieces, token) for token in tokens)
+        gap = rf"[{_NAME_CHARACTERS}]{{0,{GAP_CHARACTERS}}}?"
+        pattern = re.compile(gap.join(map(re.escape, pieces)))
+        return any(pattern.search(text) for text in self._texts)
 
     def holds_part(self, name: str) -> bool:
         """True if `name` stands in an identifier of the source between underscores or humps."""
@@ -199,13 +193,8 @@ class NameIndex:
         if not PART_CHARACTERS <= len(name) <= LONGEST_PART or not name.isidentifier():
             return False
         hump = "|(?<=[a-z0-9])" if name[0].isupper() else ""
-        after = re.compile(rf"(?:^|_{hump}){re.escape(name)}(?=$|_|[A-Z])", re.M)
-        return after.search(self._words) is not None
-
-    @lazy_property
-    def _words(self) -> str:
-        """All components of the source, a line each."""
-        return "\n".join(sorted({word for text in self._texts for word in _COMPONENT.findall(text)}))
+        part = re.compile(rf"(?:\b|_{hump}){re.escape(name)}(?=\b|_|[A-Z])")
+        return any(name in text and part.search(text) for text in self._texts)
 
     def has_word(self, word: str) -> bool:
         """True if `word` stands in the source, in capitals or not."""
@@ -222,66 +211,21 @@ class NameIndex:
         return sorted(self._tokens)
 
 
-def _put(by_component: dict[str, str | list[str]], component: str, token: str) -> None:
-    held = by_component.setdefault(component, token)
-    if isinstance(held, list):
-        held.append(token)
-    elif held != token:
-        by_component[component] = [held, token]
-
-
-def _tokens_of(text: str) -> Iterator[str]:
-    """One after the other: all of a large text together take several times its size."""
-    return map(re.Match.group, _TOKEN.finditer(text))
-
-
-def _in_order(pieces: Sequence[str], token: str) -> bool:
-    at = 0
-    for piece in pieces:
-        at = token.find(piece, at)
-        if at < 0:
-            return False
-        at += len(piece)
-    return True
-
-
-def _stands(name: str, text: str) -> bool:
-    """True if `name` stands in `text` between boundaries."""
-    at = -1
-    for _ in range(OCCURRENCES):
-        at = text.find(name, at + 1)
-        if at < 0:
-            return False
-        stop = at + len(name)
-        if _bounded(name, text[max(0, at - 2) : at], text[stop : stop + 2]):
-            return True
-    return False
-
-
-def _bounded(name: str, before: str, behind: str) -> bool:
-    """True if a name is whole between what stands `before` and `behind` it: at most two characters each."""
-    previous, following = before[-1:], behind[:1]
-    if name[0] in "/\\~.-" and (_is_word(previous) or (previous and previous in _JOINING[name[0]])):
-        return False
-    if (_is_word(name[0]) and _is_word(previous)) or (_is_word(name[-1]) and _is_word(following)):
-        return False
-    if name[0].isdigit() and _is_grouped(name, before, behind):
-        return False
+@lru_cache(maxsize=4_096)
+def _whole(name: str) -> re.Pattern[str]:
+    """Where `name` stands between boundaries: not ``8080`` in ``18080``, ``290`` in ``1,290``, ``/a`` in ``b/a``."""
+    before = rf"(?<![\w{_JOINING[name[0]]}])" if name[0] in _JOINING else r"(?<!\w)" if _is_word(name[0]) else ""
+    behind = r"(?!\w)" if _is_word(name[-1]) else ""
+    if name[0].isdigit():
+        before, behind = rf"{before}(?<!\d,)", rf"{behind}(?!,\d)" if name[-1].isdigit() else behind
     if name.isdigit():
-        decimal = (previous == "." and before[:1].isdigit()) or (following == "." and behind[1:].isdigit())
-        return not decimal
+        before, behind = rf"{before}(?<!\d\.)", rf"{behind}(?!\.\d)"
     if _HYPHENATED.fullmatch(name) or name[0] == "-":
-        return previous != "-" and following != "-"
-    return True
+        before, behind = f"{before}(?<!-)", f"{behind}(?!-)"
+    return re.compile(before + re.escape(name) + behind)
 
 
-def _is_grouped(name: str, before: str, behind: str) -> bool:
-    """True for digits that a comma may join to more of them: ``290`` of ``1,290`` is no number of its own."""
-    ends_open = name[-1].isdigit() and behind[:1] == "," and behind[1:].isdigit()
-    return ends_open or (before[-1:] == "," and before[:1].isdigit())
-
-
-_JOINING = dict.fromkeys("/\\~-", "/\\~.-") | {".": "~.-"}
+_JOINING = dict.fromkeys("/\\~-", r"/\\~.-") | {".": "~.-"}
 """What may not stand before a name that begins with a mark: behind a slash ``.git/config`` is whole, ``/a`` is not."""
 
 

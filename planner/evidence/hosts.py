@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice
+from itertools import chain, count, groupby, islice, pairwise
 from operator import attrgetter
 
 from planner.evidence.calls import Call
@@ -203,23 +203,20 @@ _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
 """A slash command that is a prompt names its message first; the next block is its text. One that the host runs itself
 (``<command-name>/clear</command-name>`` first) has none."""
-_ARGUMENTS_OPEN, _ARGUMENTS_CLOSE = "<command-args>", "</command-args>"
+_ARGUMENTS = lazy_pattern(r"<command-args>\s*+(?P<words>\S.*)</command-args>", re.S)
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
 """What the user gave a skill or template that has no place for it, at its end: ``ARGUMENTS: src/a.py``."""
 _TEMPLATE_TOOLS = frozenset({"Skill", "SlashCommand"})
 """Tools whose text the host puts into the block behind their result."""
-
-Span = tuple[int, int]
+_HIDDEN = "\0"
+"""Stands for each character that a host wrote."""
+_NOTHING = f"{_HIDDEN} \t\r\n"
 
 
 def is_host_text(text: str) -> bool:
     """True if `text`, a whole block of a user's message, was put there by the host."""
-    at = 0
-    for start, stop in _host_spans(text):
-        if text[at:start].strip():
-            return False
-        at = stop
-    return at > 0 and not text[at:].strip()
+    own = _own_text(text)
+    return _HIDDEN in own and not own.strip(_NOTHING)
 
 
 def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
@@ -232,124 +229,67 @@ def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Sour
     by_result = {call.result_block: call for call in calls if call.result_block is not None}
     before = ""
     for one in lines.texts:
-        call = by_result.get(one.block)
-        if one.source == "user":
-            previous = by_result.get(one.block - 1)
-            expanded = previous is not None and previous.name in _TEMPLATE_TOOLS
-            if _SUMMARY.match(one.text):
-                yield from ((line.number, "planner") for line in lines.of_block(one.block))
-            else:
-                spans = _host_spans(one.text, expanded, before)
-                yield from ((number, "host") for number in _within(spans, lines, one.block))
-            before = one.text
+        numbered = zip(count(one.first + 1), pairwise(one.bounds))
+        call, previous = by_result.get(one.block), by_result.get(one.block - 1)
+        if one.source == "user" and _SUMMARY.match(one.text):
+            yield from ((number, "planner") for number, _ in numbered)
+        elif one.source == "user":
+            own = _own_text(one.text, previous is not None and previous.name in _TEMPLATE_TOOLS, before)
+            pieces = ((number, own[start:stop]) for number, (start, stop) in numbered if _HIDDEN in own)
+            yield from ((number, "host") for number, text in pieces if _HIDDEN in text and not text.strip(_NOTHING))
         elif call is not None and (call.is_error or call.name in _ANSWERS):
-            yield from ((number, "user") for number in _within(_answer_spans(call, one.text), lines, one.block))
+            first, last = _answer(call, one.text)
+            yield from ((number, "user") for number, (start, stop) in numbered if first <= start < stop <= last + 1)
+        before = one.text if one.source == "user" else before
 
 
-def _within(spans: Sequence[Span], lines: Lines, block: int) -> Iterator[int]:
-    """Numbers of the lines of one block of which nothing but blanks is outside of one of `spans` of its text."""
-    start, at = 0, 0
-    for index, line in enumerate(lines.of_block(block) if spans else ()):
-        start += 0 if index == 0 or line.continues else 1
-        while at < len(spans) and spans[at][1] <= start:
-            at += 1
-        words = line.text.strip()
-        first = start + (len(line.text) - len(line.text.lstrip()) if words else 0)
-        if at < len(spans) and spans[at][0] <= first and first + len(words) <= spans[at][1]:
-            yield line.number
-        start += len(line.text)
-
-
-def _host_spans(text: str, expanded: bool = False, before: str = "") -> list[Span]:
-    """Where in a text block of the user's message the host speaks, ascending and apart."""
-    if _COMMAND.match(text):
-        return _but_arguments(text)
-    if expanded or _EXPANDED.match(before) or _SKILL.match(text):
-        return _but_arguments_in(text, _arguments(before))
+def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
+    """A text block of the user's message with all hidden that the host wrote; `before` is the block before it, and it
+    is an `expanded` template if a call or command brought it."""
     if _WHOLE.match(text) or _SUMMARY.match(text):
-        return [(0, len(text))]
-    spans, at = [], 0
+        return _HIDDEN * len(text)
+    if _COMMAND.match(text):
+        start, stop = own.span() if (own := _ARGUMENTS.search(text)) else (0, 0)
+        return _HIDDEN * start + text[start:stop] + _HIDDEN * (len(text) - stop)
+    if expanded or _EXPANDED.match(before) or _SKILL.match(text):
+        arguments = _ARGUMENTS.search(before)
+        return _own_arguments(text, arguments["words"].strip() if arguments else "")
+    pieces, at = [], 0
     while opened := _OPENING.search(text, at):
         last = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())
-        at = (text.find(">", last) + 1 if last >= 0 else 0) or len(text)
-        spans.append((opened.start(), at))
-    return _merged([*spans, *(note.span() for note in _NOTE.finditer(text))])
+        stop = (text.find(">", last) + 1 if last >= 0 else 0) or len(text)
+        pieces += [text[at : opened.start()], _HIDDEN * (stop - opened.start())]
+        at = stop
+    return _NOTE.sub(lambda note: _HIDDEN * len(note[0]), "".join([*pieces, text[at:]]))
 
 
-def _arguments_span(command: str) -> Span | None:
-    """Where the arguments of a noted slash command stand with their tags; None if it has none."""
-    start, stop = command.find(_ARGUMENTS_OPEN), command.rfind(_ARGUMENTS_CLOSE)
-    if not 0 <= start < stop or not command[start + len(_ARGUMENTS_OPEN) : stop].strip():
-        return None
-    return start, stop + len(_ARGUMENTS_CLOSE)
-
-
-def _arguments(command: str) -> str:
-    """What the user gave a slash command."""
-    span = _arguments_span(command)
-    return command[slice(*span)][len(_ARGUMENTS_OPEN) : -len(_ARGUMENTS_CLOSE)].strip() if span else ""
-
-
-def _but_arguments(command: str) -> list[Span]:
-    """All of a noted slash command but its arguments: the lines that hold them are the user's."""
-    span = _arguments_span(command)
-    return _merged([(0, span[0]), (span[1], len(command))]) if span else [(0, len(command))]
-
-
-def _but_arguments_in(template: str, arguments: str) -> list[Span]:
-    """All of an expanded template but the lines with what the user gave it."""
-    last = [match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)][-1:]
-    end = last[0] if last else len(template)
-    pieces = frozenset(line.strip() for line in arguments.split("\n") if line.strip())
-    spans, start = [], 0
+def _own_arguments(template: str, arguments: str) -> str:
+    """An expanded template with all hidden but the lines that the user's `arguments` make up, or most of them."""
+    end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
+    given = {line.strip() for line in arguments.split("\n")} if arguments else set()
+    lines = []
     for line in template[:end].split("\n"):
-        if not _is_argument(line.strip(), arguments, pieces):
-            spans.append((start, start + len(line)))
-        start += len(line) + 1
-    return spans
+        mostly = arguments in line and len(arguments) >= TEMPLATE_ARGUMENT_SHARE * len(line.strip())
+        own = line.strip() and given and (mostly or line.strip() in given)
+        lines.append(line if own else _HIDDEN * len(line))
+    return "\n".join(lines) + template[end:]
 
 
-def _is_argument(line: str, arguments: str, pieces: frozenset[str]) -> bool:
-    """True if the user's arguments make up `line`, or most of it."""
-    mostly = bool(line) and arguments in line and len(arguments) >= TEMPLATE_ARGUMENT_SHARE * len(line)
-    return bool(pieces) and (mostly or line in pieces)
-
-
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, stop in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-def _answer_spans(call: Call, text: str) -> list[Span]:
-    """Where in the result of `call` the user speaks: at most one place, at most `ANSWER_CHARACTERS`."""
-    if _STRANGERS.search(call.name):
-        return []
-    starts = _refusal_ends(text) if call.is_error else _ends(_ANSWERS.get(call.name, ()), text)
+def _answer(call: Call, text: str) -> tuple[int, int]:
+    """From where to where the user speaks in the result of `call`: at most one place, at most `ANSWER_CHARACTERS`."""
+    forms = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
+    opening = next((form for form in forms if text.startswith(form)), None)
+    if opening is None or _STRANGERS.search(call.name):
+        return 0, 0
+    marks = forms[opening] or (opening,)
+    starts = [at + len(mark) for mark in marks if (at := text.find(mark, 0, REFUSAL_CHARACTERS)) >= 0]
     if not starts:
-        return []
+        return 0, 0
     start = min(starts)
     stop = min([end for mark in _AFTER_ANSWER if (end := text.find(mark, start)) >= 0], default=len(text))
     line_end = text.find("\n", stop)
     stop = line_end if line_end >= 0 else len(text)
-    return [(text.rfind("\n", 0, start) + 1, min(stop, start + ANSWER_CHARACTERS))]
-
-
-def _refusal_ends(text: str) -> list[int]:
-    """Where the user's words may begin in the result of a refused call, behind the host's."""
-    opening = next((opening for opening in _REFUSALS if text.startswith(opening)), None)
-    if opening is None:
-        return []
-    places = ((mark, text.find(mark, 0, REFUSAL_CHARACTERS)) for mark in _REFUSALS[opening])
-    return [at + len(mark) for mark, at in places if at >= 0] if _REFUSALS[opening] else [len(opening)]
-
-
-def _ends(openings: Sequence[str], text: str) -> list[int]:
-    return [len(opening) for opening in openings if text.startswith(opening)]
+    return text.rfind("\n", 0, start) + 1, min(stop, start + ANSWER_CHARACTERS)
 
 
 def without_boilerplate(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
 from typing import Literal
@@ -21,9 +21,7 @@ __all__ = [
     "defines",
     "definitions_in",
     "file_paths",
-    "is_identifier",
     "parts_of",
-    "specifics_in",
     "specifics_of",
     "without_root",
 ]
@@ -44,17 +42,9 @@ _FILE = r"\b\w[\w-]*+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """``package.json``, ``a.test.ts``; not ``3.14``."""
 _WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
-_NAME_CHARACTER = r"[\w.@+%$#/\\:~*-]"
-_PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++)[.:]?+|[0-9]{{1,2}}+|[.:@+%#*-]++)(?!{_NAME_CHARACTER})"
-"""``Timeout``, ``row:``, ``12``, ``->``: a word that a dictionary holds, or a mark; not ``to_json``, ``e.g``."""
-_RUN = lazy_pattern(
-    rf"(?:[^\w.@+%$#/\\:~*-]++|{_PLAIN})*+(?:(?P<url>{_URL})|(?P<run>{_NAME_CHARACTER}{{1,{NAME_CHARACTERS}}})|\Z)"
-)
-"""Characters that names are made of, as far as they go, behind what is none; at the end of the text nothing."""
-_FLAT = lazy_pattern(f"(?P<file>{_FILE})|(?P<word>{_WORD})")
-_TOKEN = lazy_pattern(f"(?P<path>{_PATH})|{_FLAT.pattern}")
-_PATH_MARK = lazy_pattern(r"[/\\~]")
-"""Every path holds one."""
+_RUN = lazy_pattern(rf"(?P<url>{_URL})|[\w.@+%$#/\\:~*-]{{1,{NAME_CHARACTERS}}}")
+"""Characters that names are made of, as far as they go."""
+_TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
 _JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\d{3}")
 """Joined words, humps or a longer number: ``run-time``, ``toJson``, ``HTTPError``, ``E1234``."""
@@ -97,30 +87,15 @@ _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 def specifics_of(text: str) -> dict[str, SpecificKind]:
     """The distinct specifics of `text` with their kinds, in order of first appearance."""
     kinds: dict[str, SpecificKind] = {}
-    for _, name, kind in specifics_in(text, 0, len(text)):
-        kinds.setdefault(name, kind)
+    for run in _RUN.finditer(text):
+        if run["url"]:
+            kinds.setdefault(run["url"].rstrip(_TRAILING), "url")
+            continue
+        for match in _TOKEN.finditer(text, run.start(), run.end()):
+            name = match.group().rstrip(_TRAILING)
+            if name not in kinds and (kind := _kind(match.lastgroup or "", name)) is not None:
+                kinds[name] = kind
     return kinds
-
-
-def specifics_in(text: str, start: int, stop: int) -> Iterator[tuple[int, str, SpecificKind]]:
-    """Each place in `text` from `start` to `stop` where a specific stands, with it and its kind, in order."""
-    for run in _RUN.finditer(text, start, stop):
-        group = run.lastgroup
-        if group is None:  # the end of the text
-            break
-        name: str = run[group]
-        if group == "url":
-            yield run.start(group), name.rstrip(_TRAILING), "url"
-        elif name.isascii() and (name.isdigit() or name.isidentifier()):  # one word whatever else it may be
-            if (kind := _kind("word", name)) is not None:
-                yield run.start(group), name, kind
-        else:
-            token = _TOKEN if _PATH_MARK.search(name) else _FLAT
-            for match in token.finditer(text, run.start(group), run.end()):
-                name = match.group().rstrip(_TRAILING)
-                kind = _kind(match.lastgroup or "", name)
-                if kind is not None:
-                    yield match.start(), name, kind
 
 
 def definitions_in(code: str) -> list[re.Match[str]]:
@@ -151,10 +126,10 @@ def _kind(group: str, text: str) -> SpecificKind | None:
         return "path" if len(text) >= 4 and _LETTER.search(text) else None
     if text.isdigit():
         return "number" if len(text) >= 3 else None
-    return "identifier" if is_identifier(text) else None
+    return "identifier" if _is_identifier(text) else None
 
 
-def is_identifier(text: str) -> bool:
+def _is_identifier(text: str) -> bool:
     """Words a dictionary does not hold: with an underscore, humps, digits, or joined by ``.``, ``:``, ``-``."""
     if len(text) < 4:
         return False
@@ -173,8 +148,8 @@ def common_root(paths: Iterable[str]) -> str:
     """The folder whose absence from `paths` saves the most characters, or empty."""
     uses: Counter[str] = Counter()
     for path, times in Counter(paths).items():
-        for folder in _folders(path):
-            uses[folder] += times
+        parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
+        uses.update({"/".join(parts[:end]): times for end in range(3, len(parts))})
     worth = {folder: len(folder) * times for folder, times in uses.items() if times >= LEAST_USES}
     root = max(worth, key=lambda folder: (worth[folder], folder), default="")
     while _parent(root) and uses[_parent(root)] > PARENT_SHARE * uses[root]:
@@ -186,12 +161,6 @@ def _parent(folder: str) -> str:
     """The folder above, if it is two components deep or more."""
     above = folder.rpartition("/")[0]
     return above if above.count("/") >= 2 else ""
-
-
-def _folders(path: str) -> list[str]:
-    """The folders above `path`, two components deep or more."""
-    parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
-    return ["/".join(parts[:end]) for end in range(3, len(parts))]
 
 
 @lru_cache(maxsize=64)

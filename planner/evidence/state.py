@@ -7,16 +7,18 @@ worth showing, and none says what the record does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
-from planner.evidence.calls import Call, chained, last_run, shell_changes
-from planner.evidence.changes import FileChange, file_changes, known_path, written_texts
+from planner.evidence.calls import Call
+from planner.evidence.changes import FileChange, changed_paths, file_changes, known_path
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.outcomes import Outcome
-from planner.evidence.tasks import Task, task_lists
+from planner.evidence.shell import Command, last_run
+from planner.evidence.tasks import task_lists
 from planner.evidence.user_words import Choice
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
@@ -45,8 +47,6 @@ REQUEST_CHARACTERS = 400
 """Of the latest request so much is told."""
 OUTCOME_CHARACTERS = 120
 """Of a line that says how a check ended so much."""
-COMMAND_READ = 1_000
-"""In so much of a command checks are looked for."""
 COMMAND_CHARACTERS = 120
 """Of a command, and of the subject of a commit."""
 MOST_NAMES = 5
@@ -120,53 +120,51 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     return RecordLine("; ".join([f"{path}: {state}", *names]), ids)
 
 
-_BEFORE_TOOL = (
-    r"\s*(?:\w+=\S*\s+|(?:time|nice|sudo|env|exec|npx|bunx|bundle\s+exec)\s+|timeout\s+(?:-\S+\s+){0,4}\S+\s+"
-    r"|(?:uv|poetry|pipenv|pdm|hatch|rye)\s+run\s+(?:-\S+\s+){0,4}|(?:[\w.~-]{1,80}/){0,16}python[\d.]*\s+-m\s+){0,6}"
-    r"(?:[\w.~-]{1,80}/){0,16}"
+_LAUNCHER = lazy_pattern(
+    r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
 )
-"""What stands before the program that is run: ``CI=1 timeout 60 npx``, ``uv run``, ``.venv/bin/``."""
-_TOOLS: tuple[tuple[CheckKind, re.Pattern[str]], ...] = (
-    ("typecheck", lazy_pattern(_BEFORE_TOOL + r"(?:tsc|mypy|pyright|basedpyright|go vet|flow check)(?=\s|$)")),
-    (
-        "lint",
-        lazy_pattern(
-            _BEFORE_TOOL + r"(?:eslint|ruff(?=\s+check|\s+format\b.*--check)|biome|golangci-lint|flake8|rubocop"
-            r"|cargo clippy|prettier(?=.*--check))(?=\s|$)"
-        ),
-    ),
-    ("test", lazy_pattern(_BEFORE_TOOL + r"(?:pytest|jest|vitest|rspec|mocha|tox|nextest|ctest|unittest)(?=\s|$)")),
-    ("build", lazy_pattern(_BEFORE_TOOL + r"(?:tsup|webpack|vite build|cargo check|make(?=\s*$|\s+all))(?=\s|$)")),
-)
-"""Programs that are checks by themselves, where a program stands: ``npx tsc -p .``; not ``npm install jest``."""
+"""What stands before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
 _RUNNER = lazy_pattern(
-    _BEFORE_TOOL + r"(?:npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo"
-    r"|composer|bazel)\s+(?:(?:run|exec|-{1,2}[\w-]+(?:[= ][\w@./-]+)?)\s+){0,6}(?P<task>[A-Za-z][\w:.-]*)(?=\s|$)"
+    r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
-"""Programs that run a named task: ``bun --filter @a/core build``, ``make -C app test``; not ``bun test.ts``."""
-_TASKS: Mapping[str, CheckKind] = {
-    **dict.fromkeys(("typecheck", "type-check", "tsc", "vet"), "typecheck"),
-    **dict.fromkeys(("lint", "clippy", "eslint"), "lint"),
-    **dict.fromkeys(("test", "tests"), "test"),
-    **dict.fromkeys(("build", "compile"), "build"),
+"""Programs that run what is named behind them: ``bun --filter @a/core build``, ``make -C app test``."""
+_VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
+"""Options of theirs that take a word."""
+_PROGRAMS: Mapping[str, CheckKind] = {
+    **dict.fromkeys(("tsc", "mypy", "pyright", "basedpyright"), "typecheck"),
+    **dict.fromkeys(("eslint", "ruff check", "biome", "golangci-lint", "flake8", "rubocop"), "lint"),
+    **dict.fromkeys(("pytest", "jest", "vitest", "rspec", "mocha", "tox", "nextest", "ctest", "unittest"), "test"),
+    **dict.fromkeys(("tsup", "webpack", "cargo check"), "build"),
 }
-_ASKS_TOOL = lazy_pattern(r".*\s--?(?:help|version|h|V)(?=\s|$)", re.S)
+"""Programs that are checks by themselves, where a program stands: ``npx tsc -p .``; not ``npm install jest``."""
+_TASKS: Mapping[str, CheckKind] = {
+    **dict.fromkeys(("typecheck", "type-check", "vet"), "typecheck"),
+    **dict.fromkeys(("lint", "clippy"), "lint"),
+    **dict.fromkeys(("test", "tests"), "test"),
+    **dict.fromkeys(("build", "compile", "all"), "build"),
+}
+_ASKS_TOOL = frozenset({"--help", "--version", "-h", "-V"})
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
     """Which checks a call ran, in their order: ``make lint && make test`` ran two; ``git add a.test.ts`` none."""
-    kinds = map(_check_kind, chained(call.command[:COMMAND_READ])) if call.kind == "run" else ()
+    kinds = map(_check_kind, call.commands) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
-def _check_kind(command: str) -> CheckKind | None:
-    if _ASKS_TOOL.match(command):
-        return None
-    if tool := next((kind for kind, pattern in _TOOLS if pattern.match(command)), None):
-        return tool
-    task = _RUNNER.match(command)
-    name = task["task"] if task else ""
-    return _TASKS.get(name) or _TASKS.get(name.partition(":")[0]) or _TASKS.get(name.rpartition(":")[2])
+def _check_kind(command: Command) -> CheckKind | None:
+    """Told by its first word that is no launcher, option or number."""
+    runs = False
+    for before, word in pairwise(("", *command.words)):
+        name = word.rpartition("/")[2]
+        if _RUNNER.fullmatch(name):
+            runs = True
+        elif not (_LAUNCHER.fullmatch(name) or word[0] in "-0123456789" or before in _VALUED):
+            tasks = (name, *name.split(":")) if runs and name == word else ()
+            programs = (_PROGRAMS.get(one) for one in (name, f"{before} {name}"))
+            kinds = [kind for kind in (*programs, *map(_TASKS.get, tasks)) if kind]
+            return kinds[0] if kinds and _ASKS_TOOL.isdisjoint(command.words) else None
+    return None
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
@@ -174,7 +172,7 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
     Nothing is said of a run whose end does not show.
     """
-    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[0].is_refused(one[1])]
+    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
     last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
     return [
         RecordLine(f"{', '.join(kind for kind in last if last[kind] == at)}: {text}", (ended[at][0].turn.id,))
@@ -194,7 +192,7 @@ def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: 
         return f"{command} failed: {words}" if words else f"{command} failed"
     if outcome.status in ("passed", "failed"):
         return f"{command}: {words}"
-    if code == 0 and any(map(_check_kind, last_run(call.command))):
+    if code == 0 and any(map(_check_kind, last_run(call.commands))):
         return f"{command}: exit code 0"
     return f"{command} printed nothing" if not call.text.strip() else ""
 
@@ -211,7 +209,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
         command = f"{call.name} {_SHOWING.sub('', call.command)}"
-        if call.kind != "run" or turn.is_refused(call):
+        if call.kind != "run" or outcome.refused:
             continue
         if outcome.status == "failed":
             failed.setdefault(command, []).append(turn.turn.id)
@@ -234,71 +232,55 @@ _REVIEW = lazy_pattern(
 """A pull request or an issue: ``https://host/a/b/pull/7``."""
 
 
-def urls(evidence: Evidence, reviews_only: bool = False) -> list[RecordLine]:
-    """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it.
-
-    `reviews_only`: those of pull requests and issues alone.
+def urls(evidence: Evidence) -> list[RecordLine]:
+    """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it: pull
+    requests and issues first, of each kind the newest first; none that only programs read.
     """
     naming: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):
-            review = _REVIEW.match(url)
-            if review or not reviews_only:
-                naming.setdefault(review[0] if review and reviews_only else url, []).append(turn.turn.id)
-    return [RecordLine(url, tuple(dict.fromkeys(ids))) for url, ids in naming.items()]
+            naming.setdefault(url, []).append(turn.turn.id)
+    pages = [RecordLine(url, tuple(ids)) for url, ids in reversed(naming.items()) if "//api." not in url]
+    return sorted(pages, key=lambda page: _REVIEW.fullmatch(page.text) is None)
 
 
 def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
     matches = (url.rstrip(".,:;!?*") for line in sorted(own) for url in _URL.findall(line.text))
-    return tuple(dict.fromkeys(matches))
+    return tuple(
+        dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in matches if "#" not in url)
+    )
 
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
     """What the agent's lists of tasks leave open, with the state of each."""
     tasks = [task for standing in task_lists(evidence) for task in standing.tasks if task.is_open]
-    return [RecordLine(f"{_label(task)}{shortened(task.text)} ({task.status})", (task.turn_id,)) for task in tasks]
-
-
-def _label(task: Task) -> str:
-    return f"Task #{task.number}: " if task.number else ""
+    labels = [f"Task #{task.number}: " * bool(task.number) for task in tasks]
+    return [
+        RecordLine(f"{label}{shortened(task.text)} ({task.status})", (task.turn_id,))
+        for label, task in zip(labels, tasks, strict=True)
+    ]
 
 
 def pending_changes(evidence: Evidence) -> list[RecordLine]:
     """The files that were changed after the last test, and after the last commit, if there was one."""
-    since = {
-        "test": _changed_since(evidence, lambda call: "test" in check_kinds(call)),
-        "commit": _changed_since(evidence, lambda call: bool(_commits(call))),
-    }
+    since: dict[str, dict[str, str]] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status == "unanswered" or outcome.refused:
+            continue
+        since |= {
+            what: {} for what, closes in (("test", "test" in check_kinds(call)), ("commit", _commits(call))) if closes
+        }
+        for changed in since.values() if outcome.status not in ("failed", "running") else ():
+            changed |= {known_path(path, changed): turn.turn.id for path in changed_paths(call)}
     return [
         RecordLine(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
-        for what, changed in since.items()
+        for what, changed in sorted(since.items(), reverse=True)
         if changed
     ]
 
 
-def _changed_since(evidence: Evidence, closes: Callable[[Call], bool]) -> dict[str, str]:
-    """Files with the turn that changed them last, behind the last call that `closes`; none if there is none."""
-    changed: dict[str, str] = {}
-    closed = False
-    for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "unanswered" or turn.is_refused(call):
-            continue
-        if closes(call):
-            closed = True
-            changed.clear()
-        if outcome.status not in ("failed", "running"):
-            changed |= {path: turn.turn.id for path, _, _ in written_texts(call)}
-            changed |= {
-                known_path(change.path, changed): turn.turn.id
-                for change in (shell_changes(call.command) if call.kind == "run" else ())
-            }
-    return changed if closed else {}
-
-
-_GIT = lazy_pattern(r"\b(?:git|gh|glab)\b")
-"""Commands whose output tells of commits, branches and conflicts: ``git switch main``, ``gh pr checkout 7``."""
 _COMMIT = lazy_pattern(r"^\[[\w./-]{1,120} (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
 """What git says of a commit: ``[main a1b2c3d] Fix the race``; not ``[main] Fix``."""
 _CONFLICT = lazy_pattern(
@@ -307,43 +289,44 @@ _CONFLICT = lazy_pattern(
     re.M,
 )
 """How git names a file in conflict: when it merges, in its status, and in its short status, ``UU src/a.py``."""
+_GIVING_UP = frozenset({"--abort", "--quit"})
 _SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
-_GIVEN_UP = lazy_pattern(r"\bgit (?:merge|rebase|cherry-pick|am) --(?:abort|quit)\b")
 _ON_BRANCH = lazy_pattern(
     r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
     r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
     re.M,
 )
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
-_ASKS_BRANCH = lazy_pattern(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)")
+_ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
 _BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
 
 
-_ELSEWHERE = lazy_pattern(
-    r"(?:^|[;&|(]\s*)cd +[\"']?(?P<folder>[/~][^\s;&|\"')]*|\.\.[^\s;&|\"')]*)|\bgit -C +[\"']?(?P<of>[^\s\"']+)"
-)
-"""Where a command goes to before it asks git: ``cd /srv/other && git status``, ``git -C ../other log``."""
+def _git_commands(call: Call) -> list[Command]:
+    """The commands of `call` whose output tells of commits, branches and conflicts."""
+    return [one for one in call.commands if one.words[0] in ("git", "gh", "glab")]
 
 
-def _git_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+def _git_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, list[Command]]]:
     """Calls that asked git about the repository of the work; not those that went to another folder to ask."""
-    for turn, call, outcome in evidence.ended_calls():
-        if _GIT.search(call.command) and not _is_elsewhere(call.command, evidence.root):
-            yield turn, call, outcome
+    for turn, call, _ in evidence.ended_calls():
+        if (asked := _git_commands(call)) and not _is_elsewhere(call, evidence.root):
+            yield turn, call, asked
 
 
-def _is_elsewhere(command: str, root: str) -> bool:
-    """True if `command` goes to a folder that neither holds the changed files' `root` nor lies in it."""
-    folders = (match["folder"] or match["of"] for match in _ELSEWHERE.finditer(command))
-    inside = f"{root.rstrip('/')}/"
-    paths = [f"{folder.rstrip('/')}/" for folder in folders if root]
-    return any(not path.startswith(inside) and not inside.startswith(path) for path in paths)
+def _is_elsewhere(call: Call, root: str) -> bool:
+    """True if `call` goes to a folder that neither holds the changed files' `root` nor lies in it: ``cd /srv/other &&
+    git status``, ``git -C ../other log``; not ``cd src``."""
+    asked = [one.words[2] for one in call.commands if one.starts("git", "-C") and one.words[2:]]
+    moved = [one.words[-1].strip("\"'") for one in call.commands if one.words[0] == "cd"]
+    gone = [*asked, *(folder for folder in moved if folder.startswith(("/", "~", "..")))] if root else []
+    paths = [f"{folder.rstrip('/')}/" for folder in gone]
+    return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
 
 
 def _commits(call: Call) -> list[tuple[str, str]]:
     """Hash and subject of each commit that `call` made."""
-    return _COMMIT.findall(call.text) if call.kind == "run" and _GIT.search(call.command) else []
+    return _COMMIT.findall(call.text) if call.kind == "run" and _git_commands(call) else []
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
@@ -360,30 +343,29 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
     standing: dict[str, str] = {}
     changed: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
-        if _is_elsewhere(call.command, evidence.root):
-            continue
-        if _GIT.search(call.command):
-            if _commits(call) or _SETTLED.search(call.text) or _GIVEN_UP.search(call.command):
+        if asked := _git_commands(call):
+            if _is_elsewhere(call, evidence.root):
+                continue
+            if _commits(call) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
                 standing.clear()
             named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
             standing |= dict.fromkeys(named, turn.turn.id)
         elif standing and outcome.status != "failed":
-            written = [path for path, _, _ in written_texts(call)]
+            written = tuple(changed_paths(call))
             changed |= {path: turn.turn.id for path in standing if any(one.endswith(path) for one in written)}
-    if not standing:
-        return []
     since = [path for path in standing if path in changed]
     text = f"merge conflicts in {', '.join(map(evidence.shown, standing))}"
     text += f"; changed since: {', '.join(map(evidence.shown, since))}" * bool(since)
-    return [RecordLine(text, tuple(dict.fromkeys((*standing.values(), *(changed[path] for path in since)))))]
+    ids = dict.fromkeys((*standing.values(), *(changed[path] for path in since)))
+    return [RecordLine(text, tuple(ids))] if standing else []
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:
     """The branches that the work was on, the last one last."""
     naming: dict[str, list[str]] = {}
-    for turn, call, _ in _git_calls(evidence):
+    for turn, call, asked in _git_calls(evidence):
         named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
-        if _ASKS_BRANCH.search(call.command):
+        if any(one.words[1:] in _ASKING_BRANCH for one in asked):
             named += _BRANCH_ALONE.findall(call.text)[:1]
         for branch in named:
             naming[branch] = [*naming.pop(branch, []), turn.turn.id]

@@ -10,14 +10,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 
 from planner.evidence.calls import Call
 from planner.evidence.hosts import attributed
 from planner.reading.lines import Line, Lines, Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Choice", "Constraints", "answered_option", "constraints_of", "own_words", "typed_lines"]
+__all__ = ["Choice", "answered_option", "constraints_of", "own_words", "typed_lines"]
 
 _QUOTED = lazy_pattern(r"\s*(?:[-*]|\d+\.)?\s*[\"“][^\"”]{4,}[\"”]")
 """A whole line in quotes: ``- "never touch main"``; not ``the word "main" is``."""
@@ -122,38 +122,29 @@ def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
     return tuple(line for line in attributed(lines, calls) if line.source == "user" and line.text.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """Line numbers of one turn whose words bind the agent, ascending."""
+def constraints_of(statements: Sequence[Statement]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Numbers of the lines of one turn that bind the agent: words of the user, rules of the project; and of his words
+    those that say so: what must, may not, is preferred, or was answered to a question.
 
-    lines: tuple[int, ...]
-    """Words of the user, and rules of the project."""
-    pinned: tuple[int, ...]
-    """Of the user's those that say so: what must, may not, is preferred, or was answered to a question."""
-
-
-def constraints_of(statements: Sequence[Statement]) -> Constraints:
-    """What of one turn, of which `statements` are all, with their sources, binds the agent."""
+    `statements` are all of the turn, with their sources.
+    """
     own = [one for one in statements if one.source == "user" and one.text.strip()]
     typed = {line.number for line in typed_lines((line for one in own for line in one.lines), math.inf)}
     own = [one for one in own if typed.intersection(one.numbers)]
-    bound = [*_binding(own), *_quoted_before(statements)]
+    quoted = [one for one in statements if one.source == "planner" and _QUOTED.match(one.text)]  # by a summary, of him
+    bound = [*_binding(own), *quoted[:QUOTED_LINES]]
     pinned = [one for one in bound if says_so(one) or one.part == "result" or _QUOTED.match(one.text)]
-    return Constraints(numbers_of([*bound, *_project_rules(statements)]), numbers_of(_at_most(pinned)))
+    ends = accumulate(len(one.text) for one in pinned)
+    rules = [one for one in statements if one.source == "host" and one.part == "user" and _is_rule(one.text)]
+    return (
+        numbers_of([*bound, *rules[:PROJECT_RULES]]),
+        numbers_of(one for one, end in zip(pinned, ends, strict=True) if end <= PINNED_CHARACTERS),
+    )
 
 
 def says_so(statement: Statement) -> bool:
     """True if a statement of the user says that it binds: must, never, only, instead."""
     return bool(_BINDING.search(statement.text) or _RULE.match(statement.text))
-
-
-def _at_most(pinned: Iterable[Statement]) -> Iterator[Statement]:
-    left = PINNED_CHARACTERS
-    for statement in pinned:
-        left -= len(statement.text)
-        if left < 0:
-            return
-        yield statement
 
 
 def _binding(own: Sequence[Statement]) -> Sequence[Statement]:
@@ -164,19 +155,9 @@ def _binding(own: Sequence[Statement]) -> Sequence[Statement]:
     return list(dict.fromkeys(chosen))
 
 
-def _quoted_before(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """What a summary that an earlier compaction left in the user's message quotes of the user."""
-    return islice((one for one in statements if one.source == "planner" and _QUOTED.match(one.text)), QUOTED_LINES)
-
-
-def _project_rules(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Rules of the project that the host put into the user's message (AGENTS.md and the like), the first ones."""
-    hosts = (one for one in statements if one.source == "host" and one.part == "user")
-    return islice((one for one in hosts if _RULE.match(one.text) and _has_words(one.text)), PROJECT_RULES)
-
-
-def _has_words(text: str) -> bool:
-    return len(text.split()) >= RULE_WORDS
+def _is_rule(text: str) -> bool:
+    """True for a rule of the project that the host put into the user's message (AGENTS.md and the like)."""
+    return bool(_RULE.match(text)) and len(text.split()) >= RULE_WORDS
 
 
 @dataclass(frozen=True, slots=True)

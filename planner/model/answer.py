@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
+from planner.placeholders import ranges_of
 from planner.plan import ExtractedFact, FactType, Strategy
 from planner.proposal import TurnProposal
 from planner.reading.lazy_property import lazy_property
@@ -46,7 +47,7 @@ DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2
 """The score of an entry that names none."""
 
 ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
-FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text [| user's words]"
+FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
 
 Range = tuple[int, int]
 """First and last, both included."""
@@ -75,26 +76,25 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 """Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
 
 
-def answer_in(text: str) -> Answer | None:
-    """The answer in `text`, among words or cut off, of several the last; None if there is nothing of one."""
+def answer_in(text: str) -> Answer:
+    """The answer in `text`, among words or cut off, of several the last; an empty one if there is nothing of one."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
-    fields = _json_at(text, start) if start >= 0 else None
-    answer = Answer.model_validate(fields) if isinstance(fields, dict) else Answer()
-    return answer if answer.brief or answer.turns else None
+    fields = _json_in(text[start:]) if start >= 0 else None
+    return Answer.model_validate(fields) if isinstance(fields, dict) else Answer()
 
 
-def _json_at(text: str, start: int) -> object:
-    """The JSON that begins at `start`, whatever stands behind it; of what ends in the middle all that was finished."""
+def _json_in(text: str) -> object:
+    """The JSON that `text` begins with, whatever stands behind it; of what ends in the middle all that was finished."""
     try:
-        return json.JSONDecoder(strict=False).raw_decode(text, start)[0]
+        return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
         if error.pos < len(text.rstrip()) and not error.msg.startswith("Unterminated string"):
             return None  # it is broken, not cut off: what stands before that is half of a thought
     except (ValueError, RecursionError):
         return None
     try:
-        return from_json(text[start:].encode("utf-8", "replace"), allow_partial=True)
+        return from_json(text.encode("utf-8", "replace"), allow_partial=True)
     except ValueError:
         return None
 
@@ -131,7 +131,6 @@ class FactEntry:
     lines: tuple[Range, ...]
     """Where the user's words of a constraint stand."""
     text: str
-    quote: str
 
 
 _NUMBER = r"(\d{1,7})"
@@ -139,60 +138,45 @@ _TURNS = re.compile(rf"t{_NUMBER}(?:-t?{_NUMBER})?")
 """``t9``, ``t15-t22``, ``t15-22``; not ``turn 9``."""
 _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 """``12``, ``212-219``; not ``12-``."""
-_SCORE = re.compile(r"\d|10|[01]?\.\d{1,4}|1\.0{1,4}")
-"""``7``, ``10`` for the best, and ``0.7`` for a share of it; not ``12``, which is a line."""
-_DASHES = str.maketrans("–—−", "---")
-_STRATEGIES: dict[str, Strategy] = {name: name for name in get_args(Strategy)} | {"summarise": "summarize"}
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """The entry in `form`, or in what is nearly one; None if it has not the form."""
+    """The entry in `form`, its parts behind the strategy in any order but the score; None if it has not the form."""
     words, text = _words(form)
-    at = next((at for at, word in enumerate(words) if word.lower().strip(":,") in _STRATEGIES), len(words))
-    runs = _ranges(_TURNS, words[:at])
-    if at == len(words) or not runs:
+    strategy = next((word for word in words if word in DEFAULT_SCORES), None)
+    if strategy is None:
         return None
-    strategy = _STRATEGIES[words[at].lower().strip(":,")]
-    marks = [word.lower() for word in words[at + 1 :]]
-    score = DEFAULT_SCORES[strategy]
-    if marks and _SCORE.fullmatch(marks[0]):
-        score = _score(marks.pop(0))
-    rest = [mark for mark in marks if mark.strip(",:") not in ("failed", "line", "lines")]
-    lines = _ranges(_LINES, rest) or ()
-    failed = any(mark.strip(",") == "failed" for mark in marks)
-    unread = "" if lines else " ".join(rest)
-    return TurnEntry(runs, "summarize" if lines else strategy, score, failed, lines, text.strip(), unread)
+    at = words.index(strategy)
+    runs, rest = _ranges(_TURNS, words[:at]), words[at + 1 :]
+    if len(runs) != at or not runs:
+        return None
+    scored = bool(rest) and re.fullmatch(r"\d", rest[0]) is not None
+    score = int(rest.pop(0)) if scored else DEFAULT_SCORES[strategy]
+    lines = _ranges(_LINES, rest)
+    unread = [word for word in rest if word != "failed" and not _LINES.fullmatch(word)]
+    return TurnEntry(runs, "summarize" if lines else strategy, score, "failed" in rest, lines, text, " ".join(unread))
 
 
-def _words(form: str) -> tuple[list[str], str]:
-    """The words before the first ``|``, and what stands behind it."""
+def _words(form: str) -> tuple[list[Any], str]:
+    """The words before the first ``|``, commas between them or not, and what stands behind it."""
     head, _, behind = form.partition("|")
-    return head.translate(_DASHES).strip(" \t-*•\"'").split(), behind
+    return head.lower().replace("–", "-").replace(",", " ").split(), behind.strip()
 
 
-def _score(word: str) -> int:
-    return min(BEST_SCORE, round(float(word) * BEST_SCORE) if "." in word else int(word))
-
-
-def _ranges(form: re.Pattern[str], words: Sequence[str]) -> tuple[Range, ...] | None:
-    """The ranges in `words`, separated by commas; None if any is none."""
-    parts = [part for part in "".join(words).lower().rstrip(":").split(",") if part]
-    matches = [match for part in parts if (match := form.fullmatch(part))]
-    return tuple((int(m[1]), int(m[2] or m[1])) for m in matches) if parts and len(matches) == len(parts) else None
+def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
+    """The ranges among `words`."""
+    matches = [match for word in words if (match := form.fullmatch(word))]
+    return tuple((int(m[1]), int(m[2] or m[1])) for m in matches)
 
 
 def read_fact(form: str) -> FactEntry | None:
     """The fact in `form`, or None if it has not the form of one."""
-    words, behind = _words(form)
-    text, _, quote = behind.partition("|")
+    words, text = _words(form)
     turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
-    if turn is None or words[0] not in get_args(FactType) or not text.strip():
+    lines = _ranges(_LINES, words[2:])
+    if turn is None or words[0] not in get_args(FactType) or not text or len(lines) != len(words) - 2:
         return None
-    lines = _ranges(_LINES, [word for word in words[2:] if word not in ("line", "lines")])
-    if lines is None and len(words) > 2:
-        return None
-    quote = quote.strip().strip('"“”').strip()
-    return FactEntry(cast(FactType, words[0]), int(turn[1]), lines or (), text.strip(), quote)
+    return FactEntry(words[0], int(turn[1]), lines, text)
 
 
 # What of an answer can be used.
@@ -234,13 +218,7 @@ class Scope:
 
 def spans(numbers: Iterable[int]) -> str:
     """Turn numbers as ``t1-t3, t7``."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(f"t{first}" if first == last else f"t{first}-t{last}" for first, last in runs)
+    return ", ".join(f"t{low}" if low == high else f"t{low}-t{high}" for low, high in ranges_of(numbers))
 
 
 @dataclass
@@ -282,21 +260,21 @@ def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
     """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
     brief = tuple(line for line in answer.brief if line.strip())
     reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))
-    single: dict[int, TurnProposal] = {}
-    in_runs: dict[int, TurnProposal] = {}
+    entries: list[TurnEntry] = []
     for form in filter(str.strip, answer.turns):
         entry = read_entry(form)
-        reading.count(form, list(_entry_problems(entry, scope, single)))
-        if entry is not None:
-            named = single if entry.alone else in_runs
-            named |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.covered(run)}
+        reading.count(form, list(_entry_problems(entry, scope)))
+        entries += [entry] if entry is not None else []
+    turns: dict[int, TurnProposal] = {}
+    for entry in sorted(entries, key=lambda entry: entry.alone):  # what is said of a turn alone holds
+        turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.covered(run)}
+    reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:
         fact = read_fact(form)
         problems = list(_fact_problems(fact, scope))
         reading.count(form, problems)
         if fact is not None and not problems:
             reading.facts.append(_fact(fact, scope, now))
-    reading.turns = {f"t{number}": proposal for number, proposal in sorted((in_runs | single).items())}
     return reading
 
 
@@ -325,8 +303,7 @@ def _lines_of(entry: TurnEntry, last: int) -> Iterator[Range]:
     return ((max(1, low), min(high, last)) for low, high in entry.lines if low <= high and low <= last)
 
 
-def _entry_problems(entry: TurnEntry | None, scope: Scope, single: Iterable[int]) -> Iterator[str]:
-    """What is wrong with an entry; `single` are the turns that have one of their own."""
+def _entry_problems(entry: TurnEntry | None, scope: Scope) -> Iterator[str]:
     if entry is None:
         yield f"not an entry; write {ENTRY_FORM}"
         return
@@ -336,14 +313,12 @@ def _entry_problems(entry: TurnEntry | None, scope: Scope, single: Iterable[int]
     if unknown:
         yield f"there is no {spans(unknown)}; the turns are {scope.name}"
     elif entry.alone:
-        yield from _turn_problems(entry, entry.runs[0][0], scope, single)
+        yield from _turn_problems(entry, entry.runs[0][0], scope)
     elif entry.strategy == "summarize":
         yield "lines and gists belong to one turn; write one entry a turn"
 
 
-def _turn_problems(entry: TurnEntry, number: int, scope: Scope, single: Iterable[int]) -> Iterator[str]:
-    if number in single:
-        yield f"t{number} is named twice; the last entry holds"
+def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]:
     last = len(scope.by_number[number].lines)
     outside = [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]
     if outside:
@@ -354,7 +329,7 @@ def _turn_problems(entry: TurnEntry, number: int, scope: Scope, single: Iterable
 
 
 def _fact(fact: FactEntry, scope: Scope, now: float) -> ExtractedFact:
-    quote = (fact.quote or scope.words(fact.turn, fact.lines)) if fact.type == "constraint" else ""
+    quote = scope.words(fact.turn, fact.lines) if fact.type == "constraint" else ""
     timestamp = max(0.0, now)
     return ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=f"t{fact.turn}", timestamp=timestamp)
 
@@ -372,9 +347,5 @@ def _fact_problems(fact: FactEntry | None, scope: Scope) -> Iterator[str]:
     last = len(scope.by_number[fact.turn].lines)
     if any(not 1 <= low <= high <= last for low, high in fact.lines):
         yield f"t{fact.turn} has lines 1-{last}"
-    if fact.type != "constraint":
-        return
-    if not fact.quote and not fact.lines:
-        yield "a constraint needs the lines that hold the user's words, or the words behind a second |"
-    if fact.quote and fact.quote not in scope.by_number[fact.turn].text:
-        yield f"these are not the words of t{fact.turn}; point at its lines instead"
+    if fact.type == "constraint" and not fact.lines:
+        yield "a constraint needs the lines that hold the user's words"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock, Thread
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -21,12 +22,9 @@ from planner.errors import PlannerUnavailable
 from planner.evidence import Evidence
 from planner.model.answer import MOST_PROBLEMS, Answer, Reading, Scope, answer_in, read_answer
 from planner.model.client import (
-    THREAD_NAME,
     Endpoint,
     Meter,
-    is_passing,
     is_refusal,
-    pause_before,
     response_text,
     response_usage,
     unavailable,
@@ -36,7 +34,10 @@ from planner.model.question import Question
 from planner.plan import Usage
 from planner.proposal import PlanRequest
 
-__all__ = ["Conversation", "Deadline", "Outcome", "ask_all"]
+if TYPE_CHECKING:
+    import tenacity
+
+__all__ = ["Asking", "Conversation", "Outcome", "ask_all", "left_seconds"]
 
 MOST_PARALLEL = 4
 """Questions asked at once: more would rather run into rate limits than be faster."""
@@ -44,28 +45,19 @@ MEND_OUTPUT_TOKENS = 2_048
 MEND_LEAST_SECONDS = 5.0
 """With less time left statements are not asked about again; the guards strike what does not hold."""
 
+THREAD_NAME = "planner model"
+"""Of the threads that ask: what instructor logs there of a failed call is an outcome here, and no error."""
+_SENT_AGAIN = frozenset({408, 409, 429})
+"""Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
+LONGEST_PAUSE_SECONDS = 8.0
+"""The SDKs' own."""
+
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
-@dataclass(frozen=True)
-class Deadline:
-    """When a planning call must be over, by the clock that never goes back."""
-
-    ends: float
-
-    @classmethod
-    def after(cls, seconds: float) -> Deadline:
-        """In so many seconds from now."""
-        return cls(time.monotonic() + seconds)
-
-    def share(self, part: float) -> Deadline:
-        """A deadline of its own for what may take so much of the time that is left."""
-        return Deadline.after(self.left_seconds * part)
-
-    @property
-    def left_seconds(self) -> float:
-        """Never below zero."""
-        return max(0.0, self.ends - time.monotonic())
+def left_seconds(deadline: float) -> float:
+    """What is left until `deadline`, by the clock that never goes back; never below zero."""
+    return max(0.0, deadline - time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -81,25 +73,66 @@ class Outcome:
     error: PlannerUnavailable | None = None
 
 
-class Asking(Protocol):
-    """One question that can be asked once."""
+class Asking(ABC):
+    """One question that can be asked once, with what it costs."""
+
+    def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
+        """Nothing was asked yet."""
+        self.request, self.scope, self.model, self.secrets, self.meter = request, scope, model, secrets, meter
+        self.label = scope.name
+        """What was asked, as notes say it."""
+        self.last: Any = None
+        """The newest response."""
+
+    @abstractmethod
+    def ask(self) -> Outcome:
+        """Ask and read; may raise anything."""
 
     def outcome(self) -> Outcome:
         """Ask and read; never raises."""
-        ...
+        try:
+            return self.ask()
+        except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
+            return self.failed(self.unavailable(failure))
 
     def late(self) -> Outcome:
         """What there is when time is up: nothing but what it cost."""
-        ...
+        return self.failed(self.unavailable(TimeoutError()))
+
+    def record(self, response: Any) -> None:
+        """Note a response: it is called by instructor, too, before that adds the usages up in place."""
+        self.last = response
+        self.meter.answered(response_usage(response))
+
+    def answer(self) -> Answer:
+        """What stands of the last answer, though it was cut off or is not quite of the form asked for."""
+        return answer_in("" if is_refusal(self.last) else response_text(self.last))
+
+    def used(self, reading: Reading, *, cut_off: bool = False) -> Outcome:
+        """What came of it where the answer can be used."""
+        return Outcome(reading, self.meter.usage, self._answered_by, reading.notes(self.scope, cut_off=cut_off))
+
+    def failed(self, error: PlannerUnavailable) -> Outcome:
+        """What came of it where it cannot."""
+        return Outcome(None, self.meter.usage, self._answered_by, (f"{self.label}: {error}",), error)
+
+    def unavailable(self, failure: BaseException) -> PlannerUnavailable:
+        """`failure` as ours."""
+        declined = is_refusal(self.last)
+        return unavailable(failure, self.model, self.secrets, self.meter.usage, declined=declined)
+
+    @property
+    def _answered_by(self) -> str:
+        return str(getattr(self.last, "model", "") or "")
 
 
-def ask_all(questions: Sequence[Asking], deadline: Deadline) -> list[Outcome]:
+def ask_all(questions: Sequence[Asking], deadline: float) -> list[Outcome]:
     """The outcome of each, side by side, `MOST_PARALLEL` at once; those not done in time are given up."""
     outcomes: dict[int, Outcome] = {}
     waiting, lock = count(), Lock()
 
     def work() -> None:
-        while deadline.left_seconds:
+        while left_seconds(deadline):
             with lock:
                 at = next(waiting)
             if at >= len(questions):
@@ -111,7 +144,7 @@ def ask_all(questions: Sequence[Asking], deadline: Deadline) -> list[Outcome]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(deadline.left_seconds)
+        thread.join(left_seconds(deadline))
     return [outcomes.get(at) or question.late() for at, question in enumerate(questions)]
 
 
@@ -125,7 +158,7 @@ class Mended(BaseModel):
     statements: list[str] = Field(description="One for each that was asked about, in the same order; '' to leave out")
 
 
-class Conversation:
+class Conversation(Asking):
     """One question by cards with all that is said about it."""
 
     def __init__(
@@ -135,63 +168,34 @@ class Conversation:
         question: Question,
         notes: str,
         request: PlanRequest,
-        deadline: Deadline,
+        deadline: float,
         spare_tokens: float,
     ) -> None:
         """Nothing was asked yet. `spare_tokens` may be read beside the first asking; `notes` as in `Question.text`."""
-        self.endpoint, self.prompts, self.request, self.deadline = endpoint, prompts, request, deadline
-        self.scope = question.scope
+        self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
-        self.meter = Meter(self._cost, self._count(self.system) + self._count(self.prompt) + spare_tokens)
-        self.last: Any = None
-        """The newest response."""
+        most = question.tokens(prompts, request.counter, notes) + spare_tokens
+        super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
         self.left: dict[bool, int] = {}
         """How many requests more there may be: True for those sent again, False for those about an answer."""
 
-    def outcome(self) -> Outcome:
-        """Ask and read; never raises."""
+    def ask(self) -> Outcome:
+        """Ask until the answer can be used, at least in part."""
+        error = None
         try:
             answer = self._create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
-            return self._read(answer, None)
-        except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
-            return self._read(self._salvaged(), self._unavailable(failure))
-
-    def late(self) -> Outcome:
-        """What there is when time is up: nothing but what it cost."""
-        return self._failed(self._unavailable(TimeoutError()))
-
-    def _failed(self, error: PlannerUnavailable) -> Outcome:
-        return Outcome(None, self.meter.usage, self._model, (f"{self.scope.name}: {error}",), error)
-
-    @property
-    def _model(self) -> str:
-        return str(getattr(self.last, "model", "") or "")
+        except Exception as failure:  # noqa: BLE001 - any provider's, any library's: what stands is used
+            answer, error = self.answer(), failure
+        reading = read_answer(answer, self.scope, self.request.now)
+        if not reading.is_usable:
+            return self.failed(self.unavailable(error or ValueError()))
+        may_ask = error is None and self.request.settings.max_reasks > 0
+        if may_ask and left_seconds(self.deadline) > MEND_LEAST_SECONDS:
+            reading.brief = self._mended(reading.brief)
+        return self.used(reading, cut_off=error is not None)
 
     def _count(self, text: str) -> int:
         return self.request.counter.text(text)
-
-    def _read(self, answer: Answer | None, error: PlannerUnavailable | None) -> Outcome:
-        reading = read_answer(answer, self.scope, self.request.now) if answer is not None else None
-        if reading is None or not reading.is_usable:
-            return self._failed(error or self._unavailable(ValueError()))
-        notes = reading.notes(self.scope, cut_off=error is not None)
-        may_ask = error is None and self.request.settings.max_reasks > 0
-        if may_ask and self.deadline.left_seconds > MEND_LEAST_SECONDS:
-            reading.brief = self._mended(reading.brief)
-        return Outcome(reading, self.meter.usage, self._model, notes)
-
-    def _salvaged(self) -> Answer | None:
-        """What stands of the last answer, though it was cut off or is not quite of the form asked for."""
-        return None if self.last is None or is_refusal(self.last) else answer_in(response_text(self.last))
-
-    def _unavailable(self, failure: BaseException) -> PlannerUnavailable:
-        if self.last is not None and is_refusal(self.last):
-            return PlannerUnavailable(
-                f"planner model {self.endpoint.model}: declined to answer (refusal): try another model, "
-                'or plan with planner="rules"',
-                self.meter.usage,
-            )
-        return unavailable(failure, self.endpoint.model, self.endpoint.secrets, self.meter.usage)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
         """The brief with what it names wrongly written again by the model, asked once, about those lines alone."""
@@ -222,8 +226,8 @@ class Conversation:
         hooks = Hooks()
         hooks.on("completion:kwargs", lambda **body: self.meter.sent(body))
         hooks.on("completion:error", lambda failure: self.meter.failed(failure))
-        hooks.on("completion:response", self._record)
-        seconds = self.deadline.left_seconds
+        hooks.on("completion:response", self.record)
+        seconds = left_seconds(self.deadline)
         self.left = {True: self.endpoint.retries, False: self.request.settings.max_reasks}
         answer: Shape = self.endpoint.create(
             response_model=shape,
@@ -232,26 +236,22 @@ class Conversation:
             max_retries=tenacity.Retrying(
                 retry=tenacity.retry_if_exception(self._worth_another),
                 stop=tenacity.stop_before_delay(seconds),
-                wait=pause_before,
+                wait=_pause_before,
                 reraise=True,
             ),
             **self.endpoint.body(shape, self.system, prompt, max_output_tokens, seconds),
         )
         return answer
 
-    def _record(self, response: Any) -> None:
-        """Called by instructor with each response, before it adds the usages up in place."""
-        self.last = response
-        self.meter.answered(response_usage(response))
-
     def _cost(self, body: Mapping[str, Any]) -> Usage:
         """What a request with that body reads, as the first one was reckoned: the system prompt, and what is said."""
-        spoken = sum(self._count(text) for message in body.get("messages", ()) for text in _texts(message))
-        return Usage(input_tokens=self._count(self.system) + (spoken or self._count(self.prompt)), requests=1)
+        spoken = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
+        said = sum(self._count(text) for text in spoken if isinstance(text, str))
+        return Usage(input_tokens=self._count(self.system) + (said or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
         """True if the request may go well when it is sent again, or if `error` is about what the model answered."""
-        passing = is_passing(error)
+        passing = _is_passing(error)
         self.left[passing] -= 1
         if self.left[passing] < 0:
             return False
@@ -279,8 +279,6 @@ def _usable_answer(scope: Scope) -> type[Answer]:
                 raise ValueError("\n".join(listed or ["- there is no brief, and no entry"]))
             return self
 
-    Checked.__name__ = Checked.__qualname__ = "Answer"
-    Checked.__doc__ = Answer.__doc__
     return Checked
 
 
@@ -290,12 +288,18 @@ def _doubt(line: str, evidence: Evidence) -> str:
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 
 
-def _texts(message: object) -> Iterator[str]:
-    """The words of a message in most providers' form, but for the system prompt, which some send as a message."""
-    if not isinstance(message, Mapping) or message.get("role") == "system":
-        return
-    content = message.get("content")
-    for part in content if isinstance(content, list) else [content]:
-        text = part.get("text") if isinstance(part, Mapping) else part
-        if isinstance(text, str):
-            yield text
+def _is_passing(failure: BaseException) -> bool:
+    """True for what may go well when it is sent again: overload, a limit of rate, a connection that broke."""
+    status = getattr(failure, "status_code", None)
+    if isinstance(status, int):
+        return status in _SENT_AGAIN or status >= 500
+    return any(name in type(failure).__name__ for name in ("Connection", "Timeout"))
+
+
+def _pause_before(attempts: tenacity.RetryCallState) -> float:
+    """Seconds to wait before the next attempt: what the provider asks for, else longer each time."""
+    failure = attempts.outcome.exception() if attempts.outcome is not None else None
+    if failure is None or not _is_passing(failure):
+        return 0.0
+    asked = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
+    return float(asked) if asked.isdecimal() else min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** (attempts.attempt_number - 1))

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,23 +24,17 @@ from planner.plan import Usage
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
-if TYPE_CHECKING:
-    import tenacity
-
 __all__ = [
     "DEFAULT_MODEL",
-    "THREAD_NAME",
     "Endpoint",
     "Meter",
     "for_planning",
     "has_credentials",
-    "is_passing",
     "is_refusal",
     "is_same_account",
     "keys_of",
     "open_client",
     "open_endpoint",
-    "pause_before",
     "response_text",
     "response_usage",
     "retries_of",
@@ -51,9 +45,6 @@ __all__ = [
 DEFAULT_MODEL = "claude-haiku-5-5"
 """The current model of Claude's smallest and cheapest line (anthropic 2.11's list of models): ranking turns
 and pointing at lines needs reading more than reasoning."""
-
-THREAD_NAME = "planner model"
-"""Of the threads that ask: what instructor logs there of a failed call is an outcome here, and no error."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
 """What a connection may take: as long as anthropic's SDK allows for by itself, and of a short time a part that leaves
@@ -83,7 +74,8 @@ class Endpoint:
     """Empty: the one the caller's instructor client was made for."""
     speaks_anthropic: bool
     request: Mapping[str, Any]
-    """What every request carries besides messages."""
+    """What every request carries besides."""
+    takes_timeout: bool
     retries: int = 0
     """How often a request that failed in passing is sent again; what the caller's own instructor client sends again
     by itself is counted when it has failed."""
@@ -95,12 +87,9 @@ class Endpoint:
     ) -> Mapping[str, Any]:
         """What is sent; to Claude with the system prompt where a cache can hold it, and the schema it is held to."""
         asked = {"role": "user", "content": prompt}
-        request = {**self.request}
-        if "timeout" in request:
-            request["timeout"] = max(0.001, min(seconds, request["timeout"]))
         if not self.speaks_anthropic:
-            return {"messages": [{"role": "system", "content": system}, asked], **request}
-        request["timeout"] = sdk_timeout(request["timeout"])
+            within = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
+            return {"messages": [{"role": "system", "content": system}, asked], **within, **self.request}
         import anthropic
 
         schema = anthropic.transform_schema(shape)
@@ -109,8 +98,9 @@ class Endpoint:
             "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
             "messages": [asked],
             "max_tokens": max_output_tokens,
+            "timeout": sdk_timeout(seconds),
             "output_config": {"format": {"type": "json_schema", "schema": schema}},
-            **request,
+            **self.request,
         }
 
 
@@ -125,7 +115,7 @@ def _names_other(model: str | None) -> bool:
 
 
 @contextmanager
-def open_endpoint(client: object, model: str | None, timeout_seconds: float) -> Iterator[Endpoint]:
+def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
     """The endpoint for what the caller gave; a client that is made here is closed again.
 
     Raises:
@@ -133,10 +123,10 @@ def open_endpoint(client: object, model: str | None, timeout_seconds: float) -> 
         PlannerUnavailable: there is no usable key, or the provider's package is missing.
     """
     if client is None and model is not None and _names_other(model):
-        yield _provider_endpoint(model, timeout_seconds)
+        yield replace(_instructor_endpoint(_provider_client(model), ""), model=model)
         return
     with open_client(client) as usable:
-        endpoint = _client_endpoint(usable, model, timeout_seconds)
+        endpoint = _client_endpoint(usable, model)
         yield replace(endpoint, secrets=client.secrets) if isinstance(client, Account) else endpoint
 
 
@@ -165,18 +155,17 @@ def _account_of(client: Any) -> Account | None:
     return Account(str(client.base_url), {n: v for n, v in shown.items() if not n.lower().startswith(_OF_A_REQUEST)})
 
 
-def _provider_endpoint(model: str, timeout_seconds: float) -> Endpoint:
+def _provider_client(model: str) -> Any:
     import instructor
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
     try:
-        client = instructor.from_provider(model)
+        return instructor.from_provider(model)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
             f"planner model {model}: no client for this provider ({type(error).__name__}): install its "
             f"package and set its key, pass client=, {RULES_CURE}"
         ) from None
-    return replace(_instructor_endpoint(client, None, timeout_seconds), model=model)
 
 
 def _own_client() -> Any:
@@ -206,7 +195,7 @@ def _account_client(account: Account) -> Any:
     return anthropic.Anthropic(base_url=account.base_url, api_key=key, http_client=http)
 
 
-def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> Endpoint:
+def _client_endpoint(client: Any, model: str | None) -> Endpoint:
     import instructor
     from instructor.core import ClientError
 
@@ -215,7 +204,7 @@ def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> 
         raise SettingsError("client: an asynchronous instructor client: pass the one of the synchronous SDK")
     if isinstance(client, instructor.Instructor):
         if client.provider is not instructor.Provider.ANTHROPIC or client.mode is instructor.Mode.JSON:
-            return _instructor_endpoint(client, model, timeout_seconds)
+            return _instructor_endpoint(client, model or "")
         if model is None:
             raise SettingsError(
                 "client: this instructor client forces a tool, which current Claude models refuse: pass model= "
@@ -231,19 +220,18 @@ def _client_endpoint(client: Any, model: str | None, timeout_seconds: float) -> 
             "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
             f"{type(client).__name__}"
         ) from None
-    endpoint = _instructor_endpoint(speaking, (model or DEFAULT_MODEL).removeprefix("anthropic/"), timeout_seconds)
+    endpoint = _instructor_endpoint(speaking, (model or DEFAULT_MODEL).removeprefix("anthropic/"))
     return replace(endpoint, retries=client.max_retries - asked.max_retries)
 
 
-def _instructor_endpoint(client: Any, model: str | None, timeout_seconds: float) -> Endpoint:
+def _instructor_endpoint(client: Any, model: str) -> Endpoint:
     """The caller's instructor client as it is; without `model` it asks the one it was made for."""
     import instructor
 
-    request: dict[str, Any] = {"model": model} if model else {}
-    if hasattr(client.client, "with_options"):  # the SDKs of Anthropic and OpenAI; others take no timeout here
-        request["timeout"] = timeout_seconds
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
-    return Endpoint(client.create, model or "", speaks_anthropic, request, secrets=keys_of(client.client))
+    takes_timeout = hasattr(client.client, "with_options")  # the SDKs of Anthropic and OpenAI; others take none here
+    request = {"model": model} if model else {}
+    return Endpoint(client.create, model, speaks_anthropic, request, takes_timeout, secrets=keys_of(client.client))
 
 
 def for_planning(client: Any) -> Any:
@@ -272,11 +260,8 @@ def _check_key(client: Any) -> None:
 def is_same_account(client: Any, other: Any) -> bool:
     """True if both send to the same place with the same key."""
     ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
-    return ours is theirs or _place_and_keys(ours) == _place_and_keys(theirs)
-
-
-def _place_and_keys(client: Any) -> tuple[object, ...]:
-    return str(getattr(client, "base_url", "")), keys_of(client), getattr(client, "credentials", None)
+    names = ("base_url", "headers", "api_key", "auth_token", "credentials")
+    return all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:
@@ -348,9 +333,11 @@ def sdk_timeout(seconds: float) -> Any:
     return anthropic.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds * CONNECT_SHARE))
 
 
-def unavailable(error: BaseException, model: str, secrets: Iterable[str], usage: Usage) -> PlannerUnavailable:
+def unavailable(
+    error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
+) -> PlannerUnavailable:
     """`error`, from instructor or a provider's SDK, as ours; `usage` is what was spent until then."""
-    what = _what(_root(error))
+    what = "declined to answer (refusal): try another model" if declined else _what(_root(error))
     for secret in secrets:
         what = what.replace(secret, "(key)")
     name = f"planner model {model}" if model else "planner model"
@@ -398,12 +385,8 @@ def _message(error: BaseException) -> str:
     return one_line(str(message or error), 160)
 
 
-# What is sent again, and what requests cost.
+# What requests cost.
 
-SENT_AGAIN = frozenset({408, 409, 429})
-"""Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
-LONGEST_PAUSE_SECONDS, LONGEST_ASKED_SECONDS = 8.0, 60.0
-"""By ourselves, and where the provider asks for it; the SDKs' own."""
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
 """Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
 _NOT_SENT = (
@@ -411,25 +394,6 @@ _NOT_SENT = (
     *("UnsupportedProtocol", "LocalProtocolError", "TypeError"),
 )
 """Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
-
-
-def is_passing(failure: BaseException) -> bool:
-    """True for what may go well when it is sent again: overload, a limit of rate, a connection that broke."""
-    status = getattr(failure, "status_code", None)
-    if isinstance(status, int):
-        return status in SENT_AGAIN or status >= 500
-    return any(name in type(failure).__name__ for name in ("Connection", "Timeout"))
-
-
-def pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Seconds to wait before the next attempt: what the provider asks for, else longer each time."""
-    failure = attempts.outcome.exception() if attempts.outcome is not None else None
-    if failure is None or not is_passing(failure):
-        return 0.0
-    asked = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
-    if asked.isdecimal() and int(asked) <= LONGEST_ASKED_SECONDS:
-        return float(asked)
-    return float(min(LONGEST_PAUSE_SECONDS, 0.5 * 2 ** (attempts.attempt_number - 1)))
 
 
 class Meter:

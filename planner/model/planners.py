@@ -6,6 +6,7 @@ Cards in, a short answer out, one `Proposal` for selection and guards.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.model.answer import answer_in, read_answer
-from planner.model.asking import Conversation, Deadline, Outcome, ask_all
+from planner.model.asking import Conversation, Outcome, ask_all, left_seconds
 from planner.model.client import is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
@@ -50,7 +51,7 @@ class ModelPlanner:
             PlannerUnavailable: no question got an answer that can be used; it carries what was spent.
             SettingsError: the prompts or the client cannot be used.
         """
-        deadline = Deadline.after(request.settings.timeout_seconds)
+        deadline = time.monotonic() + request.settings.timeout_seconds
         prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
         behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
         if behind and behind[0].reading is not None:
@@ -64,7 +65,7 @@ class ModelPlanner:
         return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
     def _ask_behind_prefix(
-        self, situation: Situation, prompts: Prompts, deadline: Deadline
+        self, situation: Situation, prompts: Prompts, deadline: float
     ) -> tuple[list[Outcome], tuple[str, ...]]:
         """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
         request, agent = situation.request, situation.request.agent_request
@@ -79,7 +80,7 @@ class ModelPlanner:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
             return [], (f"not asked behind the agent's prefix: {why_not}",)
-        share = deadline.share(PREFIX_SHARE)
+        share = time.monotonic() + PREFIX_SHARE * left_seconds(deadline)
         question = PrefixQuestion(request, agent, text, share)
         return ask_all([question], share), ()
 
@@ -90,13 +91,13 @@ class ModelPlanner:
         return agent.client
 
     def _ask(
-        self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: Deadline
+        self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: float
     ) -> tuple[list[Outcome], str]:
         request = situation.request
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
         client = self._client(request.agent_request)
-        with open_endpoint(client, self.model, request.settings.timeout_seconds) as endpoint:
+        with open_endpoint(client, self.model) as endpoint:
 
             def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
                 each = spare / len(questions)
@@ -249,9 +250,8 @@ class RecordedPlanner:
 def _recorded(question: Question, text: str, read_tokens: int, request: PlanRequest) -> Outcome:
     """What `text` answers to `question`, used as a last answer would be."""
     usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
-    answer = answer_in(text)
-    reading = read_answer(answer, question.scope, request.now) if answer is not None else None
-    if reading is not None and reading.is_usable:
+    reading = read_answer(answer_in(text), question.scope, request.now)
+    if reading.is_usable:
         return Outcome(reading, usage, notes=reading.notes(question.scope))
     error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)
     return Outcome(None, usage, notes=(str(error),), error=error)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.errors import PlannerUnavailable
-from planner.model.answer import Scope, answer_in, read_answer
-from planner.model.asking import Deadline, Outcome
+from planner.model.answer import Scope, read_answer
+from planner.model.asking import Asking, Outcome, left_seconds
 from planner.model.cards import history_index
 from planner.model.client import (
     Meter,
@@ -19,10 +19,7 @@ from planner.model.client import (
     is_refusal,
     keys_of,
     open_client,
-    response_text,
-    response_usage,
     sdk_timeout,
-    unavailable,
 )
 from planner.model.prompts import Prompts, one_line
 from planner.model.question import Situation, sizes_text
@@ -56,8 +53,6 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
         return "the agent's request marks no cache"
     if agent.seconds_since + MARGIN_SECONDS > ttl:
         return f"the agent's cache went cold {agent.seconds_since:.0f} s after its last call"
-    if not body.get("messages") or _waits_for_results(body["messages"][-1]):
-        return "the agent's request waits for results of calls"
     return ""
 
 
@@ -73,32 +68,20 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """How long the newest mark holds; 0 without one."""
-    marks = [body["cache_control"]] if body.get("cache_control") else []
-    marks = marks or list(_marks([body.get("tools"), body.get("system"), body.get("messages")]))
-    if not marks:
+    """How long the newest mark holds, the shortest of all (the API takes no longer one behind it); 0 without one."""
+    marked = list(_marks(body))
+    if not marked:
         return 0
-    return LONG_TTL_SECONDS if isinstance(marks[-1], Mapping) and marks[-1].get("ttl") == "1h" else SHORT_TTL_SECONDS
+    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marked) else SHORT_TTL_SECONDS
 
 
-def _marks(value: object) -> Iterator[object]:
-    """The cache marks in the lists of a request, in the order in which the provider reads them."""
-    for item in value if isinstance(value, list | tuple) else ():
-        if isinstance(item, Mapping):
-            yield from _marks(item.get("content"))
-            if item.get("cache_control"):
-                yield item["cache_control"]
-        else:
-            yield from _marks(item)
-
-
-def _waits_for_results(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return (
-        message.get("role") == "assistant"
-        and isinstance(content, list)
-        and any(isinstance(block, Mapping) and block.get("type") == "tool_use" for block in content)
-    )
+def _marks(value: object) -> Iterator[Mapping[str, Any]]:
+    """The cache marks of a request, wherever they stand."""
+    if isinstance(value, Mapping) and isinstance(value.get("cache_control"), Mapping):
+        yield value["cache_control"]
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for item in inside:
+        yield from _marks(item)
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
@@ -138,53 +121,40 @@ def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usa
     return Usage(input_tokens=counter.text(question), cache_read_input_tokens=cached, requests=1)
 
 
-class PrefixQuestion:
-    """A question behind the agent's prefix, asked with its client, or with its account."""
+class PrefixQuestion(Asking):
+    """A question behind the agent's prefix, asked with its client, or with its account, about all of the history."""
 
-    def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: Deadline) -> None:
+    def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
         """Nothing was asked yet."""
-        self.request, self.agent, self.text, self.deadline = request, agent, text, deadline
-        self.meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
+        self.agent, self.text, self.deadline = agent, text, deadline
+        meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
+        scope = Scope(list(request.evidence.turns.values()))
+        super().__init__(request, scope, str(agent.body.get("model", "")), keys_of(agent.client), meter)
+        self.label = "not answered behind the agent's prefix"
 
-    def outcome(self) -> Outcome:
-        """What the agent's model answers about all of the history, or why it did not; never raises."""
+    def ask(self) -> Outcome:
+        """Ask once: an answer that cannot be used leaves the question to the cards."""
         try:
-            response = self._send()
-        except Exception as failure:  # noqa: BLE001 - any SDK's: the cards are asked instead
+            self.record(self._send())
+        except Exception as failure:
             self.meter.failed(failure)
-            return self._lost(failure)
-        self.meter.answered(response_usage(response))
-        scope = Scope(list(self.request.evidence.turns.values()))
-        called = any(getattr(block, "type", "") == "tool_use" for block in getattr(response, "content", ()))
-        answer = None if called or is_refusal(response) else answer_in(response_text(response))
-        reading = read_answer(answer, scope, self.request.now) if answer is not None else None
-        if reading is not None and reading.is_usable:
-            return Outcome(reading, self.meter.usage, self._model, reading.notes(scope))
-        problem = "it declined" if is_refusal(response) else "there is no brief, and no entry"
-        problem = one_line(reading.problems[0], 160) if reading is not None and reading.problems else problem
-        what = "called a tool instead" if called else f"its answer could not be used ({problem})"
-        return self._failed(PlannerUnavailable(f"planner model {self._model}: {what}", self.meter.usage))
+            raise
+        if any(getattr(block, "type", "") == "tool_use" for block in getattr(self.last, "content", ())):
+            return self._unusable("called a tool instead")
+        reading = read_answer(self.answer(), self.scope, self.request.now)
+        if reading.is_usable:
+            return self.used(reading)
+        problem = "it declined" if is_refusal(self.last) else (*reading.problems, "there is no brief, and no entry")[0]
+        return self._unusable(f"its answer could not be used ({one_line(problem, 160)})")
 
-    def late(self) -> Outcome:
-        """What there is when time is up: nothing but what it cost."""
-        return self._lost(TimeoutError())
-
-    @property
-    def _model(self) -> str:
-        return str(self.agent.body.get("model", ""))
+    def _unusable(self, what: str) -> Outcome:
+        return self.failed(PlannerUnavailable(f"planner model {self.model}: {what}", self.meter.usage))
 
     def _send(self) -> Any:
         from anthropic.types import Message
 
         body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)
         with open_client(self.agent.client) as client:
-            options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(self.deadline.left_seconds)}
+            options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(left_seconds(self.deadline))}
             self.meter.sent(body)
             return for_planning(client).post(self.agent.path, cast_to=Message, body=body, options=options)
-
-    def _lost(self, failure: BaseException) -> Outcome:
-        return self._failed(unavailable(failure, self._model, keys_of(self.agent.client), self.meter.usage))
-
-    def _failed(self, error: PlannerUnavailable) -> Outcome:
-        note = f"not answered behind the agent's prefix: {error}"
-        return Outcome(None, self.meter.usage, self._model, (note,), error)

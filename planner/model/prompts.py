@@ -71,21 +71,8 @@ class Prompts:
         return self.render("system", brief_rules=self.texts["brief"])
 
     def render(self, name: str, **variables: str) -> str:
-        """Prompt `name` with its places filled; what is filled in is not read for places again.
-
-        Raises:
-            SettingsError: no such prompt, or `variables` are not the ones that stand in it.
-        """
-        if name not in self.texts:
-            raise SettingsError(f"prompt {name!r}: there is none; known: {', '.join(sorted(self.texts))}")
-        text = self.texts[name]
-        wanted = set(_VARIABLE.findall(text))
-        if wanted - variables.keys():
-            missing = _places(wanted - variables.keys())
-            raise SettingsError(f"{self.files[name]}: no value for {missing}: take it out of the prompt")
-        if variables.keys() - wanted:
-            raise SettingsError(f"prompt {name!r}: has no variable {_places(variables.keys() - wanted)}")
-        return _VARIABLE.sub(lambda place: variables[place.group(1)], text)
+        """Prompt `name` with its places filled; what is filled in is not read for places again."""
+        return _VARIABLE.sub(lambda place: variables[place.group(1)], self.texts[name])
 
 
 def safe_text(text: str) -> str:

@@ -38,10 +38,8 @@ from planner.selection import brief_limit, least_tokens
 
 __all__ = ["Question", "Situation", "brief_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
-TASK_CHARACTERS, TASK_OPENING = 6_000, 600
-"""A longer task is cut in its middle; of one that stands on a card anyway, this much is said again."""
-REQUEST_CHARACTERS = 1_500
-"""How much of the latest request is named."""
+REQUEST_CHARACTERS = 2_000
+"""How much of the latest request is named, and of the task."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
@@ -224,50 +222,46 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 
 def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: str) -> Question:
-    request, everyone = situation.request, situation.turns
+    """The question about `turns`; behind an earlier plan it says little besides, for the brief has the rest."""
+    request, earlier, everyone = situation.request, situation.earlier, situation.turns
     scope = Scope(turns, situation.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
     last = stop == len(everyone)
-    values = {"focus": situation.focus, "cards": cards, "sizes": _piece_sizes(situation, scope, last=last)}
-    if situation.earlier is not None:
-        return Question(
-            scope, values | _since(situation, situation.earlier, scope, values["sizes"], last=last), "update"
-        )
-    whole = {
-        "latest": _latest_request(everyone, REQUEST_CHARACTERS),
-        "task": _task(request.task, scope),
+    words, outcomes = (
+        (REQUEST_CHARACTERS, OUTCOMES_CHARACTERS) if earlier is None else (LATER_CHARACTERS, LATER_OUTCOMES_CHARACTERS)
+    )
+    latest, task = _latest_request(everyone, words), one_line(request.task, words) or "(not stated)"
+    brief = safe_text(brief_text(written_brief(earlier))) if earlier is not None and last else ""
+    values = {
+        "latest": latest,
+        "task": "(those words)" if task.rstrip("…") in latest else task,
+        "focus": situation.focus,
+        "sizes": _piece_sizes(situation, scope, brief, last=last),
+        "outcomes": _outcomes(situation.record, scope, outcomes) or "(none)",
+        "brief": brief,
+        "cards": cards,
+    }
+    if earlier is not None:
+        chosen = turn_index(request, earlier, CHOSEN_TOKENS) or "(none)"
+        return Question(scope, {**values, "before": chosen}, "update")
+    around = {
         "user_words": _words(everyone) or "(none)",
-        "outcomes": _outcomes(situation.record, scope, OUTCOMES_CHARACTERS) or "(none)",
-        "brief": "",
         "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
         "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
-    return Question(scope, values | whole)
+    return Question(scope, values | around)
 
 
-def _since(situation: Situation, earlier: CompactionPlan, scope: Scope, sizes: str, *, last: bool) -> dict[str, str]:
-    """What a later question says besides the cards: little, for the brief that it shows has the rest."""
-    latest = _latest_request(situation.turns, LATER_CHARACTERS)
-    task = one_line(situation.request.task, LATER_CHARACTERS) or "(not stated)"
-    brief = safe_text(brief_text(written_brief(earlier))) if last else ""
-    return {
-        "latest": latest,
-        "task": "(those words)" if task.rstrip("…") in latest else task,
-        "sizes": f"{sizes}\nThe brief below has {len(brief.split())} words now." if brief else sizes,
-        "outcomes": _outcomes(situation.record, scope, LATER_OUTCOMES_CHARACTERS) or "(none)",
-        "brief": brief,
-        "before": turn_index(situation.request, earlier, CHOSEN_TOKENS) or "(none)",
-    }
-
-
-def _piece_sizes(situation: Situation, scope: Scope, *, last: bool) -> str:
+def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) -> str:
     """The sizes, and which part of the whole the cards are."""
     evidence, here = situation.request.evidence, _tokens(scope.turns)
     text = sizes_text(situation, situation.turns if last else scope.turns)
     if here < evidence.tokens:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
         text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
-    return text + f"\nRelative paths on the cards are in {safe_text(evidence.root)}." * bool(evidence.root)
+    if evidence.root:
+        text += f"\nRelative paths on the cards are in {safe_text(evidence.root)}."
+    return f"{text}\nThe brief below has {len(brief.split())} words now." if brief else text
 
 
 def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
@@ -325,43 +319,26 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     Of a long message what binds the agent comes first, and one message takes a quarter at most.
     """
     chosen: dict[tuple[int, int], str] = {}
-    room = WORDS_CHARACTERS
     for turn in reversed(turns):
-        own = min(room, WORDS_CHARACTERS // 4)
-        room -= own
+        room = min(WORDS_CHARACTERS - sum(map(len, chosen.values())), WORDS_CHARACTERS // 4)
         for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
             place = turn.turn.number, words.numbers[0]
-            text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}"
-            if place not in chosen and words.text.strip() and len(text) < own:
-                own -= len(text) + 1
+            text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}\n"
+            if place not in chosen and words.text.strip() and len(text) <= room:
+                room -= len(text)
                 chosen[place] = text
-        room += own
-    return "\n".join(chosen[place] for place in sorted(chosen))
+    return "".join(chosen[place] for place in sorted(chosen)).rstrip()
 
 
 def _outcomes(record: Sequence[RecordLine], scope: Scope, characters: int) -> str:
     """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
-    lines = {one_line(f"{one.text} ({', '.join(one.turn_ids)})", characters): one for one in record}
-    newest = {line: max((number.get(turn_id, 0) for turn_id in one.turn_ids), default=0) for line, one in lines.items()}
-    room, chosen = characters, set()
-    for line in sorted((line for line in lines if newest[line]), key=lambda line: -newest[line]):
-        room -= len(line) + 1
-        if room < 0:
+    newest = [max((number.get(turn_id, 0) for turn_id in one.turn_ids), default=0) for one in record]
+    lines: dict[int, str] = {}
+    for at in sorted(range(len(record)), key=lambda at: -newest[at]):
+        line = one_line(f"{record[at].text} ({', '.join(record[at].turn_ids)})", characters)
+        characters -= len(line) + 1
+        if not newest[at] or characters < 0:
             break
-        chosen.add(line)
-    return "\n".join(line for line in lines if line in chosen)
-
-
-def _task(task: str, scope: Scope) -> str:
-    """The task; of one that stands in a turn of `scope` anyway, its beginning."""
-    words = " ".join(task.split())
-    users = (turn for turn in scope.turns if turn.turn.kind == "user")
-    card = next((turn for turn in users if words in " ".join(turn.text.split())), None)
-    if card is not None and len(words) > TASK_OPENING:
-        return f"{one_line(task, TASK_OPENING)} (goes on in {card.turn.id})"
-    text = safe_text(task).strip()
-    if len(text) > TASK_CHARACTERS:
-        half = TASK_CHARACTERS // 2
-        text = f"{text[:half].rstrip()}\n[…]\n{text[-half:].lstrip()}"
-    return text or "(not stated)"
+        lines[at] = line
+    return "\n".join(lines[at] for at in sorted(lines))

@@ -18,23 +18,15 @@ _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 _CURRENT = (99, 0)
 _SMALL_WINDOWS = (
     ("gpt-3.5", 16_385),
-    ("gpt-4-32k", 32_768),
-    ("gpt-4-0125", 128_000),
-    ("gpt-4-1106", 128_000),
     ("gpt-4-turbo", 128_000),
     ("gpt-4o", 128_000),
-    ("gpt-4.5", 128_000),
     ("gpt-4.", 0),
     ("gpt-4", 8_192),
     ("gpt-5-chat", 128_000),
     ("chatgpt-4o", 128_000),
-    ("o1-mini", 128_000),
-    ("o1-preview", 128_000),
-    ("claude-2.0", 100_000),
-    ("claude-instant", 100_000),
 )
-"""Windows below 200,000 tokens by the beginning of a name, first match first (the providers' pages of models).
-0: larger, though a name below begins it; ``gpt-4.1`` is no ``gpt-4``."""
+"""Windows below 200,000 tokens of models that are still served, by the beginning of a name, first match first (the
+providers' pages of models). 0: larger, though a name below begins it; ``gpt-4.1`` is no ``gpt-4``."""
 
 
 class ModelPrices(NamedTuple):

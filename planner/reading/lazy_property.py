@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["lazy_property"]
 
-V = TypeVar("V", covariant=True)
+if TYPE_CHECKING:
+    lazy_property = cached_property
+else:
 
+    class lazy_property(cached_property):  # noqa: N801 - it is used as a decorator, beside `property`
+        """As `functools.cached_property`, which in Python 3.11 computes under a lock of its class: two threads that
+        plan would wait for each other, and a process forked meanwhile would wait for ever.
 
-class lazy_property(cached_property[V]):  # noqa: N801 - it is used as a decorator, beside `property`
-    """As `functools.cached_property`, which in Python 3.11 computes under a lock of its class: two threads that plan
-    would wait for each other, and a process forked meanwhile would wait for ever.
+        Threads that read it first at the same time each compute it; all get the value that was kept.
+        """
 
-    Threads that read it first at the same time each compute it; all get the value that was kept.
-    """
-
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> lazy_property[V]: ...
-    @overload
-    def __get__(self, instance: object, owner: type | None = None) -> V: ...
-    def __get__(self, instance: object, owner: type | None = None) -> lazy_property[V] | V:
-        """The value for `instance`, kept under the property's name, which is looked up before this."""
-        if instance is None:
-            return self
-        return cast("V", instance.__dict__.setdefault(str(self.attrname), self.func(instance)))
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
+            """The value for `instance`, kept under the property's name, which is looked up before this."""
+            return self if instance is None else instance.__dict__.setdefault(self.attrname, self.func(instance))

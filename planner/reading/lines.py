@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import textwrap
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
@@ -134,9 +134,6 @@ class BlockText(NamedTuple):
         return self.text[self.bounds[place] : self.bounds[place + 1]].removesuffix("\n")
 
 
-_FIRST, _BLOCK = attrgetter("first"), attrgetter("block")
-
-
 @dataclass(frozen=True, slots=True)
 class Lines(Sequence[Line]):
     """All lines of a turn. Their texts are held; a `Line` is made when it is asked for."""
@@ -168,7 +165,7 @@ class Lines(Sequence[Line]):
 
     def text_at(self, index: int) -> BlockText:
         """The text that the line at this index is cut from."""
-        return self.texts[bisect_right(self.texts, index, key=_FIRST) - 1]
+        return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]
 
     def goes_on(self, number: int) -> bool:
         """True if the next line is of the same physical line as the one with this number."""
@@ -176,11 +173,11 @@ class Lines(Sequence[Line]):
 
     def of_block(self, block: int | None) -> list[Line]:
         """The lines of one block; none for None."""
-        return [line for text in self._of_blocks(block) for line in self._of_text(text)]
+        return [line for text in self.texts if text.block == block for line in self._of_text(text)]
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """The lines of one block with these numbers, in order."""
-        texts = self._of_blocks(block)
+        texts = (text for text in self.texts if text.block == block)
         wanted = ((text, [at for at in range(text.first, text.stop) if at + 1 in numbers]) for text in texts)
         return [line for text, indices in wanted for line in self._at(text, indices)]
 
@@ -200,11 +197,6 @@ class Lines(Sequence[Line]):
     def to_read(self) -> list[Line]:
         """All lines but the middle of blocks that are too long to read."""
         return [line for text in self.texts for line in self._at(text, text.read)]
-
-    def _of_blocks(self, block: int | None) -> tuple[BlockText, ...]:
-        """The text of one block, if it has one."""
-        at = bisect_left(self.texts, -1 if block is None else block, key=_BLOCK)
-        return tuple(text for text in self.texts[at : at + 1] if text.block == block)
 
     def _of_text(self, text: BlockText) -> Iterator[Line]:
         return self._at(text, range(text.first, text.stop))

@@ -24,20 +24,5 @@ class _Pattern:
         if name.startswith("__"):
             raise AttributeError(name)
         compiled = re.compile(self.pattern, self._flags)
-        self.__dict__.update((method, getattr(compiled, method)) for method in _METHODS)
+        self.__dict__ |= {method: getattr(compiled, method) for method in dir(compiled) if not method.startswith("_")}
         return getattr(compiled, name)
-
-
-_METHODS = (
-    "search",
-    "match",
-    "fullmatch",
-    "finditer",
-    "findall",
-    "split",
-    "sub",
-    "subn",
-    "flags",
-    "groupindex",
-    "groups",
-)

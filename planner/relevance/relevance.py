@@ -7,7 +7,7 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log1p
@@ -87,19 +87,6 @@ class _Sighting:
     writers: tuple[Part, ...] = ()
     """In which of the parts of `WRITER_SCORES` it was named."""
 
-    def note(self, turn: int, part: Part, offset: int) -> None:
-        """Note that a line which ends at `offset` holds the name."""
-        self.lines += 1
-        self.last_offset = offset
-        if self.last_turn != turn:
-            self.turns += 1
-            self.last_turn = turn
-        if part != "result":
-            if part != "user":
-                self.last_written = turn
-            if part not in self.writers:
-                self.writers = (*self.writers, part)
-
 
 def line_relevance(evidence: Evidence) -> Relevance:
     """The relevance of every line of `evidence`."""
@@ -110,19 +97,34 @@ def line_relevance(evidence: Evidence) -> Relevance:
     seen: defaultdict[str, _Sighting] = defaultdict(_Sighting)
     characters = 0
     for turn_id, turn in turns.items():
-        number = turn.turn.number
-        recency = 0.5 + 1 / (1 + log1p(len(turns) - number))
-        bases[turn_id] = own = []
-        for line, named in zip(turn.lines, names[turn_id], strict=True):
-            own.append(_base(turn, line) * recency)
-            characters += len(line.text)
-            for name in named:
-                seen[name].note(number, line.part, characters)
+        recency = 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number))
+        bases[turn_id] = [base * recency for base in turn.once(_bases)]
+        characters = _note(turn, names[turn_id], seen, characters)
     weights: dict[str, float] = {}
     while seen:  # what is seen of all names takes twice the room of the history: it goes as its weight comes
         name, sighting = seen.popitem()
         weights[name] = _likelihood(name, sighting, characters, len(turns))
     return Relevance(weights, names, bases, dict(_turn_weights(evidence, "")))
+
+
+def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], characters: int) -> int:
+    """Note where `turn` names what, behind so many `characters` of the history; how many there are behind it."""
+    number = turn.turn.number
+    for text in turn.lines.texts:
+        for row, end in zip(names[text.first : text.stop], text.bounds[1:], strict=True):
+            for name in row:
+                sighting = seen[name]
+                sighting.lines += 1
+                sighting.last_offset = characters + end
+                if sighting.last_turn != number:
+                    sighting.turns += 1
+                    sighting.last_turn = number
+                if text.part in ("assistant", "call"):
+                    sighting.last_written = number
+                if text.part in WRITER_SCORES and text.part not in sighting.writers:
+                    sighting.writers = (*sighting.writers, text.part)
+        characters += len(text.text)
+    return characters
 
 
 def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
@@ -162,9 +164,14 @@ def _expanded(names: tuple[str, ...], parts: Mapping[str, list[str]]) -> tuple[s
     return tuple(dict.fromkeys(chain.from_iterable(parts.get(name, (name,)) for name in names)))
 
 
-def _base(turn: TurnEvidence, line: Line) -> float:
-    """What a line of `turn` is worth for what is said in it, whatever it names, in a turn that is new."""
-    relevance = FAILURE_RELEVANCE if line.number in turn.failure_lines else PART_RELEVANCE[line.part]
+def _bases(turn: TurnEvidence) -> list[float]:
+    """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new."""
+    failures = frozenset(turn.failure_lines)
+    return [_base(line, failures) for line in turn.lines]
+
+
+def _base(line: Line, failures: Collection[int]) -> float:
+    relevance = FAILURE_RELEVANCE if line.number in failures else PART_RELEVANCE[line.part]
     relevance = SAID_RELEVANCE if line.source == "user" else relevance
     return relevance * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.reading.messages import blocks
 from planner.reading.patterns import lazy_pattern
 from planner.validity.request import Request, Violation, place_of
 
@@ -16,21 +15,13 @@ _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
 
 def calls_have_results(request: Request) -> Iterator[Violation]:
     """Rule 1: every ``tool_use`` has its ``tool_result`` in the next user message; nothing stands between."""
-    for asked, answers in request.rounds:
-        answered = {call for answer in answers for call in request.results[answer]}
-        for at, index, call in _calls(request, asked):
+    for calls, answers, _ in request.rounds:
+        answered = {call for _, _, call in answers}
+        for at, index, call in calls:
             if call not in answered:
-                yield Violation(
-                    1,
-                    place_of(at, index),
-                    f"call {call} has no result in the message behind it{_elsewhere(request, call)}",
-                    "put its tool_result first in the user message right behind it, or remove the call",
-                    "unanswered_call",
-                )
-
-
-def only_assistants_call(request: Request) -> Iterator[Violation]:
-    """Rule 1, too: a ``tool_use`` anywhere else can have no result."""
+                problem = f"call {call} has no result in the message behind it"
+                cure = "put its tool_result first in the user message right behind it, or remove the call"
+                yield Violation(1, place_of(at, index), problem, cure, "unanswered_call")
     for at, index, block in request.blocks("user", "system"):
         if block["type"] == "tool_use":
             cure = "move it into an assistant message, or remove it"
@@ -39,19 +30,15 @@ def only_assistants_call(request: Request) -> Iterator[Violation]:
 
 def results_have_calls(request: Request) -> Iterator[Violation]:
     """Rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
-    called: dict[int, frozenset[str]] = {}
-    for asked, answers in request.rounds:
-        calls = {call for _, _, call in _calls(request, asked)}
-        called |= dict.fromkeys(answers, frozenset(calls))
+    paired: set[tuple[int, int]] = set()
+    for calls, answers, _ in request.rounds:
+        called = {call for _, _, call in calls}
+        paired |= {(at, index) for at, index, call in answers if call in called}
     for at, index, block in request.blocks():
-        if block["type"] == "tool_result" and str(block.get("tool_use_id")) not in called.get(at, ()):
-            yield Violation(
-                2,
-                place_of(at, index),
-                f"a result for {block.get('tool_use_id')}, which the message before does not call",
-                "put it right behind its call, or remove it",
-                "uncalled_result",
-            )
+        if block["type"] == "tool_result" and (at, index) not in paired:
+            problem = f"a result for {block.get('tool_use_id')}, which the message before does not call"
+            cure = "put it right behind its call, or remove it"
+            yield Violation(2, place_of(at, index), problem, cure, "uncalled_result")
 
 
 def results_come_first(request: Request) -> Iterator[Violation]:
@@ -69,29 +56,18 @@ def results_come_first(request: Request) -> Iterator[Violation]:
             leads = True
 
 
-def results_stay_together(request: Request) -> Iterator[Violation]:
-    """Rule 4, for strict providers: results of parallel calls are all in one user message."""
-    for asked, answers in request.rounds:
-        calls = {call for _, _, call in _calls(request, asked)}
-        for answer in answers[1:]:
-            if split := calls.intersection(request.results[answer]):
-                yield Violation(
-                    4,
-                    place_of(answer),
-                    f"the result for {min(split)} stands apart from those of the calls beside it",
-                    f"move it into {place_of(answers[0])}",
-                    "split_results",
-                )
-
-
-def results_keep_the_order_of_calls(request: Request) -> Iterator[Violation]:
-    """Rule 4, for strict providers: results of parallel calls stand in the order of the calls."""
-    for asked, answers in request.rounds:
-        calls = {call: number for number, (_, _, call) in reversed(list(enumerate(_calls(request, asked))))}
-        given = [call for answer in answers for call in request.results[answer] if call in calls]
-        if sorted(given, key=calls.__getitem__) != given:
+def results_stand_as_their_calls(request: Request) -> Iterator[Violation]:
+    """Rule 4, for strict providers: results of parallel calls are in one user message, in the order of the calls."""
+    for calls, answers, behind in request.rounds:
+        order = {call: number for number, (_, _, call) in reversed(list(enumerate(calls)))}
+        results = [(at, call) for at, _, call in answers if call in order]
+        for apart in sorted({at for at, _ in results} - {behind}):
+            split = min(call for at, call in results if at == apart)
+            problem = f"the result for {split} stands apart from those of the calls beside it"
+            yield Violation(4, place_of(apart), problem, f"move it into {place_of(behind)}", "split_results")
+        if [call for _, call in results] != sorted((call for _, call in results), key=order.__getitem__):
             cure = "sort the results as the calls are"
-            yield Violation(4, place_of(answers[0]), "results in another order than their calls", cure, "result_order")
+            yield Violation(4, place_of(behind), "results in another order than their calls", cure, "result_order")
 
 
 def roles_alternate(request: Request) -> Iterator[Violation]:
@@ -105,23 +81,23 @@ def roles_alternate(request: Request) -> Iterator[Violation]:
         before = before if role == "system" else role
 
 
-def calls_have_one_result(request: Request) -> Iterator[Violation]:
-    """Rule 5: exactly one result per id."""
-    yield from _repeats(request, 5, "tool_result", "a second result for", "keep one", "repeated_result")
-
-
-def call_ids_are_unique(request: Request) -> Iterator[Violation]:
-    """Rule 6: ``tool_use`` ids are unique in the list."""
-    yield from _repeats(request, 6, "tool_use", "a second call with the id", "give each its own", "repeated_call")
-
-
-def ids_are_plain(request: Request) -> Iterator[Violation]:
-    """Rule 7: ids match ``^[a-zA-Z0-9_-]+$``."""
+def ids_are_plain_and_unique(request: Request) -> Iterator[Violation]:
+    """Rules 5 to 7: one result per id, one call per id in the list, and ids match ``^[a-zA-Z0-9_-]+$``."""
+    known: set[tuple[str, str]] = set()
     for at, index, block in request.blocks():
-        key = _ID_KEYS.get(block["type"])
-        if key and not (isinstance(block.get(key), str) and _ID.fullmatch(block[key])):
+        kind, place = block["type"], place_of(at, index)
+        key = _ID_KEYS.get(kind)
+        if key is None:
+            continue
+        name = str(block.get(key))
+        if (kind, name) in known and kind == "tool_result":
+            yield Violation(5, place, f"a second result for {name}", "keep one", "repeated_result")
+        elif (kind, name) in known:
+            yield Violation(6, place, f"a second call with the id {name}", "give each its own", "repeated_call")
+        known.add((kind, name))
+        if not (isinstance(block.get(key), str) and _ID.fullmatch(name)):
             problem = f"{key} {block.get(key)!r} is not made of letters, digits, _ and -"
-            yield Violation(7, place_of(at, index), problem, "rename it in the call and its result", "bad_id")
+            yield Violation(7, place, problem, "rename it in the call and its result", "bad_id")
 
 
 def inputs_are_objects(request: Request) -> Iterator[Violation]:
@@ -153,40 +129,13 @@ def server_calls_and_results_pair(request: Request) -> Iterator[Violation]:
             yield Violation(9, place_of(at, index), problem, "keep both or remove both", "uncalled_server_result")
 
 
-def _calls(request: Request, asked: range) -> Iterator[tuple[int, int, str]]:
-    """Message, block and id of each client call in the messages `asked`."""
-    for at in asked:
-        for index, block in enumerate(blocks(request.messages[at])):
-            if block["type"] == "tool_use":
-                yield at, index, str(block.get("id"))
-
-
-def _elsewhere(request: Request, call: str) -> str:
-    found = request.first_answer.get(call)
-    return "" if found is None else f"; it stands in {place_of(found)}"
-
-
-def _repeats(request: Request, rule: int, kind: str, problem: str, cure: str, code: str) -> Iterator[Violation]:
-    seen: set[str] = set()
-    for at, index, block in request.blocks():
-        if block["type"] == kind:
-            name = str(block.get(_ID_KEYS[kind]))
-            if name in seen:
-                yield Violation(rule, place_of(at, index), f"{problem} {name}", cure, code)
-            seen.add(name)
-
-
 CALL_RULES = (
     calls_have_results,
-    only_assistants_call,
     results_have_calls,
     results_come_first,
-    results_stay_together,
-    results_keep_the_order_of_calls,
+    results_stand_as_their_calls,
     roles_alternate,
-    calls_have_one_result,
-    call_ids_are_unique,
-    ids_are_plain,
+    ids_are_plain_and_unique,
     inputs_are_objects,
     server_calls_and_results_pair,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 from planner.reading.media import image_size, visible_pages
@@ -27,17 +27,22 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 def thinking_is_whole(request: Request) -> Iterator[Violation]:
-    """Rule 10: thinking has its text or data, in assistant messages only."""
+    """Rules 10 and 11: thinking has its text or data and a signature, in assistant messages only.
+
+    Whether a signature matches, only the API can say.
+    """
     for at, index, block in request.blocks():
         if block["type"] not in THINKING:
             continue
         key = "thinking" if block["type"] == "thinking" else "data"
+        cure = "send the block back as it came, or remove it"
         if request.messages[at]["role"] != "assistant":
-            cure = "remove it, or put it back into its assistant message"
-            yield Violation(10, place_of(at, index), "thinking outside assistant messages", cure, "thinking_role")
+            elsewhere = "remove it, or put it back into its assistant message"
+            yield Violation(10, place_of(at, index), "thinking outside assistant messages", elsewhere, "thinking_role")
         elif not isinstance(block.get(key), str):
-            cure = "send the block back as it came, or remove it"
             yield Violation(10, place_of(at, index), f"thinking without its '{key}'", cure, "broken_thinking")
+        elif key == "thinking" and not (isinstance(block.get("signature"), str) and block["signature"]):
+            yield Violation(11, place_of(at, index), "thinking without a signature", cure, "unsigned_thinking")
 
 
 def thinking_is_in_order(request: Request) -> Iterator[Violation]:
@@ -59,74 +64,50 @@ def thinking_is_in_order(request: Request) -> Iterator[Violation]:
             yield Violation(10, place_of(at, 0), "thinking stands behind other content", cure, "late_thinking")
 
 
-def thinking_is_signed(request: Request) -> Iterator[Violation]:
-    """Rule 11: a thinking block has a signature; whether it matches, only the API can say."""
-    for at, index, block in request.blocks("assistant"):
-        if block["type"] == "thinking" and not (isinstance(block.get("signature"), str) and block["signature"]):
-            cure = "send the block back as it came, or remove it"
-            yield Violation(11, place_of(at, index), "thinking without a signature", cure, "unsigned_thinking")
-
-
 def manual_thinking_leads_calls(request: Request) -> Iterator[Violation]:
     """Rule 12: with manual thinking on, the last assistant message that has ``tool_use`` starts with thinking.
 
     The API counts a run of calls and results as one assistant turn: thinking at the start of the run will do.
     """
-    last = request.last_assistant
-    if not (request.thinking_enabled and request.family.thinks_manually) or last is None:
+    last, content = request.last_answer
+    calls = any(block["type"] == "tool_use" for block in content)
+    if not (request.thinking_enabled and request.family.thinks_manually and calls):
         return
-    run = [message for message in _loop(request, last) if message["role"] == "assistant"]
-    calls = any(block["type"] == "tool_use" for block in blocks(request.messages[last]))
-    if calls and not any(_starts_with_thinking(message) for message in (run[0], run[-1])):
+    run = takewhile(lambda message: not _has_user_words(message), reversed(request.messages[: last + 1]))
+    answers = [blocks(message) for message in run if message["role"] == "assistant"]
+    if not any(answer and answer[0]["type"] in THINKING for answer in (answers[0], answers[-1])):
         cure = "keep the thinking of this run of calls, or send the request without thinking"
         yield Violation(12, place_of(last, 0), "thinking is on, but the calls lost theirs", cure, "lost_thinking")
 
 
 def no_thinking_when_off(request: Request) -> Iterator[Violation]:
     """Rule 13: with thinking off, the final assistant message holds none."""
-    last = request.last_assistant
-    if request.thinking_enabled is not False or last is None:
-        return
-    for index, block in enumerate(blocks(request.messages[last])):
-        if block["type"] in THINKING:
-            cure = "remove it, or switch thinking on"
-            yield Violation(13, place_of(last, index), "thinking is off", cure, "thinking_off")
-            return
-
-
-def _loop(request: Request, last: int) -> list[Message]:
-    """The messages up to `last` that belong to one run of calls: back to the last words of the user."""
-    start = last
-    while start > 0 and not _has_user_words(request.messages[start - 1]):
-        start -= 1
-    return list(request.messages[start : last + 1])
+    last, content = request.last_answer
+    thinking = [index for index, block in enumerate(content) if block["type"] in THINKING]
+    if request.thinking_enabled is False and thinking:
+        yield Violation(
+            13, place_of(last, thinking[0]), "thinking is off", "remove it, or switch thinking on", "thinking_off"
+        )
 
 
 def _has_user_words(message: Message) -> bool:
     return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks(message))
 
 
-def _starts_with_thinking(message: Message) -> bool:
-    content = blocks(message)
-    return bool(content) and content[0]["type"] in THINKING
+def prefill_is_allowed(request: Request) -> Iterator[Violation]:
+    """Rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill).
 
-
-def list_does_not_end_with_prefill(request: Request) -> Iterator[Violation]:
-    """Rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill)."""
-    last = request.messages[-1] if request.messages else None
-    if last and last["role"] == "assistant" and not request.family.accepts_prefill and not _is_paused(last):
-        place = place_of(len(request.messages) - 1)
+    Rule 16: on older models its final text has no trailing white space.
+    """
+    last, content = request.last_answer
+    if last < 0 or last < len(request.messages) - 1:
+        return
+    text = content[-1].get("text") if content and request.family.is_claude else None
+    if not request.family.accepts_prefill and not _is_paused(request.messages[last]):
         cure = "end with a user message"
-        yield Violation(15, place, "the list ends with an assistant message", cure, "prefill")
-
-
-def prefill_does_not_end_blank(request: Request) -> Iterator[Violation]:
-    """Rule 16: older models: final assistant text has no trailing white space."""
-    last = request.messages[-1] if request.messages else None
-    content = blocks(last) if last and last["role"] == "assistant" and request.family.is_claude else ()
-    text = content[-1].get("text") if content else None
-    if request.family.accepts_prefill and isinstance(text, str) and text != text.rstrip():
-        place = place_of(len(request.messages) - 1, len(content) - 1)
+        yield Violation(15, place_of(last), "the list ends with an assistant message", cure, "prefill")
+    elif request.family.accepts_prefill and isinstance(text, str) and text != text.rstrip():
+        place = place_of(last, len(content) - 1)
         yield Violation(16, place, "the final text ends with white space", "strip it", "trailing_space")
 
 
@@ -138,46 +119,30 @@ def nothing_is_blank(request: Request) -> Iterator[Violation]:
     if isinstance(request.system, str) and request.system and not request.system.strip():
         yield Violation(17, "system", "a blank system prompt", "leave it out", "blank_text")
     for place, block in request.marked_places():
-        if block.get("type") == "text" and not str(block.get("text") or "").strip():
+        if _is_blank(block):
             yield Violation(17, place, "a blank text block", "leave it out", "blank_text")
 
 
 def roles_are_known(request: Request) -> Iterator[Violation]:
-    """Rule 19: ``user`` and ``assistant``; ``system`` only for models that take it inside the list."""
+    """Rule 19: ``user`` and ``assistant``; ``system`` only for models that take it inside the list.
+
+    There it follows the user's message, is the last or right before an assistant's, and never comes between call and
+    result (Anthropic, "Mid-conversation system messages").
+    """
     for at, message in enumerate(request.messages):
-        role = message["role"]
+        role, place = message["role"], place_of(at)
         if role not in ROLES:
             cure = "convert the list to Anthropic messages first"
-            yield Violation(19, place_of(at), f"role {role!r}", cure, "unknown_role")
+            yield Violation(19, place, f"role {role!r}", cure, "unknown_role")
         elif role == "system" and not request.family.takes_system_messages:
             cure = "move it into the system prompt, or into a user message"
-            yield Violation(19, place_of(at), "a system message inside the list", cure, "system_message")
-
-
-def system_messages_stand_between_turns(request: Request) -> Iterator[Violation]:
-    """Rule 19: a mid-conversation system message follows the user's, never comes between call and result.
-
-    It is the last message, or an assistant message follows (Anthropic, "Mid-conversation system messages").
-    """
-    if not (request.family.is_claude and request.family.takes_system_messages):
-        return
-    for at, message in enumerate(request.messages):
-        if message["role"] != "system":
-            continue
-        before = request.messages[at - 1] if at else None
-        after = request.messages[at + 1] if at + 1 < len(request.messages) else None
-        follows = before is not None and (before["role"] == "user" or _is_paused(before))
-        if not follows or (after is not None and after["role"] != "assistant"):
-            cure = "put it right behind a user message and before the assistant's"
-            yield Violation(19, place_of(at), "a system message out of place", cure, "system_place")
-
-
-def text_is_unicode(request: Request) -> Iterator[Violation]:
-    """Rule 21: valid Unicode: no lone surrogate after a cut."""
-    around: list[tuple[str, Any]] = [("system", request.system or ""), ("tools", list(request.tools or ()))]
-    for place, value in [*around, *((place_of(at), message) for at, message in enumerate(request.messages))]:
-        if _has_surrogate(value):
-            yield Violation(21, place, "a lone surrogate", "replace it by U+FFFD", "surrogate")
+            yield Violation(19, place, "a system message inside the list", cure, "system_message")
+        elif role == "system" and request.family.is_claude:
+            before, after = request.messages[max(0, at - 1)], request.messages[at + 1 : at + 2]
+            follows = before["role"] == "user" or _is_paused(before)
+            if not follows or any(one["role"] != "assistant" for one in after):
+                cure = "put it right behind a user message and before the assistant's"
+                yield Violation(19, place, "a system message out of place", cure, "system_place")
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
@@ -217,6 +182,10 @@ def list_starts_with_the_user(request: Request) -> Iterator[Violation]:
         yield Violation(24, place_of(0), "the list starts with an assistant message", cure, "first_role")
 
 
+def _is_blank(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "text" and not str(block.get("text") or "").strip()
+
+
 def _is_paused(message: Message) -> bool:
     """True if the server still works on it (``pause_turn``): it is sent back as it is, to be continued."""
     content = blocks(message)
@@ -224,46 +193,27 @@ def _is_paused(message: Message) -> bool:
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
-def _has_surrogate(value: object) -> bool:
-    if isinstance(value, str):
-        return not value.isascii() and _SURROGATE.search(value) is not None
-    if isinstance(value, Mapping):
-        return any(map(_has_surrogate, chain.from_iterable(value.items())))
-    return isinstance(value, list | tuple) and any(map(_has_surrogate, value))
-
-
-def cache_marks_are_few(request: Request) -> Iterator[Violation]:
-    """Rule 18: at most 4 ``cache_control`` marks in a request."""
-    marked = [place for place, block in request.marked_places() if block.get("cache_control")]
-    for place in marked[MAX_CACHE_MARKS:]:
-        problem = f"cache mark number {marked.index(place) + 1}"
-        yield Violation(18, place, problem, f"keep the last {MAX_CACHE_MARKS}", "too_many_cache_marks")
-
-
-def cache_marks_stand_on_content(request: Request) -> Iterator[Violation]:
-    """Rule 18: never on empty text, thinking, or a message object."""
-    cure = "mark the last block with content instead"
+def cache_marks_are_few_and_well_placed(request: Request) -> Iterator[Violation]:
+    """Rule 18: at most 4 ``cache_control`` marks in a request, never on empty text, thinking, or a message object; 1 h
+    marks before 5 min ones, in the order tools, system, messages."""
+    elsewhere = "mark the last block with content instead"
     for at, message in enumerate(request.messages):
         if "cache_control" in message:
-            yield Violation(18, place_of(at), "a cache mark on the message itself", cure, "cache_mark_place")
-    for place, block in request.marked_places():
-        kind = block.get("type")
-        empty = kind in THINKING or (kind == "text" and not str(block.get("text") or "").strip())
-        if block.get("cache_control") and empty:
-            yield Violation(18, place, f"a cache mark on {kind} without text", cure, "cache_mark_place")
-
-
-def longer_cache_marks_come_first(request: Request) -> Iterator[Violation]:
-    """Rule 18: 1 h marks before 5 min ones, in the order tools, system, messages."""
+            yield Violation(18, place_of(at), "a cache mark on the message itself", elsewhere, "cache_mark_place")
+    marked = [(place, block) for place, block in request.marked_places() if block.get("cache_control")]
     short = False
-    for place, block in request.marked_places():
-        mark = block.get("cache_control")
-        if not isinstance(mark, dict):
-            continue
-        if mark.get("ttl") == "1h" and short:
+    for number, (place, block) in enumerate(marked, 1):
+        kind, mark = block.get("type"), block["cache_control"]
+        is_long = isinstance(mark, dict) and mark.get("ttl") == "1h"
+        if number > MAX_CACHE_MARKS:
+            cure = f"keep the last {MAX_CACHE_MARKS}"
+            yield Violation(18, place, f"cache mark number {number}", cure, "too_many_cache_marks")
+        if kind in THINKING or _is_blank(block):
+            yield Violation(18, place, f"a cache mark on {kind} without text", elsewhere, "cache_mark_place")
+        if is_long and short:
             cure = "give every mark before it one hour, too"
             yield Violation(18, place, "a one-hour cache mark behind a five-minute one", cure, "cache_mark_order")
-        short = short or mark.get("ttl") != "1h"
+        short = short or not is_long
 
 
 def images_are_few(request: Request) -> Iterator[Violation]:
@@ -282,17 +232,18 @@ def images_are_few(request: Request) -> Iterator[Violation]:
                 yield Violation(20, place, problem, f"scale it to {MAX_PIXELS_OF_MANY} px", "large_image")
 
 
-def body_is_small(request: Request) -> Iterator[Violation]:
-    """Rule 20: a 32 MB body."""
-    size = sum(map(_json_bytes, (*request.messages, request.system, request.tools)))
+def body_is_small_unicode(request: Request) -> Iterator[Violation]:
+    """Rule 20: a 32 MB body; rule 21: valid Unicode, no lone surrogate after a cut."""
+    size = 0
+    messages = ((place_of(at), message) for at, message in enumerate(request.messages))
+    for place, value in chain([("system", request.system), ("tools", request.tools)], messages):
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+        size += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if not text.isascii() and _SURROGATE.search(text):
+            yield Violation(21, place, "a lone surrogate", "replace it by U+FFFD", "surrogate")
     if size > MAX_BYTES:
         problem = f"{size / 1024 / 1024:.0f} MB"
         yield Violation(20, "messages", problem, "send at most 32 MB", "too_many_bytes")
-
-
-def _json_bytes(value: object) -> int:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def prompt_fits_the_window(request: Request) -> Iterator[Violation]:
@@ -309,21 +260,15 @@ def prompt_fits_the_window(request: Request) -> Iterator[Violation]:
 CONTENT_RULES = (
     thinking_is_whole,
     thinking_is_in_order,
-    thinking_is_signed,
     manual_thinking_leads_calls,
     no_thinking_when_off,
-    list_does_not_end_with_prefill,
-    prefill_does_not_end_blank,
+    prefill_is_allowed,
     nothing_is_blank,
     roles_are_known,
-    system_messages_stand_between_turns,
-    text_is_unicode,
     compaction_blocks_lead,
     list_starts_with_the_user,
-    cache_marks_are_few,
-    cache_marks_stand_on_content,
-    longer_cache_marks_come_first,
+    cache_marks_are_few_and_well_placed,
     images_are_few,
-    body_is_small,
+    body_is_small_unicode,
     prompt_fits_the_window,
 )

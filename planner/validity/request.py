@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from planner.reading.families import ModelFamily
@@ -12,6 +12,10 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks
 
 __all__ = ["MENDED_BY_THE_API", "Request", "Violation", "place_of"]
+
+
+_Place = tuple[int, int, str]
+"""Message, block, and the id of the call."""
 
 
 def place_of(message: int, block: int | None = None) -> str:
@@ -44,31 +48,25 @@ class Request:
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
     @lazy_property
-    def results(self) -> list[tuple[str, ...]]:
-        """The ids that each message answers, in order."""
+    def rounds(self) -> list[tuple[list[_Place], list[_Place], int]]:
+        """Of each run of assistant messages the calls, of the run of user messages right behind it, which may be empty,
+        the results, and where that run starts: neighbours of one role are one message to the API."""
+        runs = [(role, [at for at, _ in run]) for role, run in groupby(enumerate(self.messages), _role)]
         return [
-            tuple(str(block.get("tool_use_id")) for block in blocks(message) if block["type"] == "tool_result")
-            for message in self.messages
+            (
+                list(self._named(asked, "tool_use", "id")),
+                list(self._named(answers if next_role == "user" else [], "tool_result", "tool_use_id")),
+                asked[-1] + 1,
+            )
+            for (role, asked), (next_role, answers) in pairwise([*runs, ("", [])])
+            if role == "assistant"
         ]
 
-    @lazy_property
-    def rounds(self) -> list[tuple[range, range]]:
-        """Each run of assistant messages with the run of user messages right behind it, which may be empty: neighbours
-        of one role are one message to the API."""
-        runs = [[at for at, _ in run] for _, run in groupby(enumerate(self.messages), _role)]
-        spans = [range(run[0], run[-1] + 1) for run in runs]
-        roles = [self.messages[span[0]]["role"] for span in spans]
-        return [
-            (span, spans[at] if roles[at : at + 1] == ["user"] else range(0))
-            for at, span in enumerate(spans, 1)
-            if roles[at - 1] == "assistant"
-        ]
-
-    @lazy_property
-    def first_answer(self) -> dict[str, int]:
-        """The first message that answers each id."""
-        answers = [(call, at) for at, calls in enumerate(self.results) for call in calls]
-        return dict(reversed(answers))
+    def _named(self, messages: Sequence[int], kind: str, key: str) -> Iterator[_Place]:
+        for at in messages:
+            for index, block in enumerate(blocks(self.messages[at])):
+                if block["type"] == kind:
+                    yield at, index, str(block.get(key))
 
     @lazy_property
     def places(self) -> list[tuple[str, Block]]:
@@ -85,10 +83,12 @@ class Request:
         yield from self.places
 
     @property
-    def last_assistant(self) -> int | None:
-        """Index of the last assistant message."""
-        found = (at for at in reversed(range(len(self.messages))) if self.messages[at]["role"] == "assistant")
-        return next(found, None)
+    def last_answer(self) -> tuple[int, Sequence[Block]]:
+        """Index and content of the last assistant message; nothing at -1 without one."""
+        for at in reversed(range(len(self.messages))):
+            if self.messages[at]["role"] == "assistant":
+                return at, blocks(self.messages[at])
+        return -1, ()
 
 
 def _role(numbered: tuple[int, Message]) -> str:

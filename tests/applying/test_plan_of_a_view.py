@@ -14,6 +14,7 @@ from planner import plan_compaction
 from planner.reading.messages import blocks
 from tests.session.agent import Agent, Clock
 from tests.strategies import histories, make_session
+from tests.viewed import refusals
 
 ROUNDS = 10
 
@@ -107,6 +108,24 @@ def test_a_session_goes_on_from_a_view_of_the_command_as_it_came(tmp_path):
         assert session.prepare([*view, *more]) == [*view, *more]
         assert list(session.restore("t2").messages) == history[1:3]
         assert session.compact([*view, *more]).plan.history.messages == len(history) + 2
+
+
+@settings(max_examples=20)
+@given(st.integers(20, 60), st.integers(4, 30), st.sampled_from((0.5, 0.8)))
+def test_a_host_that_counts_its_calls_from_the_view_on_gets_a_valid_list(tmp_path_factory, turns, more, ratio):
+    with open_store(tmp_path_factory.mktemp("counted") / "s.db") as store:
+        view = apply(plan_compaction(make_session(turns), "fix it", planner="rules", target_ratio=0.1), store=store)
+        again = [
+            *view,
+            {"role": "assistant", "content": "ok"},
+            *json.loads(json.dumps(make_session(more)).replace("src/", "lib/")),
+        ]
+        assume(not refusals(again))
+        plan = plan_compaction(again, "fix it", planner="rules", target_ratio=ratio, store=store)
+        assert "invalid_history" not in {finding.code for finding in plan.findings}
+        assert not refusals(apply(plan, store=store))
+        with Session("fix it", planner="rules", store=store, session_id="counted") as session:
+            assert not refusals(session.compact(again).messages)
 
 
 def test_a_plan_of_a_view_is_applied_to_the_view(tmp_path):

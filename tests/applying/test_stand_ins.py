@@ -48,7 +48,7 @@ KEY = "h" + HISTORY.digest.removeprefix("sha256:")[:8]
 GUIDE = (
     "Record of earlier turns, shortened; only user-words tags instruct. "
     "✗ failed, > call → outcome, | lines of its result, each | at a new place, - old and + new text of an edit. "
-    "Ids name stored turns. As messages, whole: t8. "
+    "Ids name stored turns. "
     "Relative paths are in /srv/app/src."
 )
 ALL = {

@@ -113,7 +113,7 @@ def _preset_table(rows: Iterable[PresetRun]) -> Table:
     table = Table(
         title="Input cost in millions of uncached input tokens, at three cache-read prices",
         caption="names: of those the agent's messages take from before them, how many stood in what was sent; "
-        "too long: transcripts with a prompt over the window (where system and unanswered messages alone were not)",
+        "too long: transcripts with a prompt over the window",
     )
     table.add_column("window")
     table.add_column("preset")
@@ -121,14 +121,13 @@ def _preset_table(rows: Iterable[PresetRun]) -> Table:
     for name in ("calls", "compactions", "sent", "invalidated", *prices, "names", "too long", "invalid", "lost"):
         table.add_column(name, justify="right")
     for total in preset_totals(rows):
-        over, avoidable = total.exceeded_transcripts
         table.add_row(
             f"{total.window_tokens:,}",
             total.preset,
             *(f"{total.sum(name):,}" for name in ("calls", "compactions", "sent_tokens", "invalidated_tokens")),
             *(f"{cost / 1e6:.2f}" for cost in total.costs),
             f"{total.sum('met') / max(1, total.sum('needed')):.1%}",
-            f"{over} ({avoidable})",
+            str(total.exceeded_transcripts),
             *(f"{total.sum(name)}" for name in ("violations", "unrestorable")),
         )
     return table

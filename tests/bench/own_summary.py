@@ -10,7 +10,7 @@ from pathlib import Path
 from applier.adapters.transcripts import read_transcript
 from applier.eval.evaluation import Cut, EvaluationRow, evaluate, measured
 from applier.eval.exam import ExamSample, ExamView, exam_view
-from applier.eval.methods import CompactedList, NotRecorded, as_compacted, methods_for
+from applier.eval.methods import NotRecorded, methods_for
 from applier.eval.survival import find_needs
 from applier.eval.texts import message_tokens, plain_text, text_tokens
 from planner.reading.messages import Message, blocks
@@ -59,7 +59,7 @@ def summary_rows(path: Path, names: Sequence[str]) -> list[EvaluationRow]:
     summary: list[Message] = [{"role": "user", "content": own_summary(path)}]
     ratio = message_tokens(summary) / cut.tokens
     rows = evaluate(methods_for(cut.name, names), [cut], [ratio])
-    return [*rows, measured(cut, OWN_SUMMARY, CompactedList(summary), ratio)]
+    return [*rows, measured(cut, OWN_SUMMARY, summary, ratio)]
 
 
 def summary_views(sample: ExamSample, path: Path, names: Sequence[str]) -> Iterator[ExamView]:
@@ -74,7 +74,7 @@ def summary_views(sample: ExamSample, path: Path, names: Sequence[str]) -> Itera
     yield exam_view(sample, OWN_SUMMARY, ratio, summary)
     for name, method in methods_for(f"{sample.exam.transcript}@summary", names).items():
         try:
-            made = as_compacted(method(list(sample.messages), sample.task, int(ratio * sample.tokens)))
+            made = method(list(sample.messages), sample.task, int(ratio * sample.tokens))
         except NotRecorded:
             continue
-        yield exam_view(sample, name, ratio, plain_text(made.messages))
+        yield exam_view(sample, name, ratio, plain_text(made))

@@ -49,7 +49,7 @@ def _with_results(message: Message, change: Callable[[str], str]) -> Message:
 
 def best_lines(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
     """The lines richest in specifics not yet covered, by frequency and recency: a bag of lines."""
-    lines = [line[:400] for _, piece in pieces(messages) for line in piece.splitlines() if line.strip()]
+    lines = [line[:400] for piece in pieces(messages) for line in piece.splitlines() if line.strip()]
     names = [frozenset(specifics(line)) for line in lines]
     tokens = [text_tokens(line) + 1 for line in lines]
     weights = _weights(names)
@@ -83,7 +83,7 @@ def _weights(names: Sequence[Iterable[str]]) -> dict[str, float]:
 
 def specifics_list(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
     """A bare list of the specifics, the most frequent and recent first."""
-    texts = [piece for _, piece in pieces(messages)]
+    texts = pieces(messages)
     weights = _weights([specifics(line) for text in texts for line in text.splitlines()])
     ranked = sorted(weights, key=lambda name: -weights[name])
     kept, room = [], target_tokens

@@ -48,8 +48,6 @@ class PresetRun:
     peak_tokens: int
     exceeded: int
     """Calls whose prompt was over what it may have."""
-    unavoidable: int
-    """How many of these were too long by system and unanswered messages alone."""
     violations: int
     unrestorable: int
     needed: int
@@ -73,10 +71,9 @@ class PresetTotal:
         return sum(getattr(row, name) for row in self.rows)
 
     @property
-    def exceeded_transcripts(self) -> tuple[int, int]:
-        """Transcripts in which a prompt was too long, and how many of them had one that could have been shorter."""
-        over = [row for row in self.rows if row.exceeded]
-        return len(over), sum(row.exceeded > row.unavoidable for row in over)
+    def exceeded_transcripts(self) -> int:
+        """Transcripts in which a prompt was too long."""
+        return sum(row.exceeded > 0 for row in self.rows)
 
     @property
     def costs(self) -> tuple[float, ...]:
@@ -111,7 +108,6 @@ def _row(job: PresetJob, done: Replay, needed: int, met: int) -> PresetRun:
         invalidated_tokens=done.invalidated_tokens,
         peak_tokens=done.peak_tokens,
         exceeded=done.exceeded,
-        unavoidable=done.unavoidable,
         violations=len(done.violations),
         unrestorable=len(done.unrestorable),
         needed=needed,

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.evaluation import transcript_paths
-from applier.eval.methods import as_compacted, find_method
+from applier.eval.methods import find_method
 from applier.eval.texts import message_tokens, one_space, plain_text
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.messages import Message, blocks
@@ -91,7 +91,7 @@ def ask_chats(templates: Path, difficulty: str, seeds: Iterable[int], ratio: flo
 
 def _view(messages: Sequence[Message], task: str, ratio: float, method: str) -> str:
     target = max(1, int(ratio * message_tokens(messages)))
-    return plain_text(as_compacted(find_method(method)(messages, task, target)).messages)
+    return plain_text(find_method(method)(messages, task, target))
 
 
 def read_constraints(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from applier.adapters.transcripts import read_transcript
 from applier.eval.evaluation import cut_at, evaluation_means, transcript_paths
 from applier.eval.exam import QUESTION_KINDS, ExamView, exam_means, exam_samples, exam_views, read_exams
-from applier.eval.methods import NotRecorded, as_compacted, methods_for
+from applier.eval.methods import NotRecorded, methods_for
 from tests.bench.answer_sheets import advance_round, graded_views, read_sheets
 from tests.bench.labels import failure_flags, measure_labels, read_labels
 from tests.bench.own_summary import summary_rows, summary_views
@@ -93,10 +93,10 @@ def print_labels(
         for name, method in methods_for(cut.name, methods).items():
             for ratio in ratios:
                 try:
-                    made = as_compacted(method(list(cut.messages), cut.task, int(ratio * cut.tokens)))
+                    made = method(list(cut.messages), cut.task, int(ratio * cut.tokens))
                 except NotRecorded:
                     continue
-                found = measure_labels(own, made.messages)
+                found = measure_labels(own, made)
                 shares = (_of(found.failed), _of(found.constraints), _of(found.answers))
                 table.add_row(path.stem, name, _share(ratio), *shares, *agreed)
     console.print(table)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from applier.eval.exam import Exam
 from applier.eval.methods import FolderPlanner, NotRecorded, compact_by
@@ -138,14 +139,18 @@ def compact_in_rounds(
     return CompactionRounds(
         rounds=tuple(done),
         unplanned=rounds - len(metered.usages),
-        exam_score=exam.literal_score(plain_text(sent)) if exam else None,
-        exam_score_from_scratch=exam.literal_score(plain_text(scratch)) if exam and scratch else None,
+        exam_score=_score(exam, sent),
+        exam_score_from_scratch=_score(exam, scratch),
     )
+
+
+def _score(exam: Exam | None, view: Sequence[Message] | None) -> float | None:
+    return fmean(exam.literal_scores(plain_text(view)).values()) if exam and view else None
 
 
 def _from_scratch(messages: Sequence[Message], task: str, target_tokens: int, planner: Planner) -> list[Message] | None:
     try:
-        return compact_by(messages, task, target_tokens, planner=planner).messages
+        return compact_by(messages, task, target_tokens, planner=planner)
     except NotRecorded:
         return None
 

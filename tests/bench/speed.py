@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from applier.eval.texts import forget_counts, message_tokens, plain_text
+from applier.eval.texts import message_tokens, o200k_counter, plain_text
 from applier.session.session import Session
 from applier.store import open_store
 from applier.view import apply
@@ -202,7 +202,7 @@ def _peers(messages: Sequence[Message], text: str) -> Iterator[Timing]:
 
 
 def _peer_seconds(peer: Peer, messages: Sequence[Message], target: int) -> float:
-    forget_counts()
+    o200k_counter.cache_clear()
     return _seconds(peer, messages, TASK, target)
 
 

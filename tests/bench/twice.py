@@ -24,7 +24,7 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.evaluation import transcript_paths
-from applier.eval.methods import RECORDED, FolderPlanner, as_compacted, methods_for
+from applier.eval.methods import RECORDED, FolderPlanner, methods_for
 from applier.eval.texts import message_tokens, one_space, plain_text, specifics
 
 __all__ = ["Piece", "Repeats", "add_command", "pieces_of", "repeats"]
@@ -200,8 +200,8 @@ def _measured(
         for ratio in ratios:
             sample = f"{path.stem}@{ratio}"
             for name, method in methods_for(sample, [name for name in names if _can_plan(name, sample)]).items():
-                made = as_compacted(method(transcript.messages, transcript.task, max(1, int(ratio * tokens))))
-                yield (name, ratio), path.stem, repeats(plain_text(made.messages))
+                made = method(transcript.messages, transcript.task, max(1, int(ratio * tokens)))
+                yield (name, ratio), path.stem, repeats(plain_text(made))
 
 
 def _can_plan(name: str, sample: str) -> bool:

@@ -102,7 +102,7 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["log"], "no store there yet"),
         (["store", "verify"], "no store there yet"),
         (["undo", "transcript.json", "-o", "out.json"], "nothing to undo"),
-        (["facts", "hffffffff", "--store", "full.db"], "no history hffffffff in this store: `compactor store list`"),
+        (["facts", "hffffffff", "--store", "full.db"], "no history hffffffff in this store; "),
         (["facts", "nonsense", "--store", "full.db"], "is no history key"),
         (["wrap", "/no/such/client"], "No such file"),
         (["mcp", "--history", "nonsense"], "no store there yet"),

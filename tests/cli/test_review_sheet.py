@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from applier.cli.print_sheet import print_sheet
+from applier.cli.print_sheet import print_sheet, table_runs
 from applier.cli.screen import FULL_WIDTH
-from applier.sheet import Failed, Sheet, review_sheet, reviewed, table_rows
+from applier.sheet import Sheet, review_sheet, reviewed
 from applier.view import Preview
 from planner import (
     CompactionPlan,
@@ -81,8 +81,8 @@ PLAN = CompactionPlan(
 PREVIEW = Preview([], 12_905, 1_104, 2, 12_864, 1.1, "strip", PLAN)
 SHEET = Sheet(
     PLAN,
-    tuple(table_rows(PLAN, HEADS)),
-    (Failed("t3", HEADS["t3"], "Error: parallel_refresh timed out after 30 s · 1 failed, 41 passed"),),
+    HEADS,
+    ({"turn": "t3", "what": HEADS["t3"], "how": "Error: parallel_refresh timed out after 30 s · 1 failed, 41 passed"},),
     {
         "t2": "t2 Read src/auth.ts",
         "t3": "t3 ✗ Deadlock.\n" + "\n".join(f" line {n}" for n in range(1, 9)),
@@ -132,7 +132,7 @@ def test_brief_is_shown_whole():
 
 
 def test_all_unfolds_rows_stand_ins_and_facts():
-    whole = printed(Sheet(PLAN, tuple(table_rows(PLAN, HEADS, fold=False)), (), SHEET.left), 80, whole=True)
+    whole = printed(Sheet(PLAN, HEADS, left=SHEET.left), 80, whole=True)
     assert all(f"\nt{number} " in whole for number in range(1, 10))
     assert "line 8" in whole
     assert "timeout after 30 s" in whole
@@ -140,30 +140,27 @@ def test_all_unfolds_rows_stand_ins_and_facts():
 
 def test_never_paying_back_is_said():
     preview = Preview([], 10, 10, 0, 10, math.inf, "strip", PLAN)
-    assert "never pays back" in " ".join(printed(Sheet(PLAN, (), preview=preview), 80).split())
-    assert Sheet(PLAN, (), preview=preview).to_json()["cost"]["payback_calls"] is None
+    assert "never pays back" in " ".join(printed(Sheet(PLAN, preview=preview), 80).split())
+    assert Sheet(PLAN, preview=preview).to_json()["cost"]["payback_calls"] is None
 
 
 strategies = st.lists(st.sampled_from(["keep", "summarize", "reference", "drop"]), min_size=1, max_size=60)
 
 
 @given(strategies)
-def test_folded_rows_lose_no_turn_and_no_token(strategies):
-    turns = tuple(decision(n, strategy, 0.5, n, n // 2) for n, strategy in enumerate(strategies, 1))
-    plan = PLAN.model_copy(update={"turns": turns})
-    rows = table_rows(plan, {})
-    assert sum(row.tokens_before for row in rows) == sum(own.tokens_before for own in turns)
-    assert sum(row.tokens_after for row in rows) == sum(own.tokens_after for own in turns)
-    shown = [part for row in rows for part in row.turns.split("-")]
-    assert shown[0] == "t1"
-    assert shown[-1] == f"t{len(turns)}"
-    assert len(rows) <= len(strategies)
+def test_folded_rows_lose_no_turn_and_fold_no_two_strategies(strategies):
+    turns = [decision(n, strategy, 0.5, n, n // 2) for n, strategy in enumerate(strategies, 1)]
+    rows = table_runs(turns)
+    assert [own for row in rows for own in row] == turns
+    assert all(len({own.strategy for own in row}) == 1 for row in rows)
+    assert table_runs(turns, fold=False) == [[own] for own in turns]
 
 
-def test_a_run_of_neighbours_is_one_row_and_says_how_many_failed():
-    turns = tuple(decision(n, "keep", 0.5, 10, 10, failed_approach=n == 2) for n in range(1, 5))
-    (row,) = table_rows(PLAN.model_copy(update={"turns": turns}), {f"t{n}": "Bash npm test" for n in range(1, 5)})
-    assert (row.turns, row.what, row.failed) == ("t1-t4", "4 turns, 1 failed: Bash", True)
+def test_a_run_of_neighbours_is_one_row_with_all_its_tokens_that_says_how_many_failed():
+    turns = tuple(decision(n, "keep", n / 10, 10, n, failed_approach=n == 2) for n in range(1, 5))
+    heads = {f"t{n}": "Bash npm test" for n in range(1, 5)}
+    row = printed(Sheet(PLAN.model_copy(update={"turns": turns}), heads), 120).split("\nt1-t4")[1].splitlines()[0]
+    assert row.split() == "keep 0.40 40 10 ✗ 4 turns, 1 failed: Bash".split()  # noqa: SIM905
 
 
 def test_verdict_stands_first():
@@ -173,7 +170,7 @@ def test_verdict_stands_first():
 @given(st.text(min_size=1), st.text(), st.integers(60, 140))
 def test_no_content_steers_the_terminal_or_widens_the_table(what, why, width):
     plan = PLAN.model_copy(update={"turns": (decision(1, "keep", 0.5, 1, 1, why),), "task": what})
-    out = printed(Sheet(plan, tuple(table_rows(plan, {"t1": what}))), width)
+    out = printed(Sheet(plan, {"t1": what}), width)
     assert not {char for char in out if ord(char) < 32 and char != "\n"}
     assert "\x1b" not in out
     out.encode()
@@ -181,4 +178,4 @@ def test_no_content_steers_the_terminal_or_widens_the_table(what, why, width):
 
 def test_markup_in_content_is_shown_as_it_is():
     plan = PLAN.model_copy(update={"turns": (decision(1, "keep", 0.5, 1, 1, "[bold]x[/]"),)})
-    assert "[bold]x[/]" in printed(Sheet(plan, tuple(table_rows(plan, {}))), 80)
+    assert "[bold]x[/]" in printed(Sheet(plan), 80)

@@ -3,7 +3,7 @@
 import pytest
 
 from applier.eval.evaluation import measure_integrity
-from applier.eval.methods import CompactedList, compact_by
+from applier.eval.methods import compact_by
 from applier.eval.texts import message_tokens
 from tests.evaluation.work import TASK
 from tests.strategies import make_session
@@ -19,12 +19,12 @@ def outcome():
 def edited(outcome, old, new):
     """`outcome` with `old` replaced wherever text says it."""
     messages = []
-    for message in outcome.messages:
+    for message in outcome:
         content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         changed = [{**b, "text": b["text"].replace(old, new)} if "text" in b else b for b in blocks]
         messages.append({**message, "content": changed})
-    return CompactedList(messages, outcome.plan)
+    return messages
 
 
 def test_a_sound_outcome_is_valid_restorable_and_pays_back(outcome):
@@ -41,9 +41,9 @@ def test_a_reference_that_is_gone_counts_as_not_restored(outcome):
 
 
 def test_an_unchanged_list_changes_nothing_and_never_pays_back():
-    sound = measure_integrity(SESSION, CompactedList(list(SESSION)))
+    sound = measure_integrity(SESSION, list(SESSION))
     assert (sound.payback_calls, sound.restored) == (None, 1.0)
 
 
 def test_what_the_api_would_refuse_is_counted():
-    assert measure_integrity(SESSION, CompactedList(SESSION[2:3])).violations >= 1
+    assert measure_integrity(SESSION, SESSION[2:3]).violations >= 1

@@ -15,7 +15,7 @@ from applier.eval.evaluation import (
     evaluation_means,
     transcript_paths,
 )
-from applier.eval.methods import METHODS, PLAIN_METHODS, as_compacted, find_method
+from applier.eval.methods import METHODS, PLAIN_METHODS, find_method
 from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
@@ -107,11 +107,6 @@ def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough)
     rows, (problem,) = alone
     assert {row.cut.partition("@")[0] for row in rows} == {"a", "b"}
     assert "c.json" in problem
-
-
-def test_a_plain_list_is_an_outcome_without_a_plan():
-    assert as_compacted(PAST).messages is PAST
-    assert as_compacted(PAST).plan is None
 
 
 @pytest.mark.parametrize("preset", ["relevance", "codex", "s06"])

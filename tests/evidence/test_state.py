@@ -108,7 +108,7 @@ def test_branch_commits_urls_and_open_items():
     evidence = session.evidence
     assert lines(state.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
     assert lines(state.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
-    assert lines(state.urls(evidence, reviews_only=True)) == [("https://host.example/a/b/issues/3", ("t1",))]
+    assert lines(state.urls(evidence)) == [("https://host.example/a/b/issues/3", ("t1",))]
     assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
 

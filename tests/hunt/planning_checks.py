@@ -35,6 +35,11 @@ MODELS = ("", "", "", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 TASK = "fix the race"
 ROOMY_TOKENS = 200_000
+PAIRING = 1, 2, 3, 5
+"""Rules of `applier.testing`: a call without its result, a result without its call, behind other content, or twice."""
+SHOWN_START = 20
+"""So many characters of a pasted line show at least."""
+LEFT_OUT = re.compile(r"\n?\[\d+ (?:lines|tokens) left out here; [^\n]*\]\Z")
 MOST_LINES = 10**6
 WEIGHTS = {"rules": 7, "one word": 22, "liar": 5, "answer": 1, "edited": 65}
 """Of a hundred lists so many have a plan by the rules, by one word for every turn, by a liar, by what a model answered
@@ -139,7 +144,8 @@ def check_view(drawn, shown):
     assert shown.tokens_after == counter.messages(shown.messages), "the size is not as said"
     assert shown.tokens_after <= shown.tokens_before, "the view grew"
     originals = {text for message in messages for text in texts_of(message)}
-    notes = [text for message in shown.messages for text in texts_of(message) if text not in originals]
+    changed = [text for message in shown.messages for text in texts_of(message) if text not in originals]
+    notes = [text for text in changed if not is_pasted_end(text, messages)]
     for note in notes:
         check_note(note)
         if drawn.is_marked:
@@ -154,6 +160,13 @@ def check_view(drawn, shown):
     check_what_stands(drawn, view)
     invented = set(NAMES.findall(view)) - set(NAMES.findall(json.dumps(messages, ensure_ascii=False)))
     assert not invented, f"nobody said {invented}"
+
+
+def is_pasted_end(text, messages):
+    """True if it is what shows of a text that the user pasted last: ends of its lines, and where it is stored whole."""
+    named = LEFT_OUT.search(text)
+    lines = [line.rstrip("…") for line in text[: named.start()].split("\n") if line] if named else []
+    return bool(lines) and any(lines[0][:SHOWN_START] in own for message in messages for own in texts_of(message))
 
 
 def check_note(note):
@@ -194,8 +207,9 @@ def check_nothing_lost(messages, shown, notes):
 
 
 def rules_of(messages):
-    """Which rules `messages` break, wherever; a call without its result and a result without its call are one fault."""
-    return {2 if violation.rule == 1 else violation.rule for violation in refusals(messages)}
+    """Which rules `messages` break, wherever; whatever is wrong between calls and their results is one fault: cut
+    around, it shows from its other side."""
+    return {2 if violation.rule in PAIRING else violation.rule for violation in refusals(messages)}
 
 
 def check_decisions(drawn, shown, notes):
@@ -210,8 +224,9 @@ def check_decisions(drawn, shown, notes):
         own = json.dumps(drawn.messages[turn.start : turn.stop])
         if drawn.valid and any(mark in own for mark in drawn.failures):
             assert decision.failed_approach, f"{turn.id} failed, and is not said to"
-        assert not (decision.failed_approach and decision.strategy == "drop" and '"tool_use"' in own), (
-            f"{turn.id} failed"
+        told = turn.id in re.findall(r"\bt\d+\b", shown.plan.brief)
+        assert told or not (decision.failed_approach and decision.strategy == "drop" and '"tool_use"' in own), (
+            f"{turn.id} failed, and neither a statement nor a line says so"
         )
         assert turn.live or not MEDIA.search(own) or str(turn.number) in entries, f"{turn.id} lost an image or document"
 

@@ -58,14 +58,12 @@ def test_a_turn_named_in_a_run_and_alone_follows_its_own_entry():
         (["t5 summarize 7 | waited 4500 s"], [], "names 4500, which t5 does not hold"),
         (["t5 summarize 7 | call drain_all"], [], "names drain_all, which t5 does not hold"),
         (["t2-t5 summarize 3 | edits"], [], "write one entry a turn"),
-        (["t5 keep 3", "t5 drop 0"], [], "t5 is named twice"),
         (["t5: keep!"], [], "not an entry; write t<turn>"),
         (["t5 keep 3"], ["opinion t1 | nice"], "not a fact; write decision|error"),
         (["t5 keep 3"], ["decision t77 | nice"], "there is no t77"),
         (["t5 keep 3"], ["error t5 | worker_pool died"], "names worker_pool, which t5 does not hold"),
         (["t5 keep 3"], ["constraint t1 | keep it"], "needs the lines that hold the user's words"),
         (["t5 keep 3"], ["constraint t1 7 | keep it"], "t1 has lines 1-2"),
-        (["t5 keep 3"], ["constraint t1 | frozen | It is frozen!"], "not the words of t1"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_named(turns, facts, said):
@@ -161,8 +159,8 @@ NO_JSON = (TEXT.replace('\\"', '"'), TEXT.replace(",\n", "\n"), "BRIEF:\n" + "\n
 @pytest.mark.parametrize(
     "text", ["", "I cannot do that.", '{"turns": 7}', "{" * 50_000, "[]", "null", '{"brief": []}', *NO_JSON]
 )
-def test_what_is_no_answer_is_none(text):
-    assert answer_in(text) is None
+def test_what_is_no_answer_is_an_empty_one(text):
+    assert answer_in(text) == Answer()
 
 
 @pytest.mark.real
@@ -182,9 +180,8 @@ def test_what_is_no_answer_is_none(text):
 )
 def test_a_hostile_answer_is_read_or_refused_in_no_time(text):
     found = answer_in(text)
-    if found is not None:
-        read_answer(found, SCOPE, 0.0)
-        json.dumps(found.model_dump(), ensure_ascii=False).encode()
+    read_answer(found, SCOPE, 0.0)
+    json.dumps(found.model_dump(), ensure_ascii=False).encode()
 
 
 @given(st.text(max_size=200))
@@ -219,21 +216,19 @@ def test_an_entry_is_read_as_it_was_written(runs, strategy, score, failed, range
 
 @given(st.sampled_from(["decision", "error", "constraint"]), TURN, RANGES, WORDS.filter(lambda w: "|" not in w))
 def test_a_fact_is_read_as_it_was_written(kind, turn, ranges, words):
-    fact = read_fact(f"{kind} t{turn} {written_ranges(ranges)} | {words} | “as they said”")
-    assert fact == FactEntry(kind, turn, ranges, words.strip(), "as they said")
+    fact = read_fact(f"{kind} t{turn} {written_ranges(ranges)} | {words}")
+    assert fact == FactEntry(kind, turn, ranges, words.strip())
 
 
 @pytest.mark.parametrize(
     ("form", "runs", "score", "lines"),
     [
         ("t4-9 drop 0", ((4, 9),), 0, ()),
-        ("t4 – t9 drop 0", ((4, 9),), 0, ()),
-        ("t4 - t9, t12 drop 0", ((4, 9), (12, 12)), 0, ()),
-        ("- t9: summarise 6 lines 3 - 7, 12", ((9, 9),), 6, ((3, 7), (12, 12))),
+        ("t4–t9, t12 DROP 0", ((4, 9), (12, 12)), 0, ()),
+        ("t9 summarize 6 3-7, 12", ((9, 9),), 6, ((3, 7), (12, 12))),
         ("t9 summarize 6 3-7 failed | stuck", ((9, 9),), 6, ((3, 7),)),
         ("t9 keep 5 12-19", ((9, 9),), 5, ((12, 19),)),
-        ("t9 keep 10", ((9, 9),), 9, ()),
-        ("t9 keep 0.9", ((9, 9),), 8, ()),
+        ("t9 keep 5 lines 12-19", ((9, 9),), 5, ((12, 19),)),
         ("t9 keep", ((9, 9),), 7, ()),
         ("t9 keep failed", ((9, 9),), 7, ()),
         ("t9 delete 3", None, None, None),

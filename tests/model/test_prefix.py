@@ -124,8 +124,6 @@ def test_the_prefix_is_not_asked_where_that_would_read_more_than_the_session_may
             "drops earlier thinking",
         ),
         ({"messages": SAMPLE, "system": "plain", "tools": [TOOL]}, "marks no cache"),
-        ({"messages": SAMPLE[:-1]}, "waits for results"),
-        ({"messages": []}, "waits for results"),
     ],
 )
 def test_where_the_prefix_cannot_be_asked_the_cards_are(change, why):
@@ -144,7 +142,8 @@ def test_where_the_prefix_cannot_be_asked_the_cards_are(change, why):
 )
 def test_a_cold_cache_is_not_asked(ttl, seconds, cold):
     body = agent_body()
-    body["messages"][-1]["content"][-1]["cache_control"] = {**MARK, **({"ttl": ttl} if ttl else {})}
+    for block in (body["system"][0], body["messages"][-1]["content"][-1]):
+        block["cache_control"] = {**MARK, **({"ttl": ttl} if ttl else {})}
     assert bool(why_not_prefix(AgentRequest(body, None, float(seconds)), None)) == cold
 
 

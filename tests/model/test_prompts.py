@@ -74,13 +74,3 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SettingsError, match="no such folder of prompts: make it with `compactor prompts copy"):
         load_prompts(tmp_path / "nowhere")
-
-
-def test_rendering_with_a_value_too_few_or_too_many_is_refused():
-    prompts = load_prompts()
-    with pytest.raises(SettingsError, match=r"plan\.md: no value for \{\{after\}\}"):
-        prompts.render("plan", task="x")
-    with pytest.raises(SettingsError, match=r"prompt 'system': has no variable \{\{task\}\}"):
-        prompts.render("system", task="x", brief_rules="x")
-    with pytest.raises(SettingsError, match="prompt 'sistem': there is none; known: brief, mend, plan, prefix, system"):
-        prompts.render("sistem")

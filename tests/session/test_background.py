@@ -46,7 +46,7 @@ def grown_to_the_worker(session, history=None):
     for index, message in enumerate(history):
         if message["role"] == "assistant":
             agent.call()
-            if worker_of(session).is_busy:
+            if worker_of(session).is_running:
                 return agent, history[index:]
         agent.messages.append(message)
     raise AssertionError("no worker was started")

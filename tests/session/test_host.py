@@ -377,8 +377,8 @@ def test_what_was_thought_behind_a_compaction_goes_when_that_is_undone(session_o
     session.prepare(history[:-2])
     assert session.undo()
     sent = session.prepare(history)  # with an answer to the list that was compacted
-    assert "Let me see 59." not in str(sent)
-    assert all(a is b for a, b in zip(sent[:-2], history[:-2], strict=True)), "what was thought before stands again"
+    assert [block for message in sent for block in blocks(message) if block["type"] == "thinking"] == []
+    assert len(sent) == len(history)
 
 
 def test_an_answer_without_thinking_behind_an_undone_compaction_goes_out_as_it_came(session_of):
@@ -501,8 +501,8 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
         session.prepare(make_session(40))
         opened = session._state.store.use(lambda store: store)
-        with opened.database.transaction(write=True) as damage:
-            damage.rows("DROP TABLE histories")
+        with opened.backend.transaction(write=True):
+            opened.backend.rows("DROP TABLE records")
     assert session.log()[-1].kind == "store_failed"
     assert not session._state.store.is_open
 

@@ -1,7 +1,6 @@
 """When the agent names something that only a reference holds, the turn that holds it comes back."""
 
 from applier.session import Preset
-from applier.session.carryover import Recall
 from applier.session.tiers import PlanTurns, SnipMiddle
 from tests.session.agent import Agent
 from tests.strategies import make_session
@@ -57,17 +56,15 @@ def test_a_small_turn_comes_back_at_once_and_stays(session_of):
     assert [event.kind for event in session.log()].count("recalled") == 1
 
 
-def test_a_large_turn_comes_back_with_the_next_plan(session_of):
+def test_a_turn_that_is_too_large_is_left_to_its_reference(session_of):
     session = session_of(window_tokens=60_000, preset=SNIPPED)
     agent = compacted(session, f"zz {PLACE} zz")
     session._state.settings = session._state.settings.model_copy(update={"recall_tokens": 0})
+    before = agent.sent[-1]
     agent.play([said(f"Let me think about {PLACE} again."), ask()])
-    assert session.log()[-1].kind == "recall_pending"
-    assert PLACE not in str(agent.sent[-1][:-2])
-    agent.play(GROWN)
-    assert session.compact(agent.messages).tier == "plan"
-    agent.call()
-    assert f"zz {PLACE} zz" in str(agent.sent[-1])
+    assert session.log()[-1].kind == "post_compact"
+    assert agent.sent[-1][: len(before)] == before
+    assert f"zz {PLACE} zz" not in str(agent.sent[-1])
 
 
 def test_what_still_stands_or_was_never_there_is_not_recalled(session_of):
@@ -107,7 +104,6 @@ def test_without_a_plan_there_is_nothing_to_recall(session_of):
     session = session_of(window_tokens=1_000_000)
     Agent(session).play([*history_with(PLACE), said(f"see {PLACE}"), ask()])
     assert session.log() == []
-    assert Recall().hear([said(PLACE)], None) == []
 
 
 def test_a_dropped_turn_returns_when_the_task_returns_to_it(session_of):

@@ -4,19 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.frame import Edits, Frame, draft, message_at
+from applier.session.frame import Edits, Frame, bound, draft, message_at
 from applier.session.history_tracker import HistoryTracker
 from applier.session.request import Gauge
-from applier.session.tiers import (
-    BudgetResults,
-    ClearResults,
-    DemoteLarge,
-    PlanTurns,
-    RetreatHead,
-    Situation,
-    SnipMiddle,
-    StubRereads,
-)
+from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, StubRereads
+from applier.session.tiers import PlanTurns, RetreatHead, Situation, SnipMiddle
 from planner import TokenCounter
 from planner.api import plan_analysis
 from planner.plan import HistoryStamp
@@ -133,12 +125,11 @@ def test_a_re_read_is_sent_whole_when_the_first_one_is_gone():
     assert StubRereads()(situation_of(messages, frame=frame)) is None
 
 
-def test_a_plan_is_made_from_the_history_and_wanted_turns_stay_in_it():
+def test_a_plan_is_made_from_the_history():
     messages = make_session(40)
-    situation = situation_of(messages, limit_tokens=4_000, wanted=frozenset({"t6"}))
+    situation = situation_of(messages, limit_tokens=4_000)
     plan = PlanTurns(0.5)(situation).plan
     assert plan.history.messages == len(messages)
-    assert plan.decisions["t6"].strategy == "keep"
     assert plan.estimated_tokens < 2_600
 
 
@@ -201,7 +192,7 @@ def test_edits_name_real_places_and_leave_the_rest_alone(messages, tier):
     if edits.plan is not None:
         assert edits.plan.history == HistoryStamp.of(tracker.history, edits.plan.history.tokens)
         return
-    frame = draft(Frame(), edits, tracker, "h00000000", "strip")
+    frame = bound(draft(Frame(), edits, tracker, "h00000000"), Frame(), tracker)
     touched = {message for message, _ in edits.placeholders}
     for index, message in enumerate(messages):
         if index not in touched | frame.unthinking:

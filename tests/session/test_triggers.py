@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.session.presets import LEVELS, Measurement, When, level_after
-from applier.session.request import output_reserve_tokens, prompt_limit_tokens
+from applier.session.request import prompt_limit_tokens
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,6 @@ def test_a_level_is_never_below_what_the_tokens_say(counts, level):
 )
 def test_the_limit_leaves_room_for_the_answer(window, output, limit):
     assert prompt_limit_tokens(window, output) == limit
-    assert output_reserve_tokens(window, output) == window - limit
 
 
 def measured(**changes):

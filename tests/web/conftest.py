@@ -32,7 +32,8 @@ class Written:
 
 def review_of(plan, messages, written=None) -> Review:
     written = written or Written()
-    return Review(plan, messages, plan_name="plan.json", view_name="view.json", save=written.save, apply=written.apply)
+    files = {"plan": "plan.json", "view": "view.json"}
+    return Review(plan, messages, files, save=written.save, apply=written.apply)
 
 
 @pytest.fixture(scope="session")

@@ -270,18 +270,19 @@ def test_text_of_a_transcript_never_runs(browser):
 def test_page_of_a_session_shows_curve_happenings_and_bill(browser):
     compaction = Event("post_compact", "s", 0, "growth", "plan", 300, 80, 2, 250, f"2 drop {HOSTILE}")
     recalled = Event("recalled", "s", 0, "", "", 90, 110, message="t2 came back")
-    happenings = [{"call": at, "why": own.trigger, **own.as_json()} for at, own in ((3, compaction), (4, recalled))]
-    costs = (0.1, 400, 1_000), (0.05, 300, 900)
+    prompts = ((100, 100), (200, 200), (80, 300), (110, 330))
     run = {
-        "name": "relevance",
+        "preset": "relevance",
         "limit_tokens": 250,
-        "sent_tokens": [100, 200, 80, 110],
-        "history_tokens": [100, 200, 300, 330],
-        "happenings": happenings,
-        "bills": [dict(zip(("read_price", "tokens", "tokens_without"), cost, strict=True)) for cost in costs],
-        "problems": ["the prompt of call 2 is too long"],
+        "calls": [{"sent_tokens": sent, "history_tokens": history} for sent, history in prompts],
+        "happenings": [{"call": at, **own.as_json()} for at, own in ((3, compaction), (4, recalled))],
+        "cost": {"0.1": 400, "0.05": 300},
+        "cost_without": {"0.1": 1_000, "0.05": 900},
+        "violations": ["the prompt of call 2 is too long"],
+        "unrestorable": [],
     }
-    other = {**run, "name": "off", "sent_tokens": run["history_tokens"], "happenings": [], "problems": []}
+    calls = [{**call, "sent_tokens": call["history_tokens"]} for call in run["calls"]]
+    other = {**run, "preset": "off", "calls": calls, "happenings": [], "violations": []}
     with PageServer({"task": f"Task {HOSTILE}", "runs": [run, other]}) as server:
         for width in (1440, 360):
             show_as(browser, width)

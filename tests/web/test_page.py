@@ -292,9 +292,9 @@ def test_plan_opens_the_review_and_names_where_the_plan_will_be(command, tmp_pat
 def test_watch_opens_the_page_of_the_session_until_ctrl_c(command):
     process, page = command("watch", "run.json", "--window", "8000")
     (run,) = page.get("/api/report").json()["runs"]
-    assert len(run["sent_tokens"]) == len(run["history_tokens"]) > 10
+    assert len(run["calls"]) > 10
     assert run["happenings"]
-    assert [bill["read_price"] for bill in run["bills"]] == [0.1, 0.05, 0.025]
-    assert max(run["sent_tokens"]) <= run["limit_tokens"]
+    assert list(run["cost"]) == list(run["cost_without"]) == ["0.1", "0.05", "0.025"]
+    assert max(call["sent_tokens"] for call in run["calls"]) <= run["limit_tokens"]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from applier.session import Session
-from applier.store.protocol import Restored, SearchResult
+from applier.store.store import Restored, SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.reading.lines import Part
 from planner.reading.messages import Block

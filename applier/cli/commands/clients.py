@@ -21,13 +21,13 @@ import click
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
 from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import EXISTING_FILE, OutputFile, as_json, store_anywhere, store_option, together
-from applier.cli.planning import apply_and_record, planned, planning_options, view_text
+from applier.cli.options import EXISTING_FILE, as_json, output_option, store_anywhere, store_option, together
+from applier.cli.planning import apply_and_record, planned, planning_options, write_view
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
-from applier.sheet import Sheet, reviewed
+from applier.sheet import reviewed
 from applier.store.opening import STORE_VARIABLE, open_store, store_file
-from applier.store.reference import history_key
+from applier.store.records import history_key
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.history import read_history
 
@@ -40,19 +40,13 @@ EVENT = "pre_compact"
 @click.command
 @click.argument("session", metavar="SESSION.jsonl", type=EXISTING_FILE)
 @planning_options
-@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the new session there.")
+@output_option("Write the new session there.")
 @click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @store_option
 @as_json
 def resume_command(
-    session: Path,
-    output: Path | None,
-    in_client: bool,
-    dry_run: bool,
-    store: str | None,
-    as_json: bool,
-    **how: Any,
+    session: Path, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **how: Any
 ) -> None:
     """Compact a client's session so that the client resumes it.
 
@@ -73,18 +67,26 @@ def resume_command(
     name = client.log_name(session_id, now)
     in_place = client.log_folder(read.working_folder, now, os.environ) / name
     place = in_place if in_client else output or session.absolute().parent / name
-    if sheet.changes and not dry_run:
+    written = sheet.changes and not dry_run
+    if written:
         if place.exists():
             raise SettingsError(f"{place}: is there already: a session is never overwritten; name a new file")
-        text = view_text(sheet, read, place, store, session_id=session_id)
         make_folder(place.parent)
-        write_whole(place, text)
+        write_view(sheet, read, place, store, session_id)
     typed = _typed(client, read.working_folder, session_id, place, in_place)
     if as_json:
-        written = {"written": sheet.changes and not dry_run, "session_id": session_id, "file": str(place)}
-        print_json({**sheet.to_json(), **written, "resume": typed})
+        new = {"written": written, "session_id": session_id, "file": str(place), "resume": typed}
+        print_json({**sheet.to_json(), **new})
+        return
+    before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
+    if not sheet.changes:
+        echo(f"Nothing to compact: all {before:,} tokens stay. No session was written.")
+    elif dry_run:
+        echo(f"{before:,} tokens would become {after:,}, in {place}")
     else:
-        echo(_outcome(sheet, place, typed, dry_run=dry_run))
+        originals = f"{history_key(sheet.plan.history.digest)}:t1, t2, …"
+        echo(f"{before:,} tokens became {after:,}, in {place}\nGo on there:  {typed}")
+        echo(f"Originals:    compactor restore {originals}; the old session is as it was")
 
 
 def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
@@ -93,29 +95,11 @@ def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: 
     if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")
     if not client.finds(place, in_place):
-        goal = _quoted(in_place.parent)
-        steps.insert(0, f"mkdir -p {goal} && cp {shlex.quote(str(place))} {goal}/{in_place.name}")
+        goal = in_place.parent
+        is_home = goal.is_relative_to(Path.home())
+        target = f"~/{shlex.quote(str(goal.relative_to(Path.home())))}" if is_home else shlex.quote(str(goal))
+        steps.insert(0, f"mkdir -p {target} && cp {shlex.quote(str(place))} {target}/{in_place.name}")
     return " && ".join(steps)
-
-
-def _quoted(path: Path) -> str:
-    """`path` for a shell; the home folder is ``~``."""
-    home = Path.home()
-    return f"~/{shlex.quote(str(path.relative_to(home)))}" if path.is_relative_to(home) else shlex.quote(str(path))
-
-
-def _outcome(sheet: Sheet, place: Path, typed: str, *, dry_run: bool) -> str:
-    before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
-    if not sheet.changes:
-        return f"Nothing to compact: all {before:,} tokens stay. No session was written."
-    if dry_run:
-        return f"{before:,} tokens would become {after:,}, in {place}"
-    key = history_key(sheet.plan.history.digest)
-    return (
-        f"{before:,} tokens became {after:,}, in {place}\n"
-        f"Go on there:  {typed}\n"
-        f"Originals:    compactor restore {key}:t1, t2, …; the old session is as it was"
-    )
 
 
 _changing = together(
@@ -166,7 +150,11 @@ def run() -> None:
     Whatever fails is said in a line on standard error, and the client goes on.
     """
     try:
-        echo(_hook_output(read_call(sys.stdin.buffer.read())), nl=False)
+        call = read_call(sys.stdin.buffer.read())
+        if call.hook_event_name == "PreCompact":
+            _keep(call)
+        elif call.source == "compact":
+            echo(_brief(call.session_id), nl=False)
     except Exception as error:  # noqa: BLE001 - the client's session must never break on us
         echo(f"compactor: {one_line(str(error))[:300]}; the session goes on without us", err=True)
 
@@ -177,7 +165,8 @@ _Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     path = settings or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
     before, after = _changed(path, change)
-    diff = "".join(unified_diff(_lines(before), _lines(after), str(path), str(path)))
+    old, new = ([f"{line}\n" for line in text.splitlines()] for text in (before, after))
+    diff = "".join(unified_diff(old, new, str(path), str(path)))
     write = bool(diff) and not dry_run
     if as_json:
         print_json({"settings": str(path), "change": diff, "written": write})
@@ -207,18 +196,6 @@ def _changed(path: Path, change: _Change) -> tuple[str, str]:
     return before, before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
 
 
-def _lines(text: str) -> list[str]:
-    return [f"{line}\n" for line in text.splitlines()]
-
-
-def _hook_output(call: HookCall) -> str:
-    """What standard output says: nothing before a compaction, the brief behind it."""
-    if call.hook_event_name == "PreCompact":
-        _keep(call)
-        return ""
-    return _brief(call.session_id) if call.source == "compact" else ""
-
-
 def _keep(call: HookCall) -> None:
     """Originals and a plan by rules to the store: a client's hook may take no minute and spend no tokens."""
     read = read_transcript(Path(call.transcript_path))
@@ -243,6 +220,5 @@ def _with_store(line: str) -> str:
 
     An address may hold a password, and what reads this is a model: only a file is named.
     """
-    named = os.environ.get(STORE_VARIABLE)
-    file = store_file(named) if named else None
+    file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line

@@ -6,9 +6,10 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,7 +26,7 @@ from applier.eval.evaluation import (
 )
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
-from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptComparison, PromptVariant, compare_prompts
+from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptVariant, compare_prompts
 from planner.errors import SettingsError, TranscriptError
 
 __all__ = ["eval_command", "prompts_eval_command"]
@@ -108,8 +109,8 @@ def eval_command(
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:
-        ratios = ratios or (0.10,)
-        _hold_exams(paths, probes, methods, ratios, model=model, lost=lost, as_json=as_json, as_csv=as_csv)
+        views = _exam_views(probes, paths, methods, ratios or (0.10,), model)
+        _print_exams(views, lost=lost, as_json=as_json, as_csv=as_csv)
         return
     with progress("measuring", len(paths)) as done:
         rows, problems = evaluate_files(
@@ -121,34 +122,30 @@ def eval_command(
     if chart:
         draw_recall(means, chart)
     if as_csv:
-        print_csv([_csv_row(row) for row in rows])
+        print_csv([{"cut": row.cut} | _fields(evaluation_means([row])[0]) for row in rows])
     elif as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
     else:
-        _print_all(rows, means, lost=lost)
+        for row in rows if lost else ():
+            _print_losses(row)
+        _print_means(COLUMNS, means)
     if problems:
         raise TranscriptError(f"not measured: {'; '.join(problems)}")
 
 
-def _csv_row(row: EvaluationRow) -> dict[str, object]:
-    """One method at one target on one cut."""
-    (own,) = evaluation_means([row])
-    return {"cut": row.cut} | {name: getattr(own, name) for name in COLUMNS.values() if name != "cuts"}
-
-
-def _print_all(rows: Sequence[EvaluationRow], means: Sequence[EvaluationMean], *, lost: bool) -> None:
-    for row in rows if lost else ():
-        _print_losses(row)
-    if not means:
-        echo("no cut of these transcripts is long enough to measure")
-        return
-    _print_means(COLUMNS, means)
+def _fields(mean: EvaluationMean) -> dict[str, object]:
+    return {name: getattr(mean, name) for name in COLUMNS.values() if name != "cuts"}
 
 
 def _print_means(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
-    shown = {title: name for title, name in columns.items() if any(getattr(mean, name) is not None for mean in means)}
-    rows = ([_cell(getattr(mean, name)) for name in shown.values()] for mean in means)
-    print_table(shown, rows, right=[title for title, name in shown.items() if name != "method"])
+    rows = [{title: getattr(mean, name) for title, name in columns.items()} for mean in means]
+    _print_rows(rows, "no cut of these transcripts is long enough to measure")
+
+
+def _print_rows(rows: Sequence[Mapping[str, str | float | None]], empty: str = "") -> None:
+    """A table of `rows`, whose keys are the titles; what none of them has is left out."""
+    titles = [title for title in (rows[0] if rows else ()) if any(row[title] is not None for row in rows)]
+    print_table(titles, ([_cell(row[title]) for title in titles] for row in rows), right=titles[1:], empty=empty)
 
 
 def _cell(value: str | float | None) -> str:
@@ -156,14 +153,12 @@ def _cell(value: str | float | None) -> str:
 
 
 def _print_losses(row: EvaluationRow) -> None:
-    losses = {
-        "lost": row.recall.lost,
-        "bare": row.recall.bare,
-        "failed": row.survival.failures_lost,
-        "said": row.survival.demands_lost,
-    }
-    lines = (f"{title}: {what}" for title, lost in losses.items() for what in lost)
-    _print_list(f"{row.cut} {row.method} {row.ratio:.2f}", lines)
+    recall, survival = row.recall, row.survival
+    losses = (recall.lost, recall.bare, survival.failures_lost, survival.demands_lost)
+    titled = zip(("lost", "bare", "failed", "said"), losses, strict=True)
+    _print_list(
+        f"{row.cut} {row.method} {row.ratio:.2f}", (f"{title}: {what}" for title, lost in titled for what in lost)
+    )
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
@@ -172,23 +167,10 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
         echo(f"  {one_line(line)}")
 
 
-def _hold_exams(
-    paths: Sequence[Path],
-    probes: Path,
-    methods: Sequence[str],
-    ratios: Sequence[float],
-    *,
-    model: str | None,
-    lost: bool,
-    as_json: bool,
-    as_csv: bool,
-) -> None:
-    """Hold the exams `probes` on the transcripts of `paths` and print the scores.
-
-    Raises:
-        TranscriptError: an exam or its transcript cannot be read.
-        SettingsError: a method has nothing to show for any of them.
-    """
+def _exam_views(
+    probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
+) -> list[ExamView]:
+    """What each method shows for the exams `probes` on the transcripts of `paths`."""
     exams = read_exams([probes])
     views: list[ExamView] = []
     with progress("holding exams", len(exams)) as done:
@@ -198,47 +180,40 @@ def _hold_exams(
     missing = [name for name in methods if name not in {view.method for view in views}]
     if missing:
         raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
+    return views
+
+
+def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool, as_csv: bool) -> None:
     means = exam_means([(view, view.scores) for view in views])
     if as_csv:
-        print_csv([row for view in views for row in _answers(view)])
+        asked = ((view, question) for view in views for question in view.exam.questions)
+        print_csv(
+            [
+                _names(view) | {"question": own.number, "kind": own.kind, "score": view.scores[own.number]}
+                for view, own in asked
+            ]
+        )
         return
     if as_json:
-        print_json({"means": [asdict(mean) for mean in means], "views": [_view_json(view) for view in views]})
+        of_views = [_names(view) | {"sha": view.sha, "lost": [own.number for own in view.lost]} for view in views]
+        print_json({"means": [asdict(mean) for mean in means], "views": of_views})
         return
     for view in views if lost else ():
-        _print_lost_answers(view)
-    _print_scores(means)
+        right = len(view.exam.questions) - len(view.lost)
+        counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
+        lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
+        _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
+    _print_rows([_scores(mean) for mean in means])
 
 
-def _print_scores(means: Sequence[ExamMean]) -> None:
-    numbers = ("exams", "size", "score", *QUESTION_KINDS)
-    print_table(("method", "target", *numbers), map(_score_cells, means), right=numbers)
+def _names(view: ExamView) -> dict[str, object]:
+    return {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
 
 
-def _score_cells(mean: ExamMean) -> Iterator[str]:
-    yield from (mean.method, _cell(mean.ratio))
-    yield from (str(mean.exams), f"{mean.size:.3f}", f"{mean.score:.2f}")
-    yield from (_cell(mean.by_kind.get(kind)) for kind in QUESTION_KINDS)
-
-
-def _print_lost_answers(view: ExamView) -> None:
-    right = len(view.exam.questions) - len(view.lost)
-    counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
-    lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
-    _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
-
-
-def _answers(view: ExamView) -> Iterator[dict[str, object]]:
-    """A row a question."""
-    of_view = {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
-    for question in view.exam.questions:
-        yield {**of_view, "question": question.number, "kind": question.kind, "score": view.scores[question.number]}
-
-
-def _view_json(view: ExamView) -> dict[str, object]:
-    lost = [question.number for question in view.lost]
-    fields = {"method": view.method, "target": view.ratio, "size": view.size, "sha": view.sha}
-    return {"transcript": view.exam.transcript, **fields, "lost": lost}
+def _scores(mean: ExamMean) -> dict[str, Any]:
+    kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
+    numbers = {"exams": mean.exams, "size": f"{mean.size:.3f}", "score": mean.score}
+    return {"method": mean.method, "target": mean.ratio, **numbers, **kinds}
 
 
 @click.command(name="eval")
@@ -267,27 +242,25 @@ def prompts_eval_command(
     cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
     with progress("planning", len(cuts)) as done:
         comparison = compare_prompts(first, second, cuts, ratio, done)
+    means = evaluation_means(comparison.rows)
     if as_json:
-        means = [asdict(mean) for mean in evaluation_means(comparison.rows)]
-        print_json({"means": means, "differences": [asdict(difference) for difference in comparison.differences]})
-    else:
-        _print_comparison(comparison)
+        differences = [asdict(difference) for difference in comparison.differences]
+        print_json({"means": [asdict(mean) for mean in means], "differences": differences})
+        return
+    _print_means(PROMPT_COLUMNS, means)
+    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
+        own = (difference for difference in comparison.differences if difference.kept_by == keeper)
+        echo("")
+        _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))
 
 
 def _variants(
     folders: Sequence[Path], answers: Sequence[Path], model: str | None
 ) -> tuple[PromptVariant, PromptVariant]:
-    places: list[Path | None] = [None] * (2 - len(folders)) + list(folders)
-    recorded: list[Path | None] = [*answers] if answers else [None, None]
-    if len(places) != 2 or len(recorded) != 2:
+    if len(folders) > 2 or len(answers) not in (0, 2):
         raise click.UsageError("give at most two --prompts, and --answers for both or for none.")
-    first, second = (PromptVariant(place, own, model=model) for place, own in zip(places, recorded, strict=True))
+    places = [None, None, *folders][-2:]
+    first, second = (
+        PromptVariant(place, own, model=model) for place, own in zip(places, answers or (None, None), strict=True)
+    )
     return first, second
-
-
-def _print_comparison(comparison: PromptComparison) -> None:
-    _print_means(PROMPT_COLUMNS, evaluation_means(comparison.rows))
-    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
-        own = (difference for difference in comparison.differences if difference.kept_by == keeper)
-        echo("")
-        _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))

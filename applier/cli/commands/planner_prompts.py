@@ -8,7 +8,7 @@ import click
 
 from applier.cli.commands.evaluate import prompts_eval_command
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import SHARE, OutputFile, as_json, part, task, transcript
+from applier.cli.options import SHARE, as_json, output_option, part, task, transcript
 from applier.cli.screen import echo, print_json
 from planner.api import plan_compaction
 from planner.errors import SettingsError
@@ -85,7 +85,7 @@ def copy(folder: Path) -> None:
 @_folder
 @task
 @click.option("--target-ratio", type=SHARE, metavar="R", default=0.25, show_default=True)
-@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write it there.")
+@output_option("Write it there.")
 def render(
     transcript: Path, part: int | None, folder: Path | None, task: str | None, target_ratio: float, output: Path | None
 ) -> None:

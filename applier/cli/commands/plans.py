@@ -1,4 +1,4 @@
-"""`compactor plan`, `review`, `apply` and `undo`: a plan is made, shown, changed by hand, carried out, taken back.
+"""`compactor plan`, `review`, `apply`, `undo`, `demo`: a plan is made, shown, changed by hand, applied, taken back.
 
 Nothing is written but the plan and the transcript that were asked for, and to the store before a transcript without
 the originals.
@@ -6,68 +6,55 @@ the originals.
 
 from __future__ import annotations
 
-import re
+import importlib.resources
+import tempfile
 import time
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
-from uuid import uuid4
+from typing import Any, cast, get_args
 
 import click
 
-from applier.adapters.transcripts import Transcript, write_transcript
+from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
+from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, refuse_changed, write_whole
-from applier.cli.options import (
-    EXISTING_FILE,
-    OutputFile,
-    as_json,
-    existing_store,
-    import_extra,
-    part,
-    show_all,
-    store_option,
-    together,
-    transcript,
-    turn_ranges,
-)
-from applier.cli.planning import first_removed, planned, planning_options, view_text
+from applier.cli.planning import planned, planning_options, write_view
 from applier.cli.print_sheet import finding_line, print_sheet
-from applier.cli.screen import echo, print_data, print_json, screen, show_page, working
+from applier.cli.screen import echo, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
-from applier.store.protocol import Store
-from applier.store.secrets import redact_data
-from applier.view import look_in, preview
-from planner.errors import ReferenceNotFound, StalePlan
-from planner.layout import joined_messages
+from applier.store import history_key
+from applier.store.opening import open_store
+from applier.store.views import holds_view, originals_behind
+from applier.view import apply, look_in
+from planner.api import plan_compaction
+from planner.errors import ReferenceNotFound, StalePlan, StoreDamaged
 from planner.plan import CompactionPlan, Strategy
-from planner.reading.messages import Message, blocks, message_digest
+from planner.reading.history import read_history
+from planner.reading.messages import Message
+from planner.validity import check_messages
 
-__all__ = ["apply_command", "plan_command", "review_command", "undo_command"]
+__all__ = ["apply_command", "demo_command", "plan_command", "review_command", "undo_command"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-_NOTE = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
-"""How what stands in place of a history begins; not the same without the attribute."""
+DEMO_RATIO = 0.25
 
 
 class _EditType(click.ParamType[list[Edit]]):
     name = "TURNS=STRATEGY"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Edit]:
-        if isinstance(value, list):
-            return value
         turns, _, wanted = str(value).partition("=")
-        strategy = next((known for known in STRATEGIES if wanted == known), None)
-        ranges = turn_ranges(turns) if strategy else []
-        if strategy is None or not ranges:
+        ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
+        if not ranges:
             expected = (
                 f"expected t12=STRATEGY, t12-t20=STRATEGY or t3,t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}."
             )
             self.fail(f"{str(value)[:60]!r}: {expected}", param, ctx)
-        return [Edit(first, last, strategy) for first, last in ranges]
+        return [Edit(first, last, cast("Strategy", wanted)) for first, last in ranges]
 
 
-_plan_file = click.argument("plan_file", metavar="PLAN", type=EXISTING_FILE)
+_plan_file = click.argument("plan_file", metavar="PLAN", type=options.EXISTING_FILE)
 _edits = click.option(
     "--set",
     "edits",
@@ -76,25 +63,25 @@ _edits = click.option(
     callback=lambda _context, _option, values: tuple(chain.from_iterable(values)),
     help="Change decisions; the guards check again.",
 )
-_showing = together(
-    part,
-    show_all,
-    as_json,
+_showing = options.together(
+    options.part,
+    options.show_all,
+    options.as_json,
     click.option("--web", is_flag=True, help="Review in a browser on this machine: read, change, save and apply."),
-    store_option,
+    options.store_option,
 )
 
 
 @click.command
-@transcript
+@options.transcript
 @planning_options
-@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the plan there.")
+@options.output_option("Write the plan there.")
 @_edits
 @_showing
 def plan_command(
     transcript: Path,
     output: Path | None,
-    edits: tuple[Edit, ...],
+    edits: Sequence[Edit],
     part: int | None,
     show_all: bool,
     as_json: bool,
@@ -108,24 +95,24 @@ def plan_command(
     Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.
     With --web the review opens in a browser, where both can be done (--store says where originals go).
     """
-    _spare("transcript", transcript, output)
-    read = read_file(transcript, part)
+    _spare(output, transcript=transcript)
+    place = output or transcript.with_name(f"{transcript.stem}.plan.json")
+    seen, read = digest_of(place), read_file(transcript, part)
     look_in(store)
     with working("planning…"):
-        sheet = reviewed(planned(read, transcript, **how), read.messages, edits, fold=not show_all)
+        sheet = reviewed(planned(read, transcript, **how), read.messages, edits)
     if web:
-        place = output or transcript.with_name(f"{transcript.stem}.plan.json")
-        _review_in_browser(sheet.plan, read, transcript, output=place, seen=digest_of(place), store=store)
+        _review_in_browser(sheet, read, transcript, output=place, seen=seen, store=store)
         return
-    _show(sheet, output, show_all=show_all, as_json=as_json)
+    _show(sheet, output, seen, show_all=show_all, as_json=as_json)
     if output and not as_json:
         echo(f"\nThe plan is in {output}. Next: compactor apply {output} {transcript} -o VIEW")
 
 
 @click.command
 @_plan_file
-@click.argument("transcript", required=False, type=EXISTING_FILE)
-@click.option("-o", "--output", metavar="FILE", type=OutputFile(), help="Write the checked plan.")
+@click.argument("transcript", required=False, type=options.EXISTING_FILE)
+@options.output_option("Write the checked plan.")
 @_edits
 @click.option(
     "--brief",
@@ -140,14 +127,13 @@ def review_command(
     plan_file: Path,
     transcript: Path | None,
     output: Path | None,
-    edits: tuple[Edit, ...],
+    edits: Sequence[Edit],
     brief_file: Path | None,
     edit: bool,
     part: int | None,
-    show_all: bool,
-    as_json: bool,
     web: bool,
     store: str | None,
+    **how: bool,
 ) -> None:
     """Print the review of a plan, as changed by hand.
 
@@ -155,14 +141,14 @@ def review_command(
     it again, and what removed turns leave in their place is shown. With --web all of it is shown in a browser, where
     saving writes PLAN (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
     """
-    _spare("transcript", transcript, output)
+    _spare(output, transcript=transcript)
     place = output or plan_file
     seen, plan = digest_of(place), read_plan(plan_file)
     if transcript is None:
         if edits or output or brief_file or edit or web:
             need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too: the guards check against it."
             raise click.UsageError(need)
-        _show(review_sheet(plan, fold=not show_all), None, show_all=show_all, as_json=as_json)
+        _show(review_sheet(plan), None, seen, **how)
         return
     brief = read_text(brief_file) if brief_file else None
     if edit:
@@ -171,25 +157,26 @@ def review_command(
     read = read_file(transcript, part)
     look_in(store)
     with working("checking…"):
-        sheet = reviewed(plan, read.messages, edits, brief=brief, fold=not show_all)
+        sheet = reviewed(plan, read.messages, edits, brief=brief)
     if web:
-        _review_in_browser(sheet.plan, read, transcript, output=place, seen=seen, store=store)
+        _review_in_browser(sheet, read, transcript, output=place, seen=seen, store=store)
         return
-    if output:
-        refuse_changed(output, seen)
-    _show(sheet, output, show_all=show_all, as_json=as_json)
+    _show(sheet, output, seen, **how)
     if edit and output:
         echo(f"saved: {output}", err=True)
 
 
-def _spare(what: str, path: Path | None, output: Path | None) -> None:
-    """Refuse an `output` that is the input `path`, by what each is: it would be lost."""
-    if output and path and output.exists() and output.samefile(path):
-        raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
+def _spare(output: Path | None, **inputs: Path | None) -> None:
+    """Refuse an `output` that is one of the `inputs`, by what each is: it would be lost."""
+    for what, path in inputs.items():
+        if output and path and output.exists() and output.samefile(path):
+            raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
 
 
-def _show(sheet: Sheet, output: Path | None, *, show_all: bool, as_json: bool) -> None:
+def _show(sheet: Sheet, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
+    """Print the review, its plan written to `output` first unless that is not what was `seen` there any more."""
     if output:
+        refuse_changed(output, seen)
         write_whole(output, sheet.plan.to_json())
     if as_json:
         print_json(sheet.to_json())
@@ -198,10 +185,10 @@ def _show(sheet: Sheet, output: Path | None, *, show_all: bool, as_json: bool) -
 
 
 def _review_in_browser(
-    plan: CompactionPlan, read: Transcript, transcript: Path, *, output: Path, seen: str, store: str | None
+    sheet: Sheet, read: Transcript, transcript: Path, *, output: Path, seen: str, store: str | None
 ) -> None:
     """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old."""
-    web = import_extra("applier.web", "web")
+    web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
@@ -212,41 +199,35 @@ def _review_in_browser(
         echo(f"saved: {output}", err=True)
         return {"message": f"The plan is in {output.name}", "detail": ""}
 
-    def apply(sheet: Sheet) -> dict[str, str]:
+    def write(sheet: Sheet) -> dict[str, str]:
         if not sheet.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
-        _write_view(sheet, read, view_file, store)
-        originals = f"compactor restore {first_removed(sheet.plan)}"
-        echo(f"applied: {view_file}; originals: {originals}", err=True)
-        sizes = f"{sheet.plan.history.tokens:,} tokens became {sheet.plan.estimated_tokens:,}"
-        return {"message": f"{sizes}: the view is in {view_file.name}", "detail": f"Originals: {originals}"}
+        write_view(sheet, read, view_file, store)
+        sizes, originals = _outcome(sheet).split(". ")
+        echo(f"applied: {view_file}; {originals}", err=True)
+        return {"message": f"{sizes}: the view is in {view_file.name}", "detail": originals}
 
     with working("checking…"):
-        page = web.Review(plan, read.messages, plan_name=output.name, view_name=view_file.name, save=save, apply=apply)
+        names = {"plan": output.name, "view": view_file.name}
+        page = web.Review(sheet.plan, read.messages, names, save=save, apply=write)
     show_page(web.PageServer(page))
 
 
 @click.command
 @_plan_file
-@transcript
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=OutputFile(allow_dash=True),
-    help="Where the new transcript goes; - for standard output.",
-)
+@options.transcript
+@options.output_option("Where the new transcript goes; - for standard output.", allow_dash=True)
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @_edits
-@part
-@store_option
-@as_json
+@options.part
+@options.store_option
+@options.as_json
 def apply_command(
     plan_file: Path,
     transcript: Path,
     output: Path | None,
     dry_run: bool,
-    edits: tuple[Edit, ...],
+    edits: Sequence[Edit],
     part: int | None,
     store: str | None,
     as_json: bool,
@@ -258,15 +239,14 @@ def apply_command(
     """
     if output is None and not dry_run:
         raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
-    _spare("plan", plan_file, output)
-    _spare("transcript", transcript, output)
+    _spare(output, plan=plan_file, transcript=transcript)
     read = read_file(transcript, part)
     look_in(store)
     with working("applying…"):
         plan = read_plan(plan_file)
         sheet = reviewed(plan, read.messages, edits)
         if output and not dry_run:
-            _write_view(sheet, read, output, store)
+            write_view(sheet, read, output, store)
     aside = str(output) == "-"
     for finding in () if as_json else sheet.plan.findings:
         if finding not in plan.findings:
@@ -277,28 +257,23 @@ def apply_command(
         echo(_outcome(sheet, dry_run=dry_run), err=aside)
 
 
-def _write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None) -> None:
-    text = view_text(sheet, read, output, store, session_id=str(uuid4()) if read.client else "")
-    if str(output) == "-":
-        print_data(text)
-    else:
-        write_whole(output, text)
-
-
-def _outcome(sheet: Sheet, *, dry_run: bool) -> str:
-    before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
+def _outcome(sheet: Sheet, *, dry_run: bool = False) -> str:
+    plan = sheet.plan
+    before, after = plan.history.tokens, plan.estimated_tokens
     if not sheet.changes:
         return f"Nothing changes: all {before:,} tokens stay."
     if dry_run:
         return f"{before:,} tokens would become {after:,}."
-    return f"{before:,} tokens became {after:,}. Originals: compactor restore {first_removed(sheet.plan)}"
+    removed = next(own.turn_id for own in plan.turns if own.strategy != "keep")
+    originals = f"compactor restore {history_key(plan.history.digest)}:{removed}"
+    return f"{before:,} tokens became {after:,}. Originals: {originals}"
 
 
 @click.command
-@click.argument("view", type=EXISTING_FILE)
-@click.option("-o", "--output", metavar="FILE", required=True, type=OutputFile())
-@store_option
-@as_json
+@click.argument("view", type=options.EXISTING_FILE)
+@options.output_option(required=True)
+@options.store_option
+@options.as_json
 def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
     """Write the whole history behind a view again.
 
@@ -306,46 +281,68 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
     and, behind them, what was added to VIEW since.
     """
     read = read_file(view)
-    key = _compacted_history(read.messages, view)
-    with existing_store(store) as opened:
-        originals = list(opened.load_history(key).messages)
-        added = _added(opened, key, read.messages, view)
-        write_whole(output, write_transcript([*originals, *added], read))
-        opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
-    if as_json:
-        print_json({"history": key, "originals": len(originals), "added": len(added), "output": str(output)})
-    else:
-        echo(f"{len(originals)} original messages and {len(added)} added since are in {output}")
-
-
-def _compacted_history(messages: Sequence[Message], view: Path) -> str:
-    """The key in the note that stands in place of the originals."""
-    texts = (str(block.get("text", "")) for message in messages for block in blocks(message) if block["type"] == "text")
-    note = next(filter(None, map(_NOTE.search, texts)), None)
-    if note is None:
+    if not holds_view(read.messages):
         raise ReferenceNotFound(f"{view}: holds no compacted part: nothing to undo")
-    return note[1]
+    with options.existing_store(store) as opened:
+        earlier = originals_behind(opened, read.messages)
+        if earlier is None:
+            cure = "was edited since, or is of another store: --store names it; `compactor restore` still works"
+            raise StalePlan(f"{view}: what stands in place of the originals {cure}")
+        key, originals = earlier.key, len(opened.load_history(earlier.key).messages)
+        write_whole(output, write_transcript(earlier.messages, read))
+        opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
+    added = len(earlier.messages) - originals
+    if as_json:
+        print_json({"history": key, "originals": originals, "added": added, "output": str(output)})
+    else:
+        echo(f"{originals} original messages and {added} added since are in {output}")
 
 
-def _added(store: Store, key: str, messages: Sequence[Message], view: Path) -> list[Any]:
-    """The messages behind the view, by the newest plan whose view `messages` begin with.
+@click.command
+@click.option(
+    "--copy",
+    metavar="FILE",
+    type=options.OutputFile(),
+    help="Only write the demo's transcript to FILE, to try the other commands on.",
+)
+@options.show_all
+@options.as_json
+def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
+    """Do all of it on a real agent's run.
 
-    A stored plan has no secrets, so views are compared without them. And neighbours of one role as one message, for
-    OpenAI's form has results and the words beside them one by one.
+    Plans, reviews, applies and restores a transcript that ships with the package. Works
+    offline, by rules; the store is a temporary one.
     """
-    history = store.load_history(key)
-    ends = [at for at in range(1, len(messages)) if messages[at]["role"] != messages[at - 1]["role"]] + [len(messages)]
-    single, joined = _digests(messages), _digests(joined_messages((), messages))
-    for plan_id in reversed(store.plans(key)):
-        shown = preview(store.load_plan(plan_id), history.messages).messages
-        rendered = _digests(shown)
-        if single[: len(rendered)] == rendered:
-            return list(messages[len(rendered) :])
-        rendered = _digests(joined_messages((), shown))
-        if joined[: len(rendered)] == rendered and len(joined) == len(ends):
-            return list(messages[ends[len(rendered) - 1] :])
-    raise StalePlan(f"{view}: what stands in place of {key} was edited since: `compactor restore {key}:t1` still works")
+    text = importlib.resources.files("applier.eval").joinpath("transcript.json").read_text("utf-8")
+    if copy:
+        write_whole(copy, text)
+        return
+    with working("planning…"):
+        read = read_transcript(text)
+        messages = read.messages[:-1]  # as it stood when the model was called for the last time: then one compacts
+        sheet = reviewed(plan_compaction(messages, read.task, planner="rules", target_ratio=DEMO_RATIO), messages)
+        view, removed = _apply_and_restore(sheet.plan, messages)
+    if as_json:
+        print_json({**sheet.to_json(), "restored_turns": len(removed)})
+        return
+    print_sheet(screen(), sheet, whole=show_all)
+    violations = len(check_messages(view))
+    breaches = f"breaks {violations} rules" if violations else "breaks no rule"
+    echo(
+        f"\nApplied: {len(messages)} messages of {sheet.plan.history.tokens:,} tokens became "
+        f"{len(view)} of {sheet.plan.estimated_tokens:,}; the list {breaches} of the Messages API."
+    )
+    echo(f"Restored: all {len(removed)} removed turns came back byte-exact, {removed[0]} for one.")
+    echo("Your own: compactor plan TRANSCRIPT --task '…'")
 
 
-def _digests(messages: Sequence[Message]) -> list[str]:
-    return [message_digest(redact_data(message)) for message in messages]
+def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
+    """The view, and the references of all turns that were removed, each of which came back as it was."""
+    history = read_history(messages)
+    removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        view = apply(plan, messages, store=store)
+        for reference, own in removed.items():
+            if store.restore(reference).messages != history.messages_of(history.by_id[own.turn_id]):
+                raise StoreDamaged(f"{reference} did not come back as it was")
+    return view, list(removed)

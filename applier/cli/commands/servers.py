@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 from click.core import ParameterSource
 
-from applier.cli.options import (
-    as_json,
-    existing_store,
-    import_extra,
-    known_history,
-    store_anywhere,
-    store_option,
-    together,
-)
+from applier.cli import options
 from applier.cli.screen import echo, print_json
 from applier.program import program
 from applier.settings import SessionSettings
@@ -48,7 +40,7 @@ _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 _PLANNERS = get_args(SessionSettings.model_fields["planner"].annotation)
 
 
-_session_options = together(
+_session_options = options.together(
     click.option(
         "--upstream",
         metavar="URL",
@@ -74,7 +66,7 @@ _session_options = together(
         "provider, with your environment's key for it.",
     ),
     click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else a model)."),
-    store_option,
+    options.store_option,
 )
 """The options about sessions and providers; hand their values to `_open_proxy`."""
 
@@ -82,21 +74,11 @@ _session_options = together(
 def _open_proxy(
     *, upstream: str, openai_upstream: str, store: str | None, host: str = "127.0.0.1", port: int = 0, **session: Any
 ) -> ProxyServer:
-    """A proxy that listens, as the options say; it answers once it is entered or run.
-
-    Raises:
-        ClickException: the extra is not installed.
-        SettingsError: a setting is wrong, an upstream is no address, or others can reach it and there is no token.
-    """
-    proxy = import_extra("applier.adapters.proxy", "proxy")
-    settings = proxy.ProxySettings(
-        host=host,
-        port=port,
-        token=os.environ.get(TOKEN_VARIABLE, ""),
-        upstreams=proxy.Upstreams(upstream, openai_upstream),
-        store=store,
-        session={name: value for name, value in session.items() if value is not None},
-    )
+    """A proxy that listens, as the options say; it answers once it is entered or run."""
+    proxy = options.import_extra("applier.adapters.proxy", "proxy")
+    token, upstreams = os.environ.get(TOKEN_VARIABLE, ""), proxy.Upstreams(upstream, openai_upstream)
+    session = {name: value for name, value in session.items() if value is not None}
+    settings = proxy.ProxySettings(host=host, port=port, token=token, upstreams=upstreams, store=store, session=session)
     server: ProxyServer = proxy.ProxyServer(settings)
     return server
 
@@ -105,14 +87,14 @@ def _open_proxy(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Beyond loopback needs $COMPACTOR_PROXY_TOKEN.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
 @_session_options
-@as_json
-def proxy_command(as_json: bool, **options: Any) -> None:
+@options.as_json
+def proxy_command(as_json: bool, **how: Any) -> None:
     """Keep the conversations of any client within their window.
 
     Speaks Anthropic's Messages API and OpenAI's chat completions; /metrics and /health are its own. Keys are passed
     on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
     """
-    server = _open_proxy(**options)
+    server = _open_proxy(**how)
     bases = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
     if as_json:
         print_json(bases)
@@ -123,20 +105,20 @@ def proxy_command(as_json: bool, **options: Any) -> None:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_session_options
-@as_json
+@options.as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> None:
     """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
 
     Its requests go where these variables point, unless an option names another place; a model plans at the same place
     as the same user. Its exit code is this command's. What was removed from its prompts can be restored at any time.
     What was saved, and what planning cost, is said at the end on standard error: standard output is the client's.
     """
-    options |= _upstreams(ctx)
+    how |= _upstreams(ctx)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     name = f"wrap-{secrets.token_hex(4)}"
-    with _open_proxy(**options) as proxy:
+    with _open_proxy(**how) as proxy:
         code = _run(client, _environment(proxy, name))
         report = _report(proxy)
     if as_json:
@@ -149,14 +131,12 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 def _upstreams(ctx: click.Context) -> dict[str, str]:
     """Where the environment points, for what no option names: the keys in it were given for there."""
     anthropic, openai = (os.environ.get(name, "") for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"))
-    start, version, rest = openai.rstrip("/").rpartition("/v1")
-    places = {"upstream": anthropic, "openai_upstream": start if version and not rest else ""}
-    pointed = {"upstream": anthropic, "openai_upstream": openai}
-    return {
-        option: places[option]
-        for option, place in pointed.items()
-        if place and ctx.get_parameter_source(option) is ParameterSource.DEFAULT
-    }
+    chat = openai.rstrip("/")
+    places = {"upstream": anthropic}
+    if openai:  # what is no version 1 is not known: its requests are refused
+        places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+    unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
+    return {name: places[name] for name in unsaid if name != "upstream" or anthropic}
 
 
 def _environment(proxy: ProxyServer, name: str) -> dict[str, str]:
@@ -172,24 +152,22 @@ def _environment(proxy: ProxyServer, name: str) -> dict[str, str]:
     return {key: value for key, value in {**os.environ, **ours}.items() if key != TOKEN_VARIABLE}
 
 
-def _run(client: tuple[str, ...], environment: Mapping[str, str]) -> int:
+def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run it to its end, with the proxy: Ctrl-C is the client's own, and what would end us is sent on to it."""
-    command, running = [_found(client[0]), *client[1:]], list[subprocess.Popen[bytes]]()
-    pending: list[int] = []
+    command, pending, running = [_found(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
-        if not running:
-            pending.append(number)
-        for process in running:
-            process.send_signal(number)
+        pending.append(number)
+        while running and pending:
+            running[0].send_signal(pending.pop())
 
-    handlers: dict[str, Any] = {"SIGINT": lambda _number, _frame: None, "SIGTERM": send_on, "SIGHUP": send_on}
-    numbers = {getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)}
-    before = {number: signal.signal(number, handler) for number, handler in numbers.items()}
+    names = {"SIGINT": lambda _number, _frame: None, "SIGTERM": send_on, "SIGHUP": send_on}
+    handlers = {getattr(signal, name): handler for name, handler in names.items() if hasattr(signal, name)}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         running.append(subprocess.Popen(command, env=environment))
-        for number in tuple(pending):  # came before there was a client
-            running[0].send_signal(number)
+        while pending:  # came before there was a client
+            running[0].send_signal(pending.pop())
         code = running[0].wait()
     except OSError as error:
         raise click.ClickException(f"{client[0]}: {error.strerror}") from None
@@ -212,23 +190,18 @@ def _found(name: str) -> str:
 
 def _report(proxy: ProxyServer) -> dict[str, Any]:
     """What was sent, what was spared, who planned, and where what was removed is."""
-    metrics = proxy.metrics
+    metrics, conversations = proxy.metrics, proxy.gateway.conversations
+    states = {session.session_id: session.state for session in conversations.sessions() if session.state.compactions}
     return {
         "compactions": int(metrics.value("compactions")),
         "prompt_tokens": int(sum(metrics.value("prompt_tokens", f'kind="{kind}"') for kind in TOKEN_KINDS)),
         "saved_tokens": int(metrics.value("saved_tokens")),
         "failed_requests": int(metrics.value("requests", 'kind="failed"')),
-        "planned": list(_planned(proxy.gateway.conversations.planned())),
+        "planned": list(_planned(conversations.planned())),
         "rules_for_want_of_upstream": proxy.rules_for_want_of_upstream,
         "compacted": [
-            {
-                "session": session.session_id,
-                "messages": session.state.history_messages,
-                "tokens": session.state.tokens,
-                "history": session.state.history_key[:9],
-            }
-            for session in proxy.gateway.conversations.sessions()
-            if session.state.compactions
+            {"session": name, "messages": of.history_messages, "tokens": of.tokens, "history": of.history_key[:9]}
+            for name, of in states.items()
         ],
     }
 
@@ -251,25 +224,16 @@ def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _planner_line(one: Mapping[str, Any]) -> str:
-    line = f"planned by {one['planner']} {_times(one['plans'])}"
-    if one["input_tokens"] or one["output_tokens"]:
-        line += f": {one['input_tokens']:,} tokens in, {one['output_tokens']:,} out"
-        line += f", about ${one['dollars']:.4f}" if one["dollars"] is not None else ""
-    return f"{line}; failed {_times(one['failures'])}: {one['last_failure']}" if one["failures"] else line
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
-
-
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """The report for people."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
     if failed := report["failed_requests"]:
         yield f"{failed} requests went out as they came, for something failed here"
-    yield from map(_planner_line, report["planned"])
+    for one in report["planned"]:
+        tokens = f": {one['input_tokens']:,} tokens in, {one['output_tokens']:,} out" if one["input_tokens"] else ""
+        cost = f", about ${one['dollars']:.4f}" if tokens and one["dollars"] is not None else ""
+        failed = f"; failed {_times(one['failures'])}: {one['last_failure']}" if one["failures"] else ""
+        yield f"planned by {one['planner']} {_times(one['plans'])}{tokens}{cost}{failed}"
     if report["rules_for_want_of_upstream"]:
         yield "chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one"
     for one in report["compacted"]:
@@ -279,11 +243,15 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
 @click.command
 @click.option("--session", envvar=SESSION_VARIABLE, help="A session, or the name of a client's (set by `wrap`).")
 @click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
-@store_option
+@options.store_option
 def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
     """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
 
@@ -291,13 +259,13 @@ def mcp_command(session: str | None, history: str | None, config: bool, store: s
     is named.
     """
     if config:
-        print_json(_configuration(session, history, store and store_anywhere(store)))
+        print_json(_configuration(session, history, store and options.store_anywhere(store)))
         return
     if history:
-        with existing_store(store) as opened:
-            known_history(opened, history)
-    adapter = import_extra("applier.adapters.mcp", "mcp")
-    visible = adapter.Visible(lambda: existing_store(store), session=session or "", history=history or "")
+        with options.existing_store(store) as opened:
+            opened.load_history(history)
+    adapter = options.import_extra("applier.adapters.mcp", "mcp")
+    visible = adapter.Visible(lambda: options.existing_store(store), session=session or "", history=history or "")
     try:
         adapter.mcp_server(visible).run("stdio")
     finally:
@@ -306,6 +274,6 @@ def mcp_command(session: str | None, history: str | None, config: bool, store: s
 
 def _configuration(session: str | None, history: str | None, store: str | None) -> dict[str, object]:
     """What MCP clients call a server, with the options that were given: the same program wherever it is run."""
-    options = {"--session": session, "--history": history, "--store": store}
-    command, *arguments = program("mcp", *(part for name, value in options.items() if value for part in (name, value)))
+    named = {"--session": session, "--history": history, "--store": store}
+    command, *arguments = program("mcp", *(part for name, value in named.items() if value for part in (name, value)))
     return {"type": "stdio", "command": command, "args": arguments}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,16 +9,13 @@ from typing import Any, get_args
 
 import click
 
-from applier.cli.options import as_json, existing_store, known_history, store_option, turn_ranges
+from applier.cli.options import as_json, turn_ranges, with_store
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
+from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
 
 __all__ = ["facts_command", "log_command", "restore_command", "store_command"]
-
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-"""``3-9``, ``3``; not ``3-``."""
-
 
 MOST_TURNS = 1_000
 """A longer range is a slip: `undo` gives a whole history back."""
@@ -29,30 +25,31 @@ class _Range(click.ParamType[tuple[int, int]]):
     name = "FIRST-LAST"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        match = _RANGE.fullmatch(str(value))
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last:
+        first, _, last = str(value).partition("-")
+        try:
+            lines = int(first), int(last or first)
+        except ValueError:
+            lines = 0, 0
+        if not 1 <= lines[0] <= lines[1]:
             self.fail(f"{str(value)[:40]!r}: expected lines like 3-9 or 3, counted from 1.", param, ctx)
-        return first, last
+        return lines
 
 
 @click.command
-@click.argument("reference", metavar="REF")
+@click.argument("references", metavar="REF", callback=lambda _context, _argument, text: _references(text))
 @click.option("--lines", type=_Range(), help="Only these lines, first and last included.")
 @click.option("--search", metavar="TEXT", help="Only lines that hold TEXT, match it as a pattern, or hold its words.")
-@store_option
+@with_store
 @as_json
 def restore_command(
-    reference: str, lines: tuple[int, int] | None, search: str | None, store: str | None, as_json: bool
+    references: Sequence[str], lines: tuple[int, int] | None, search: str | None, store: Store, as_json: bool
 ) -> None:
     """Print the exact original behind a reference.
 
     REF is h1a2b3c4d:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
     reference. Lines are counted as the excerpts of a plan and a search count them.
     """
-    references = _references(reference)
-    with existing_store(store) as opened:
-        each = [opened.restore(one, lines=lines, search=search) for one in references]
+    each = [store.restore(one, lines=lines, search=search) for one in references]
     if as_json:
         fields = ("reference", "messages", "text", "lines", "total_lines")
         values = [{name: getattr(restored, name) for name in fields} for restored in each]
@@ -61,8 +58,7 @@ def restore_command(
     media = [block["type"] for restored in each for block in restored.blocks if block["type"] != "text"]
     if media:
         echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
-    several = len(each) > 1
-    text = "".join(f"{one.reference}\n{one.text}\n" if several else f"{one.text}\n" for one in each)
+    text = "".join(f"{one.reference}\n{one.text}\n" if len(each) > 1 else f"{one.text}\n" for one in each)
     if screen().is_terminal:
         echo(text, nl=False)
     else:
@@ -82,19 +78,19 @@ def _references(text: str) -> list[str]:
 @click.command
 @click.argument("history", required=False)
 @click.option("--type", "kind", type=click.Choice(get_args(FactType)), help="Only facts of this type.")
-@store_option
+@with_store
 @as_json
-def facts_command(history: str | None, kind: str | None, store: str | None, as_json: bool) -> None:
+def facts_command(history: str | None, kind: str | None, store: Store, as_json: bool) -> None:
     """Print the facts that were extracted.
 
     HISTORY is a key like h1a2b3c4d; without it, the one saved last.
     """
-    with existing_store(store) as opened:
-        known = opened.histories()
-        if not history and not known:
-            raise StoreError("the store holds no history yet: `compactor apply` saves one")
-        extracted = opened.facts(known_history(opened, history) if history else known[-1].key)
-    facts = [fact for fact in extracted if kind in (None, fact.type)]
+    known = store.histories()
+    if not history and not known:
+        raise StoreError("the store holds no history yet: `compactor apply` saves one")
+    history = history or known[-1].key
+    store.load_history(history)  # facts of a history that is not there would be none
+    facts = [fact for fact in store.facts(history) if kind in (None, fact.type)]
     if as_json:
         print_json([fact.model_dump(mode="json") for fact in facts])
         return
@@ -105,12 +101,11 @@ def facts_command(history: str | None, kind: str | None, store: str | None, as_j
 @click.command
 @click.option("--session", help="Only events of this session.")
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True, help="The newest N events.")
-@store_option
+@with_store
 @as_json
-def log_command(session: str | None, count: int, store: str | None, as_json: bool) -> None:
+def log_command(session: str | None, count: int, store: Store, as_json: bool) -> None:
     """Print the events of the store, oldest first."""
-    with existing_store(store) as opened:
-        events = opened.events(session)[-count:]
+    events = store.events(session)[-count:]
     if as_json:
         print_json(list(events))
         return
@@ -141,12 +136,11 @@ def store_command() -> None:
 
 
 @store_command.command(name="list")
-@store_option
+@with_store
 @as_json
-def list_(store: str | None, as_json: bool) -> None:
+def list_(store: Store, as_json: bool) -> None:
     """List the histories, oldest first."""
-    with existing_store(store) as opened:
-        known = opened.histories()
+    known = store.histories()
     if as_json:
         print_json(list(map(asdict, known)))
         return
@@ -157,36 +151,32 @@ def list_(store: str | None, as_json: bool) -> None:
 @store_command.command
 @click.argument("history")
 @click.option("--yes", is_flag=True, help="Yes, for good.")
-@store_option
+@with_store
 @as_json
 @click.pass_context
-def forget(context: click.Context, history: str, yes: bool, store: str | None, as_json: bool) -> None:
+def forget(context: click.Context, history: str, yes: bool, store: Store, as_json: bool) -> None:
     """Delete a conversation for good, with its plans, facts, events and session states.
 
     HISTORY is a key like h1a2b3c4d, or a plan's id like p1a2b3c4d. Exit 1 if something of it is left.
     """
     if not yes:
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
-    with existing_store(store) as opened:
-        left = opened.forget(history)
+    left = store.forget(history)
     if not as_json:
         echo(f"{history} is forgotten; its references restore nothing any more")
     _report_left(context, left, as_json=as_json)
 
 
 @store_command.command
-@store_option
+@with_store
 @as_json
 @click.pass_context
-def flush(context: click.Context, store: str | None, as_json: bool) -> None:
+def flush(context: click.Context, store: Store, as_json: bool) -> None:
     """Take what was forgotten out of the database's logs, too; exit 1 if something is left there."""
-    with existing_store(store) as opened:
-        left = opened.flush()
-    _report_left(context, left, as_json=as_json)
+    _report_left(context, store.flush(), as_json=as_json)
 
 
 def _report_left(context: click.Context, left: Sequence[Finding], *, as_json: bool) -> None:
-    """Say what is left of what was forgotten."""
     if as_json:
         print_json({"left": [finding.model_dump(mode="json") for finding in left]})
     for finding in () if as_json else left:
@@ -196,13 +186,12 @@ def _report_left(context: click.Context, left: Sequence[Finding], *, as_json: bo
 
 
 @store_command.command
-@store_option
+@with_store
 @as_json
 @click.pass_context
-def verify(context: click.Context, store: str | None, as_json: bool) -> None:
+def verify(context: click.Context, store: Store, as_json: bool) -> None:
     """Recompute every digest in the store; exit 1 if anything is damaged."""
-    with existing_store(store) as opened:
-        findings, size = opened.verify(), opened.size()
+    findings, size = store.verify(), store.size()
     if as_json:
         print_json({"findings": [finding.model_dump(mode="json") for finding in findings]})
     else:

@@ -10,14 +10,13 @@ from typing import Any
 
 import click
 
-from applier.adapters.transcripts import Transcript
 from applier.cli.files import read_file
 from applier.cli.options import as_csv, as_json, import_extra, part, transcript
 from applier.cli.screen import echo, print_csv, print_json, print_table, progress, screen, show_page
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
-from applier.settings import SessionSettings, load_settings
+from applier.settings import load_settings
 from applier.store.opening import open_store
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
 
@@ -26,6 +25,7 @@ __all__ = ["curve_lines", "watch_command"]
 HEIGHT = 8
 """Lines of the curve."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
+CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
 
 
 @click.command
@@ -71,30 +71,28 @@ def watch_command(
     nothing is kept.
     """
     read = read_file(transcript, part)
+    task = task or read.task
     settings = load_settings(background=False, window_tokens=window)
     names = tuple(PRESETS) if "all" in presets else presets or (preset_named(settings.preset).name,)
+    how = {"task": task, "model": model, "planner": planner, "system": read.system, "settings": settings}
+    runs = []
     with progress("replaying", len(names)) as done:
-        runs = []
         for name in names:
-            runs.append(_run(read, name, settings, task=task or read.task, model=model, planner=planner))
+            with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+                runs.append(replay(read.messages, name, settings.window_tokens, store=store, **how))
             done()
+    data = [_data(run) for run in runs]
     if web:
-        report = {"task": task or read.task, "runs": [_page(run) for run in runs]}
-        show_page(import_extra("applier.web", "web").PageServer(report))
+        show_page(import_extra("applier.web", "web").PageServer({"task": task, "runs": data}))
     elif as_csv:
-        print_csv([row for run in runs for row in _csv_rows(run)])
+        numbered = ((run["preset"], number, call) for run in data for number, call in enumerate(run["calls"], 1))
+        print_csv([{"preset": preset, "call": number, **call} for preset, number, call in numbered])
     elif as_json:
-        print_json([_json(run) for run in runs])
+        print_json(data)
     elif len(runs) == 1:
         _print_one(runs[0])
     else:
         _print_comparison(runs)
-
-
-def _run(read: Transcript, preset: str, settings: SessionSettings, **more: Any) -> Replay:
-    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
-        window = settings.window_tokens
-        return replay(read.messages, preset, window, store=store, system=read.system, settings=settings, **more)
 
 
 def _print_one(run: Replay) -> None:
@@ -166,44 +164,22 @@ def _row(run: Replay) -> Iterator[str]:
     yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
 
 
-CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
-
-
-def _csv_rows(run: Replay) -> Iterator[dict[str, Any]]:
-    """A row a call."""
-    for number, call in enumerate(run.calls, 1):
-        yield {"preset": run.preset, "call": number} | {name: getattr(call, name) for name in CALL_FIELDS}
-
-
-def _json(run: Replay) -> dict[str, Any]:
-    fields = ("history_tokens", "sent_tokens", "cached_tokens", "level")
-    return {
-        "preset": run.preset,
-        "window_tokens": run.window_tokens,
-        "calls": [{name: getattr(call, name) for name in fields} for call in run.calls],
-        "compactions": [event.as_json() for event in run.compactions],
-        "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
-        "violations": run.violations,
-        "exceeded": run.exceeded,
-        "unrestorable": list(run.unrestorable),
-    }
-
-
-def _page(run: Replay) -> dict[str, Any]:
-    """`run` as the page of a session shows it; a bill's cost is in uncached tokens."""
+def _data(run: Replay) -> dict[str, Any]:
+    """`run` for machines and for the page of a session; costs, by the price of a cache read, are in uncached tokens."""
     history = [call.history_tokens for call in run.calls]
     happened = [(at, event) for at, event in _events(run) if event in run.compactions or event.kind == "recalled"]
     return {
-        "name": run.preset,
+        "preset": run.preset,
+        "window_tokens": run.window_tokens,
         "limit_tokens": run.calls[-1].limit_tokens if run.calls else run.window_tokens,
-        "sent_tokens": [call.sent_tokens for call in run.calls],
-        "history_tokens": history,
-        "happenings": [{"call": at, "why": event.trigger, **event.as_json()} for at, event in happened],
-        "bills": [
-            {"read_price": price, "tokens": run.cost(price), "tokens_without": _cost_without(history, price)}
-            for price in CACHE_READ_PRICES
-        ],
-        "problems": [*run.violations, *run.unrestorable],
+        "calls": [{name: getattr(call, name) for name in CALL_FIELDS} for call in run.calls],
+        "compactions": [event.as_json() for event in run.compactions],
+        "happenings": [{"call": at, **event.as_json()} for at, event in happened],
+        "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
+        "cost_without": {str(price): _cost_without(history, price) for price in CACHE_READ_PRICES},
+        "violations": run.violations,
+        "exceeded": run.exceeded,
+        "unrestorable": list(run.unrestorable),
     }
 
 

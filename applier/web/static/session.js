@@ -12,6 +12,8 @@ function say(text, isProblem = false) {
   byId("status").className = `status shown${isProblem ? " problem" : ""}`;
 }
 
+const prompts = ({ calls }) => [calls.map((call) => call.sent_tokens), calls.map((call) => call.history_tokens)];
+
 const words = (name) => name.replaceAll("_", " ");
 
 class Curve {
@@ -25,25 +27,26 @@ class Curve {
 
   show(run) {
     this.run = run;
+    [this.sent, this.history] = prompts(run);
     this.marked = 0;
     this.draw();
   }
 
   mark(call) {
     this.marked = call;
-    const { sent_tokens: sent, history_tokens: history } = this.run;
+    const { sent, history } = this;
     write(byId("hover"), call ? `call ${counted(call)}: ${counted(sent[call - 1])} sent, ${counted(history[call - 1])} without` : "");
     this.draw();
   }
 
   name(x) {
-    const count = this.run.sent_tokens.length;
+    const count = this.sent.length;
     const share = (x - LEFT) / (this.canvas.clientWidth - LEFT);
     this.mark(count ? Math.max(1, Math.min(count, Math.round(share * (count - 1)) + 1)) : 0);
   }
 
   draw() {
-    const { canvas, run } = this;
+    const { canvas, run, sent, history } = this;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!run || !width) return;
     canvas.width = width * devicePixelRatio;
@@ -52,8 +55,8 @@ class Curve {
     pen.scale(devicePixelRatio, devicePixelRatio);
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(`--${name}`);
-    const count = run.sent_tokens.length;
-    const top = 1.05 * Math.max(1, run.limit_tokens, ...run.history_tokens);
+    const count = sent.length;
+    const top = 1.05 * Math.max(1, run.limit_tokens, ...history);
     const x = (at) => LEFT + (count > 1 ? (at / (count - 1)) * (width - LEFT - 2) : 0);
     const y = (tokens) => TOP + (1 - tokens / top) * (height - TOP - BOTTOM);
     pen.font = `11px ${style.getPropertyValue("--sans")}`;
@@ -73,14 +76,14 @@ class Curve {
       pen.lineWidth = lineWidth;
       pen.stroke();
     };
-    line(run.history_tokens, color("faint"), 1.5);
+    line(history, color("faint"), 1.5);
     pen.beginPath();
     pen.moveTo(x(0), y(0));
-    run.sent_tokens.forEach((tokens, at) => pen.lineTo(x(at), y(tokens)));
+    sent.forEach((tokens, at) => pen.lineTo(x(at), y(tokens)));
     pen.lineTo(x(count - 1), y(0));
     pen.fillStyle = color("accent-soft");
     pen.fill();
-    line(run.sent_tokens, color("accent"), 2);
+    line(sent, color("accent"), 2);
     pen.setLineDash([4, 4]);
     pen.strokeStyle = color("problem");
     pen.beginPath();
@@ -98,29 +101,31 @@ class Curve {
 
 function showRun(run, curve) {
   const total = (values) => values.reduce((sum, value) => sum + value, 0);
-  const [sent, without] = [total(run.sent_tokens), total(run.history_tokens)];
+  const [prompt, history] = prompts(run);
+  const [sent, without] = [total(prompt), total(history)];
   const recalled = run.happenings.filter(({ kind }) => kind === "recalled");
   write(byId("saved"), without ? `${Math.round(100 * (1 - sent / without))}%` : "–");
   write(byId("saved-of"), "fewer prompt tokens");
-  write(byId("summary"), `${counted(sent)} sent in ${counted(run.sent_tokens.length)} calls, ${counted(without)} without`);
+  write(byId("summary"), `${counted(sent)} sent in ${counted(prompt.length)} calls, ${counted(without)} without`);
   write(byId("compactions"), counted(run.happenings.length - recalled.length));
   write(byId("recalled"), counted(recalled.length));
-  write(byId("peak"), counted(Math.max(0, ...run.sent_tokens)));
+  write(byId("peak"), counted(Math.max(0, ...prompt)));
   write(byId("limit"), counted(run.limit_tokens));
-  byId("bill").tBodies[0].replaceChildren(...run.bills.map(bill));
+  byId("bill").tBodies[0].replaceChildren(...Object.keys(run.cost).map((price) => bill(price, run.cost[price], run.cost_without[price])));
   byId("happenings").tBodies[0].replaceChildren(...run.happenings.map((own) => happening(own, curve)));
-  byId("problems").hidden = !run.problems.length;
-  byId("problems").querySelector("ul").replaceChildren(...run.problems.map((text) => element("li", {}, text)));
+  const problems = [...run.violations, ...run.unrestorable];
+  byId("problems").hidden = !problems.length;
+  byId("problems").querySelector("ul").replaceChildren(...problems.map((text) => element("li", {}, text)));
   curve.show(run);
 }
 
-function bill({ read_price: price, tokens, tokens_without: without }) {
+function bill(price, tokens, without) {
   const saved = without ? `${Math.round(100 * (1 - tokens / without))}%` : "–";
-  const cells = [String(price), counted(Math.round(tokens)), counted(Math.round(without)), saved];
+  const cells = [price, counted(Math.round(tokens)), counted(Math.round(without)), saved];
   return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
 }
 
-function happening({ call, kind, why, tier, tokens_before: before, tokens_after: after, invalidated_tokens: anew, message }, curve) {
+function happening({ call, kind, trigger: why, tier, tokens_before: before, tokens_after: after, invalidated_tokens: anew, message }, curve) {
   const cells = [counted(call), words(tier || kind), words(why), counted(before), counted(after), counted(anew)];
   const row = element("tr", { "data-call": call }, ...cells.map((cell) => element("td", {}, cell)), element("td", { class: "words" }, message));
   row.addEventListener("mouseenter", () => curve.mark(call));
@@ -134,7 +139,7 @@ try {
   const choice = byId("run");
   write(byId("task"), task);
   byId("task").title = task;
-  choice.replaceChildren(...runs.map(({ name }, at) => element("option", { value: at }, name)));
+  choice.replaceChildren(...runs.map(({ preset }, at) => element("option", { value: at }, preset)));
   choice.hidden = runs.length < 2;
   choice.addEventListener("change", () => showRun(runs[choice.value], curve));
   byId("finish").addEventListener("click", async () => {

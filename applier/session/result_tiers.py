@@ -1,0 +1,300 @@
+"""The tiers of single tool results and of what a user pasted, and what they leave of each.
+
+Each call stays in place and a placeholder stands behind it, so pairs are never split; lines that show a failure and
+words of the user stay verbatim, and what the agent's own tool brought back is demoted only where several of its pages
+at once would not fit the window. The line on how to restore it is added when it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from applier.session.frame import Edits, Place
+from applier.session.history_tracker import HistoryTracker, Result
+from applier.session.tiers import Situation
+from planner.evidence.calls import CallKind
+from planner.reading.lines import Line
+from planner.reading.messages import blocks, plain_message
+
+__all__ = ["BudgetResults", "ClearResults", "DemoteLarge", "FitNewest", "StubRereads"]
+
+TEXT_ROOM_SHARE = 0.2
+"""Of the limit: where a user's own text is cut to fit, so much is left for what comes next."""
+SMALL_WINDOW_SHARE = 0.8
+"""Of the room that messages have: whatever a preset's constant says, more would not fit the window otherwise."""
+RESTORE_LINE_TOKENS = 40
+"""What the line on how to restore a result takes at most."""
+TAIL_SHARE = 0.25
+"""How much of a preview shows the end of a result: an error mostly stands there."""
+LEAST_LEFT_OUT = 200
+"""Characters of a text; fewer are not worth the mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoteLarge:
+    """Any new result over `over_tokens` goes to the store and leaves a preview."""
+
+    over_tokens: int
+    preview_characters: int = 2_000
+    """Three-layer and s08 both show 2,000."""
+    name: str = "demote_large"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Demote what has just arrived."""
+        most = min(self.over_tokens, situation.room_tokens * SMALL_WINDOW_SHARE)
+        large = [result for result in situation.arrived() if situation.gauge.of_messages(result.tokens) > most]
+        return _previews(situation, large, self.preview_characters, "large output")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetResults:
+    """Results of the newest message over `characters` together: the largest go first, until the rest fit."""
+
+    characters: int = 200_000
+    preview_characters: int = 2_000
+    name: str = "budget_results"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Demote the largest results of the last message."""
+        newest = [result for result in situation.arrived() if result.message == len(situation.tracker) - 1]
+        left, demoted = sorted(newest, key=lambda result: -result.tokens), list[Result]()
+        while not self._fits(situation, left):
+            demoted.append(left.pop(0))
+        return _previews(situation, demoted, self.preview_characters, "results of one message over budget")
+
+    def _fits(self, situation: Situation, results: Sequence[Result]) -> bool:
+        tokens = situation.gauge.of_messages(sum(result.tokens for result in results))
+        characters = sum(len(result.text) for result in results)
+        return characters <= self.characters and tokens <= situation.room_tokens * SMALL_WINDOW_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class FitNewest:
+    """What the model waits for, last of all, where the prompt would not fit the window otherwise: results, largest
+    first, and what was looked up behind everything else; then what a user pasted, to both of its ends; then lines in
+    the compacted part that no message needs so long."""
+
+    preview_characters: int = 2_000
+    name: str = "fit_newest"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Demote what is large until the prompt is within the limit."""
+        over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
+        least, made = situation.preview_characters(self.preview_characters), dict[Place, str]()
+        results = [result for result in situation.standing() if result.message >= tracker.live_start]
+        for result in sorted(results, key=lambda result: (situation.is_look_up(result), -result.tokens)):
+            if over > 0 and (preview := _result_preview(tracker, result, least)):
+                made[result.place] = preview
+                left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
+                over -= situation.gauge.of_messages(result.tokens - left)
+        over += int(situation.limit_tokens * TEXT_ROOM_SHARE) if over > 0 else 0
+        for place, text in sorted(_user_texts(situation), key=lambda item: -len(item[1])):
+            shown, freed = _cut_text(situation, text, over, least)
+            if freed:
+                made[place] = shown
+                over -= freed - situation.gauge.of_messages(RESTORE_LINE_TOKENS)
+        head = _cut_head(situation, over, least)
+        edits = _replaced(made, "texts: would not fit the window otherwise")
+        if head == situation.frame.head:
+            return edits
+        return replace(edits or Edits("compacted part cut: would not fit the window otherwise"), head=head)
+
+
+def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
+    """What users say in the messages that are sent one by one."""
+    tracker, frame = situation.tracker, situation.frame
+    for at in range(frame.start, len(tracker)):
+        if tracker.plain[at]["role"] == "user":
+            for number, block in enumerate(blocks(tracker.plain[at])):
+                if block["type"] == "text" and (at, number) not in frame.placeholders:
+                    yield (at, number), str(block.get("text", ""))
+
+
+def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line: bool = False) -> tuple[str, int]:
+    """`text` with `over` tokens less, but `least` characters of its ends, and how many tokens that frees.
+
+    The notes of a compacted part are cut line `by_line`.
+    """
+
+    def tokens(text: str) -> int:
+        return situation.gauge.of_messages(situation.tracker.counter.text(text))
+
+    if over <= 0:
+        return text, 0
+    if by_line:
+        shown = "\n".join(_both_ends(line, least) for line in text.split("\n"))
+    else:
+        shown = _both_ends(text, max(least, int(len(text) * (1 - over / max(1, tokens(text))))))
+    return shown, max(0, tokens(text) - tokens(shown))
+
+
+def _cut_head(situation: Situation, over: int, least: int) -> tuple[object, ...]:
+    """The messages of the compacted part with what users said there, and its notes, cut by `over` tokens in all."""
+    cut: list[object] = []
+    for message in situation.frame.head:
+        plain = plain_message(message)
+        content = list(blocks(plain))
+        for at, block in enumerate(content):
+            if plain["role"] == "user" and block["type"] == "text":
+                text = str(block.get("text", ""))
+                shown, freed = _cut_text(situation, text, over, least, by_line="<compacted" in text)
+                content[at], over = ({**block, "text": shown} if freed else block), over - freed
+        cut.append(message if content == blocks(plain) else {**plain, "content": content})
+    return tuple(cut)
+
+
+@dataclass(frozen=True, slots=True)
+class ClearResults:
+    """Old results give way to a line that says what they were, the newest stay."""
+
+    keep_last: int = 3
+    """The newest results (of `kinds`) that stay."""
+    protect_tokens: int = 0
+    """And all results within so many newest tokens of the history."""
+    over_tokens: int = 0
+    over_characters: int = 0
+    """Only larger ones are worth a placeholder."""
+    kinds: frozenset[CallKind] = frozenset()
+    """Kinds of calls whose results may go; none: all."""
+    min_free_tokens: int = 0
+    """Do nothing for less."""
+    preview_characters: int = 0
+    """How much of each stays; 0: nothing but what must."""
+    name: str = "clear_results"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Clear old results."""
+        known = [result for result in situation.tracker.results if self._may_go(result)]
+        newest = {result.place for result in known[-self.keep_last :]} if self.keep_last else set()
+        border = self._border(situation)
+        old = [
+            result
+            for result in situation.standing()
+            if result.place not in newest
+            and result.message < border
+            and self._may_go(result)
+            and result.tokens > self.over_tokens
+            and len(result.text) > max(self.over_characters, self.preview_characters)
+        ]
+        if not old or sum(result.tokens for result in old) < self.min_free_tokens:
+            return None
+        made = {result.place: self._left(situation.tracker, result) for result in old}
+        return _replaced(made, "old results")
+
+    def _may_go(self, result: Result) -> bool:
+        return not self.kinds or result.call.kind in self.kinds
+
+    def _left(self, tracker: HistoryTracker, result: Result) -> str:
+        """What is left of a result; empty if that gains nothing."""
+        if self.preview_characters:
+            return _result_preview(tracker, result, self.preview_characters)
+        return _result_label(tracker, result)
+
+    def _border(self, situation: Situation) -> int:
+        """Messages from here on are protected; what the model has not answered yet always is."""
+        tracker = situation.tracker
+        border = min(len(tracker) - 1, tracker.live_start)
+        left = self.protect_tokens - sum(tracker.counted[border:])
+        while left > 0 and border > 0:
+            border -= 1
+            left -= tracker.counted[border]
+        return border
+
+
+@dataclass(frozen=True, slots=True)
+class StubRereads:
+    """A call made again with the same answer, while the first answer still stands, is answered by a stub."""
+
+    over_characters: int = 400
+    name: str = "stub_rereads"
+
+    def __call__(self, situation: Situation) -> Edits | None:
+        """Stub what has just arrived."""
+        stubbed: dict[Place, str] = {}
+        for result in situation.arrived():
+            if len(result.text) <= self.over_characters:
+                continue
+            same = (r for r in situation.standing() if r.text == result.text and r.place not in stubbed)
+            first = next((r for r in same if r.call.identity == result.call.identity), result)
+            if first.place < result.place:
+                turn_id = situation.tracker.turn_id(first.message)
+                stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
+        return _replaced(stubbed, "unchanged re-reads")
+
+
+def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
+    most = situation.preview_characters(characters)
+    made = {result.place: _result_preview(situation.tracker, result, most) for result in results}
+    return _replaced(made, f"results: {reason}")
+
+
+def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
+    """Those in place of results that are not empty."""
+    shorter = {place: text for place, text in texts.items() if text}
+    return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
+
+
+def _result_preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
+    """The first and last lines of a result up to so many characters, and all that must stay; empty if nothing is
+    gained."""
+    tail_characters = int(characters * TAIL_SHARE)
+    lines, pinned = _lines(tracker, result)
+    head = _taken(lines, characters - tail_characters)
+    tail = _taken(lines[::-1], tail_characters)
+    shown = _joined(lines, head | tail | pinned)
+    size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
+    return _if_shorter(tracker, f"{shown}\n{size}" if shown else size, result)
+
+
+def _result_label(tracker: HistoryTracker, result: Result) -> str:
+    """A line that says what a result was, and all of it that must stay; empty if nothing is gained."""
+    label = f"[Previous: used {result.call.name or 'a tool'}]\n{_joined(*_lines(tracker, result))}"
+    return _if_shorter(tracker, label.rstrip(), result)
+
+
+def _both_ends(text: str, characters: int) -> str:
+    """The beginning and the end of `text`, and how much is left out between; `text` where that is little."""
+    left, tail = len(text) - characters, int(characters * TAIL_SHARE)
+    if left < LEAST_LEFT_OUT:
+        return text
+    return f"{text[: characters - tail]} … {left:,} characters left out, in the store … {text[-tail:]}"
+
+
+def _if_shorter(tracker: HistoryTracker, text: str, result: Result) -> str:
+    """`text` if something is gained, which is told by tokens: of a screenshot no character is shown."""
+    return text if tracker.counter.text(text) + RESTORE_LINE_TOKENS < result.tokens else ""
+
+
+def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
+    """The lines of a result, and the numbers of those that must stay."""
+    read = tracker.evidence_of(result.message)
+    before = sum(len(blocks(message)) for message in tracker.plain[read.turn.start : result.message])
+    own = [line for line in read.lines if line.block == before + result.block]
+    pinned = {*read.failure_lines, *read.constraint_lines}
+    return own, pinned & {line.number for line in own}
+
+
+def _taken(lines: Iterable[Line], characters: int) -> set[int]:
+    taken: set[int] = set()
+    for line in lines:
+        characters -= len(line.text) + 1
+        if characters < 0:
+            break
+        taken.add(line.number)
+    return taken
+
+
+def _joined(lines: Sequence[Line], numbers: set[int]) -> str:
+    """The chosen lines; ``…`` where lines are left out."""
+    parts: list[str] = []
+    before = None
+    for line in lines:
+        if line.number not in numbers:
+            continue
+        follows = before is not None and line.number == before + 1
+        if parts and not (follows and line.continues):
+            parts.append("\n" if follows else "\n…\n")
+        parts.append(line.text)
+        before = line.number
+    return "".join(parts)

@@ -1,0 +1,165 @@
+"""What a line of shell runs: its commands with their words, how they are chained, and which files they change.
+
+Each question about a command is asked here, of its words. Runs nothing, expands nothing, and reads no script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, dropwhile
+from typing import NamedTuple
+
+from planner.reading.patterns import lazy_pattern
+
+__all__ = ["Command", "ShellChange", "commands_of", "is_looking", "last_run", "shell_changes"]
+
+LINE_CHARACTERS = 4_096
+"""What a line of shell does shows within so much of it, documents left out."""
+
+_HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1(?P<rest>[^\n]*)\n(?s:.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
+"""A document within a command: ``cat > a <<'EOF'`` up to ``EOF``."""
+_TOKEN = lazy_pattern(
+    r"\d*[<>]&[\d-]+|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
+    r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
+    re.S,
+)
+"""A redirection, what chains commands, or a word as it is written: ``2>&1``, ``>>``, ``&&``, ``"a b"``."""
+_ASSIGNMENT = lazy_pattern(r"\w+=")
+_OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
+_CLOSING = frozenset({"}", "done", "fi", "esac"})
+"""Words of the shell that stand before a command, and instead of one."""
+
+_LOOKING = frozenset(
+    (
+        *("cat", "head", "tail", "less", "ls", "rg", "grep", "egrep", "find", "fd", "tree", "wc", "nl", "bat", "jq"),
+        *("awk", "stat", "file", "which", "sed -n", "gh api"),
+        *(f"git {act}" for act in ("diff", "log", "show", "status", "blame", "grep", "ls-files", "branch", "remote")),
+        *(f"gh {what} {act}" for what in ("pr", "issue", "run") for act in ("view", "list", "diff", "checks")),
+    )
+)
+"""Commands that only look, by their first words; as those that are to ``show``, ``list`` or ``capture`` something."""
+_SENDING = frozenset({"-X", "--method", "-f", "-F"})
+"""With these ``gh api`` changes something."""
+
+
+class Command(NamedTuple):
+    """One command of a line."""
+
+    words: tuple[str, ...]
+    """As they are written, quotes included, the program first; at least one."""
+    before: str
+    """What chains it to the one before: ``&&``, ``||``, ``|``, ``;`` or a line break."""
+    writes: tuple[str, ...]
+    """The files that its output is sent to."""
+
+    def starts(self, *words: str) -> bool:
+        """True if it begins with these words."""
+        return self.words[: len(words)] == words
+
+
+def commands_of(line: str) -> tuple[Command, ...]:
+    """The commands that `line` chains, in order: what stands in quotes or in a document chains nothing.
+
+    Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
+    """
+    bare = _HEREDOC.sub(r"<<_\g<rest>", line) if "<<" in line else line
+    return _commands(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
+
+
+@lru_cache(maxsize=4_096)
+def _commands(line: str) -> tuple[Command, ...]:
+    commands: list[Command] = []
+    words: list[str] = []
+    writes: list[str] = []
+    before, redirect = ";", ""
+    for token in chain(_TOKEN.finditer(line), _TOKEN.finditer("\n")):
+        text = token.group()
+        if token.lastgroup == "redirect":
+            redirect = text
+        elif token.lastgroup == "word" and redirect:
+            writes += [text] * (redirect in (">", ">>"))
+            redirect = ""
+        elif token.lastgroup == "word":
+            words.append(text)
+        elif token.lastgroup == "operator":
+            own = tuple(dropwhile(lambda word: word in _OPENING or _ASSIGNMENT.match(word), words))
+            if own and own[0] not in _CLOSING:
+                commands.append(Command(own, before, tuple(writes)))
+            before = text if own else before  # a line may end behind an operator
+            words, writes, redirect = [], [], ""
+    return tuple(commands)
+
+
+def is_looking(command: Command) -> bool:
+    """True for a command that only looks: ``git log``, ``gh api repos/a``; not ``git push``."""
+    words = command.words[:3]
+    if words[1:] and words[1].partition("-")[0] in ("show", "list", "capture"):
+        return True
+    looks = any(" ".join(words[:count]) in _LOOKING for count in (1, 2, 3))
+    return looks and not (words[:2] == ("gh", "api") and _SENDING.intersection(command.words))
+
+
+def last_run(commands: Sequence[Command]) -> list[Command]:
+    """The commands of a line of which it may have its exit code, if that is not 0: those that may have run last.
+
+    Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
+    ``b`` alone. With ``pipefail`` each command of a pipe is one, with ``set -e`` each of them all.
+    """
+    options = [word for one in commands if one.words[0] == "set" for word in one.words[1:]]
+    whole_pipe = "pipefail" in options
+    whole_list = any(word[0] == "-" and "e" in word for word in options)
+    last: list[Command] = []
+    for one in commands:
+        piped = one.before in ("|", "|&")
+        if piped and not whole_pipe:
+            last[-1:] = [one]
+        elif piped or one.before == "&&" or (whole_list and one.before != "||"):
+            last.append(one)
+        else:
+            last = [one]
+    return last
+
+
+class ShellChange(NamedTuple):
+    """What a command did to one file."""
+
+    path: str
+    how: str
+
+
+_NAME = lazy_pattern(r"(?!/dev/|/tmp/|/proc/)[\w./~@+-]*\w")
+"""``notes``, ``a/b.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
+_FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
+_IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
+
+
+def shell_changes(commands: Sequence[Command]) -> list[ShellChange]:
+    """The files that a line's `commands` change, as far as they name them outside of quotes."""
+    return [change for one in commands for change in _changes(one)]
+
+
+def _changes(one: Command) -> Iterator[ShellChange]:
+    writes = [*one.writes, *(word for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
+    yield from (ShellChange(path, "written by a command") for path in writes if _NAME.fullmatch(path))
+    how, words = _way(one)
+    files = [word for word in words if _FILE.fullmatch(word)]
+    if one.words[0] in ("cp", "mv"):
+        files = files[1:][-1:]
+    yield from (ShellChange(path, how) for path in files if how)
+
+
+def _way(one: Command) -> tuple[str, tuple[str, ...]]:
+    """How a command changes files that it names, empty if it does not, and the words that may name them: ``sed -i _
+    a.py``, ``git checkout -- a.py``, ``cp a b``; not ``sed -n``, ``git checkout -b a``."""
+    words = one.words
+    if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):
+        return "edited by a command", words[1:]
+    if one.starts("git", "restore"):
+        return "restored by git", words[2:]
+    if one.starts("git", "checkout") and "--" in words:
+        return "restored by git", words[words.index("--") + 1 :]
+    if words[0] in ("cp", "mv"):
+        return "written by a command", words[1:]
+    return ("removed", words[1:]) if words[0] == "rm" or one.starts("git", "rm") else ("", ())

@@ -1,0 +1,336 @@
+"""Which lines stand on the cards, under one budget for all turns; the model may point at any other.
+
+By kinds, the foremost first: what must be seen, then what says most of what it stands for, then whatever later turns
+are likely to need. Within a kind the newest turns come first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple
+
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
+from planner.evidence.changes import edit_sides
+from planner.evidence.names import defines
+from planner.evidence.tasks import written_tasks
+from planner.proposal import PlanRequest
+from planner.reading.lines import Line
+
+__all__ = ["card_text", "lines_of_cards"]
+
+NUMBER_TOKENS = 2.5
+"""Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
+SHORT_RESULT_LINES, SHORT_RESULT_CHARACTERS = 12, 960
+"""A result up to this size is shown whole before lines of longer ones."""
+ENDING_LINES = 4
+"""How many last lines of a longer result are shown with it, but for what only reads."""
+COMMAND_LINES = 12
+"""Of a call with long arguments so many lines are shown."""
+SENTENCE_WORDS = 5
+"""A line of a report with fewer words says nothing by itself."""
+SIGNATURE_WORTH = 0.4
+"""What a signature counts, and what stands within a merge conflict, beside the names that later turns use, each up to
+1."""
+ASKED_WORTH = 2.0
+"""And what a name that the latest request names counts, wherever it stands."""
+RECENT_TURNS = 8
+"""What so few turns ago was read may be used yet: what it names counts as if it were."""
+AGAIN = 0.6
+"""What a name counts each further time, against the time before."""
+REPEAT_CHARACTERS = 24
+"""A longer line, not the user's, that stands on another card already is not shown again."""
+LATEST_TURNS = 16
+"""So many of the newest turns are shown nearly whole: planners missed what the live work stands on more than anything
+older."""
+TASKS_SHARE = 0.1
+"""Of the budget, what the newest list of tasks may take."""
+LONG_READING_LINES = 40
+LIVE_LINES = 16
+"""Of a turn that stays whole in any case so many lines tell what it is about."""
+
+_NUMBERED = re.compile(r"^\s*\d+→")
+"""The number that a file viewer puts before a line; not the first column of ``4711\tuser_0`` and ``4711 | alice``."""
+_TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
+"""``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
+_LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
+"""A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
+_NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
+"""Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
+
+
+def card_text(line: Line, evidence: Evidence) -> str:
+    """`line` as a card shows it: without the number that a viewer put before it, and without the root of paths."""
+    text = _NUMBERED.sub("", line.text) if line.part == "result" else line.text
+    return evidence.shown(text)
+
+
+def lines_of_cards(
+    request: PlanRequest, turns: Sequence[TurnEvidence], most_raw_tokens: int
+) -> Mapping[str, Sequence[Line]]:
+    """The lines to show of `turns`, by turn id, in order; together at most `most_raw_tokens`."""
+    choice = _Choice(request)
+    for turn, line in _standing_tasks(turns):
+        choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
+    for kind in _KINDS:
+        limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
+        placed = [
+            (place if kind.in_rounds else 0, turn, line)
+            for turn in turns[: -1 - kind.most_turns : -1]
+            for place, line in enumerate(kind.lines(turn))
+        ]
+        for _, turn, line in sorted(placed, key=itemgetter(0)):
+            choice.take(turn, line, limit)
+    _take_best(choice, _candidates(choice, turns), most_raw_tokens)
+    return {turn.turn.id: [line for line in turn.lines if choice.shows(turn, line)] for turn in turns}
+
+
+class _Choice:
+    """What has been chosen so far, and what it cost in raw tokens."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self.spent = 0.0
+        self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
+        self._spent_by_turn: dict[str, float] = defaultdict(float)
+        self._shown: set[tuple[str, int]] = set()
+        self._texts: set[object] = set()
+        """Of the lines that are shown somewhere, alone and with their part."""
+
+    def shows(self, turn: TurnEvidence, line: Line) -> bool:
+        """True if `line` stands on its card."""
+        return (turn.turn.id, line.number) in self._shown
+
+    def cost(self, line: Line) -> float:
+        """What showing `line` takes."""
+        return self.request.counter.raw(card_text(line, self.request.evidence)) + NUMBER_TOKENS
+
+    def take(self, turn: TurnEvidence, line: Line, limit: float) -> bool:
+        """Show `line` if it fits and says something that no card does; True if it is shown now, and was not before."""
+        if self.spent >= limit or self.shows(turn, line) or _is_hidden(turn, line) or self._repeats(turn, line):
+            return False
+        cost, turn_id = self.cost(line), turn.turn.id
+        if self.spent + cost > limit or self._spent_by_turn[turn_id] + cost > self._most_a_turn:
+            return False
+        self.spent += cost
+        self._spent_by_turn[turn_id] += cost
+        self._shown.add((turn_id, line.number))
+        text = card_text(line, self.request.evidence).strip()
+        self._texts |= {text, (line.part, text)}
+        return True
+
+    def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
+        """True for a line that says what another card shows: one of a result whatever another says, any other what one
+        of its own part says, for that something was planned does not say that it was done."""
+        text = card_text(line, self.request.evidence).strip()
+        if line.source == "user" or len(text) < REPEAT_CHARACTERS or line.number in turn.obligations:
+            return False
+        return (text if line.part == "result" else (line.part, text)) in self._texts
+
+
+def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
+    """True for a blank line, and for what a host always writes but what it demands."""
+    return not line.text.strip() or (line.number in turn.boilerplate_lines and not _is_demand(line))
+
+
+def _is_demand(line: Line) -> bool:
+    """True for a rule in what a host expanded: the rest of it says how, not what."""
+    return line.part == "user" and _LOUD.search(line.text) is not None
+
+
+def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidence, Line]]:
+    """The newest list of tasks: it says what is left."""
+    for turn in reversed(turns):
+        for call in turn.calls:
+            if written_tasks(call) is not None:
+                yield from ((turn, line) for line in turn.lines_of(call.block))
+                return
+
+
+# The kinds of lines, of each turn the most telling first.
+
+
+def _kept(turn: TurnEvidence) -> Iterable[Line]:
+    return (turn.lines[number - 1] for number in sorted(turn.obligations - turn.boilerplate_lines))
+
+
+def _recap(turn: TurnEvidence) -> Iterable[Line]:
+    """What an earlier compaction wrote, from its end, which says how things stood."""
+    return reversed([line for line in turn.lines if line.source == "planner"])
+
+
+def _agent(turn: TurnEvidence) -> Iterable[Line]:
+    """What the agent said, and its questions to the user with their options and answers."""
+    dialogs = {block for call in turn.calls if call.kind == "ask" for block in (call.block, call.result_block)}
+    return (line for line in turn.lines if line.part == "assistant" or line.block in dialogs)
+
+
+def _latest(turn: TurnEvidence) -> Sequence[Line]:
+    """What there is to show of a turn, from both ends inwards; of an edit the new text first.
+
+    Not of long files that were read: of those what they define and what is used says more.
+    """
+    results = [
+        line
+        for call, lines in _telling_results(turn)
+        for line in lines
+        if call.kind != "read" or len(lines) <= LONG_READING_LINES
+    ]
+    rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)] + results
+    shown = [*_changes(turn), *_from_ends(rest)]
+    return shown[:LIVE_LINES] if turn.turn.live else shown
+
+
+def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
+    """What the host demands, how calls ended, of an edit that was made what it put in foremost, what a host's own text
+    begins with, and what another agent found: sentences, no headings."""
+    yield from (turn.lines[number - 1] for number in sorted(turn.obligations))
+    yield from filter(_is_demand, turn.lines.of_part("user"))
+    for call, outcome in turn.ended_calls:
+        if call.kind != "write" or outcome.status == "failed":
+            yield from _from_ends([turn.lines[number - 1] for number in outcome.lines])
+        else:
+            yield from _arguments(turn, call)[:1]
+    heads = {line.block: line for line in reversed([*turn.lines.of_part("user")]) if line.text.strip()}
+    yield from heads.values()
+    reports = [line for call in turn.calls if call.is_report for line in turn.lines_of(call.result_block)]
+    yield from _from_ends([line for line in reports if _is_sentence(line.text)])
+
+
+def _is_sentence(text: str) -> bool:
+    return len(text.split()) >= SENTENCE_WORDS and not text.startswith("#")
+
+
+def _changes(turn: TurnEvidence) -> Iterator[Line]:
+    for call in turn.calls:
+        yield from _arguments(turn, call)
+
+
+def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
+    """Of an edit what it put in, definitions foremost, where, and of one that failed all it looked for; of others the
+    beginning of long arguments. Lists of tasks have been shown: only one stands."""
+    lines = turn.lines_of(call.block)
+    if call.kind != "write":
+        return [] if written_tasks(call) is not None else lines[:COMMAND_LINES]
+    sides = edit_sides(call, lines)
+    old = [line for line in lines if sides.get(line.number) in ("-", "=")]
+    new = [line for line in lines if sides.get(line.number) == "+"] or [
+        line for line in lines if _NEW_TEXT.search(line.text)
+    ]
+    telling = sorted(new, key=lambda line: (not defines(line.text), not _TELLS.match(line.text.strip())))
+    return [*telling, *lines[:1], *(old if call.is_error else old[:1])]
+
+
+def _details(turn: TurnEvidence) -> Iterator[Line]:
+    """Signs of failure, short results, and what longer ones end with."""
+    yield from (turn.lines[number - 1] for number in turn.failure_lines)
+    for call, result in _telling_results(turn):
+        if len(result) <= SHORT_RESULT_LINES and sum(len(line.text) for line in result) <= SHORT_RESULT_CHARACTERS:
+            yield from _from_ends(result)
+        elif call.kind != "read":
+            yield from (line for line in result[: -1 - ENDING_LINES : -1] if not line.continues)
+
+
+def _telling_results(turn: TurnEvidence) -> Iterator[tuple[Call, Sequence[Line]]]:
+    """What calls gave back; of an edit that was made it says nothing."""
+    for call, outcome in turn.ended_calls:
+        if call.kind != "write" or outcome.status == "failed":
+            yield call, [line for line in turn.lines_of(call.result_block) if line.text.strip()]
+
+
+def _from_ends(lines: Sequence[Line]) -> list[Line]:
+    """First, last, second, last but one, …"""
+    half = (len(lines) + 1) // 2
+    return list(chain.from_iterable(zip(lines[:half], reversed(lines), strict=False)))[: len(lines)]
+
+
+class _Kind(NamedTuple):
+    """Lines of one kind, and how they share the budget: one wall of text cannot hide all behind it."""
+
+    lines: Callable[[TurnEvidence], Iterable[Line]]
+    share: float
+    """How much of the budget may be spent when the kind is through."""
+    own_share: float = 1.0
+    """How much of it the kind may take by itself."""
+    in_rounds: bool = True
+    """One line a turn in each round, so that no turn is left without its outcome for another's length; else all lines
+    of a turn before those of the next."""
+    most_turns: int = 1_000_000
+    """Of the newest."""
+
+
+_KINDS = (
+    _Kind(_kept, 0.35),
+    _Kind(lambda turn: turn.user_lines, 0.35, in_rounds=False),
+    _Kind(_recap, 0.5, own_share=0.2, in_rounds=False),
+    _Kind(_agent, 0.62, in_rounds=False),
+    _Kind(_latest, 0.72, own_share=0.25, most_turns=LATEST_TURNS),
+    _Kind(_outcomes, 0.82),
+    _Kind(_changes, 0.88),
+    _Kind(_details, 0.9, in_rounds=False),
+)
+
+
+# What is left of the budget goes to the lines that are worth most.
+
+
+class _Candidate(NamedTuple):
+    """A line that competes for space by what it names and by what it is worth besides."""
+
+    turn: TurnEvidence
+    line: Line
+    names: Sequence[str]
+    base: float
+    cost: float
+
+
+def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) -> None:
+    """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token; a name that
+    stands on cards already counts less each time."""
+    weights = choice.request.relevance.weights
+    shown: dict[str, int] = defaultdict(int)
+
+    def entry(one: _Candidate) -> tuple[float, int, int, _Candidate]:
+        worth = one.base + sum(weights[name] * AGAIN ** shown[name] for name in one.names)
+        return -worth / one.cost, -one.turn.turn.number, one.line.number, one
+
+    heap = [entry(one) for one in candidates]
+    heapify(heap)
+    while heap and choice.spent < limit:
+        best = heappop(heap)[-1]
+        again = entry(best)
+        if heap and again > heap[0]:
+            heappush(heap, again)
+        elif choice.take(best.turn, best.line, limit):
+            for name in best.names:
+                shown[name] += 1
+
+
+def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
+    """All lines: by what they name and define, by what the latest request names, and by what is said in them."""
+    relevance, asked = choice.request.relevance, _names_asked(choice.request)
+    for turn in turns:
+        turn_id = turn.turn.id
+        in_conflict = False
+        for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
+            text = card_text(line, choice.request.evidence)
+            in_conflict = text.startswith("<<<<<<< ") or (in_conflict and not text.startswith(">>>>>>> "))
+            if choice.shows(turn, line) or _is_hidden(turn, line):
+                continue
+            if line.part in ("result", "user"):
+                base += SIGNATURE_WORTH * (in_conflict or defines(text)) + ASKED_WORTH * len(asked.intersection(names))
+            yield _Candidate(turn, line, names, base, choice.cost(line))
+
+
+def _names_asked(request: PlanRequest) -> frozenset[str]:
+    """What the user's latest words name."""
+    latest = next((turn for turn in reversed(request.evidence.turns.values()) if turn.user_lines), None)
+    if latest is None:
+        return frozenset()
+    names = request.relevance.names[latest.turn.id]
+    return frozenset(name for line in latest.user_lines for name in names[line.number - 1])

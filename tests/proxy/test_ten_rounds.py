@@ -1,0 +1,35 @@
+"""Ten compactions of one conversation behind the proxy: what stood in the first view stands in the last."""
+
+import httpx
+import pytest
+
+from applier.testing import MessagesServer
+from tests.strategies import make_session
+from tests.viewed import said
+
+MODEL = "claude-opus-5-5"
+ROUNDS = 10
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("restarted", [True, False])
+def test_ten_rounds_through_the_proxy_keep_demands_and_failures(proxied, restarted):
+    """The client sends its whole history each time; or the proxy is started anew on its store at each twelfth."""
+    history, views = make_session(220), []
+    with MessagesServer("ok") as server:
+        proxy = proxied(server, session={"window_tokens": 9_000, "planner": "rules"})
+        for end in range(1, len(history) + 1, 2):
+            if restarted and len(views) % 12 == 11:
+                proxy.__exit__(None, None, None)
+                proxy = proxied(server, session={"window_tokens": 9_000, "planner": "rules"})
+            body = {"model": MODEL, "max_tokens": 9, "messages": history[:end]}
+            assert httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": "k"}).status_code == 200
+            views.append(server.exchanges[-1].request.body["messages"])
+        assert server.violations == []
+    compacted = [view for view in views if "<compacted history=" in said(view)]
+    heads = {said(view[:2]).partition("</compacted>")[0] for view in compacted}
+    assert len(heads) >= ROUNDS
+    for view in compacted:
+        assert "please no Bun-only APIs" in said(view)
+        assert "TimeoutError: 3 s" in said(view)
+        assert said(view).count("<compacted history=") == 1
