@@ -20,8 +20,7 @@ from uuid import UUID, uuid5
 from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
-from applier.adapters.transcripts.transcript import Client, Transcript
+from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks

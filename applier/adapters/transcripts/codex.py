@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
-from applier.adapters.transcripts.transcript import Client, Transcript
+from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text

@@ -61,7 +61,7 @@ class MessageList:
             system=_system(chosen, lead),
             tools=tools if isinstance(tools, list) else None,
             task=task if isinstance(task, str) and task.strip() else guess_task(messages),
-            format=self.name if document.numbers is None else f"{self.name}_jsonl",
+            format=f"{self.name}_jsonl" if document.lines else self.name,
             warnings=(
                 *((first,) if several else ()),
                 *_odd_roles(messages, places),
@@ -75,7 +75,7 @@ class MessageList:
         held: _Conversation = like.source["conversation"]
         entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
         value = _replaced(held.document.value, held.where, entries)
-        return json_text(value) if held.document.numbers is None else "".join(map(json_text, value))
+        return json_text(value) if not held.document.lines else "".join(map(json_text, value))
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class _Conversation:
     def place_of(self, number: int) -> str:
         """One of its messages, for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
         name, where = self.document.name, (*self.where, number)
-        if self.document.numbers is not None:
-            return f"{name}, line {self.document.numbers[int(where[0])]}{_steps(where[1:])}"
+        if self.document.lines:
+            return f"{name}, line {self.document.lines[int(where[0])][0]}{_steps(where[1:])}"
         return f"{name}, {_steps(where if self.where else ('messages', *where)).lstrip('.')}"
 
 
@@ -104,7 +104,7 @@ def _conversations(document: Document) -> list[_Conversation]:
     value = document.value
     if _is_record(value):
         return [_of_record(document, (), value)]
-    if document.numbers == (1,) and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys():
+    if len(document.lines) == 1 and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys():
         return []
     if not isinstance(value, list) or (value and all(isinstance(item, str | int | float | list) for item in value)):
         return []
