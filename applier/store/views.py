@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.layout import joined_messages
 from planner.placeholders import first_note
