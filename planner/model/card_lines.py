@@ -155,7 +155,7 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
 
 
 def _kept(turn: TurnEvidence) -> Iterable[Line]:
-    return (turn.lines[number - 1] for number in sorted(turn.obligations - turn.boilerplate_lines))
+    return (turn.lines[number - 1] for number in sorted(turn.obligations))
 
 
 def _recap(turn: TurnEvidence) -> Iterable[Line]:
@@ -174,13 +174,10 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
 
     Not of long files that were read: of those what they define and what is used says more.
     """
-    results = [
-        line
-        for call, lines in _telling_results(turn)
-        for line in lines
-        if call.kind != "read" or len(lines) <= LONG_READING_LINES
-    ]
-    rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)] + results
+    rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
+    for call, result in _telling_results(turn):
+        if call.kind != "read" or len(result) <= LONG_READING_LINES:
+            rest += result
     shown = [*_changes(turn), *_from_ends(rest)]
     return shown[:LIVE_LINES] if turn.turn.live else shown
 
@@ -188,7 +185,7 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
 def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
     """What the host demands, how calls ended, of an edit that was made what it put in foremost, what a host's own text
     begins with, and what another agent found: sentences, no headings."""
-    yield from (turn.lines[number - 1] for number in sorted(turn.obligations))
+    yield from _kept(turn)
     yield from filter(_is_demand, turn.lines.of_part("user"))
     for call, outcome in turn.ended_calls:
         if call.kind != "write" or outcome.status == "failed":
