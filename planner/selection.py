@@ -335,7 +335,7 @@ class _Selecting:
         """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
         word."""
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
-        ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.1 * budget)
+        ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
         picks = [pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick)]
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
