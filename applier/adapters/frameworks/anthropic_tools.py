@@ -8,17 +8,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anthropic
 import anyio.to_thread
 from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
+from applier.session import Session
 from planner.errors import CompactorError
-
-if TYPE_CHECKING:
-    from applier.session import Session
 
 __all__ = ["agent_tools", "async_agent_tools"]
 

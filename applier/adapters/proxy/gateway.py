@@ -111,17 +111,18 @@ class Conversations:
         return len(self._known)
 
     def session(
-        self, messages: Sequence[Any], model: str, name: str, scope: str, account: Account | None
+        self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str], account: Account | None
     ) -> Session | None:
         """The session of the conversation that `messages` continues; None if nothing in it was answered yet.
 
-        Its planner asks as `account`, which belongs to `scope`; None: nobody can be asked where its requests go.
+        Its planner asks as `account`, which is the client's; None: nobody can be asked where its requests go.
         """
         answers = list(_answers(messages))
         if not answers:
             return None
+        scope, model = _scope(body, headers), str(body.get("model") or "")
         with self._lock:
-            key = self._find(scope, answers) or self._new_key(scope, answers, name)
+            key = self._find(scope, answers) or self._new_key(scope, answers, _name(headers))
             conversation = self._known.pop(key, None) or _Conversation(self._open(key, model, account))
             conversation.places = tuple((scope, digest) for digest in answers[-1] if digest)
             self._known[key] = conversation
@@ -241,7 +242,8 @@ class Gateway:
     def _prepared(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str]) -> Passage:
         body = json.loads(raw)
         messages = (wire.messages(body) if isinstance(body, dict) else None) or []
-        session = self._session(wire, base_url, body, messages, headers) if messages else None
+        account = _account(base_url, headers) if wire.can_plan else None
+        session = self.conversations.session(messages, body, headers, account) if messages else None
         if session is None:
             self.metrics.add("requests", 'kind="passed"')
             return Passage(wire, raw)
@@ -252,13 +254,6 @@ class Gateway:
         outgoing = raw if is_same else _bytes(wire.with_messages(body, prepared))
         self.metrics.add("requests", f'kind="{"unchanged" if is_same else "prepared"}"')
         return Passage(wire, outgoing, session, body, messages)
-
-    def _session(
-        self, wire: Wire, base_url: str, body: dict[str, Any], messages: list[Any], headers: Mapping[str, str]
-    ) -> Session | None:
-        account = _account(base_url, headers) if wire.can_plan else None
-        model, scope = str(body.get("model") or ""), _scope(body, headers)
-        return self.conversations.session(messages, model, _name(headers), scope, account)
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
         """What to send instead, after the provider refused `passage` with `text`; None: nothing shorter."""

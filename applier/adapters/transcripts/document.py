@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -40,8 +39,6 @@ class Document:
     """Of JSONL: the line of each value, from 1."""
     torn: TranscriptError | None = None
     """JSONL whose last line breaks off, as a log does whose writer was killed: what to raise for it."""
-    indent: int | None = None
-    """How the JSON was indented; None if it was not."""
 
     @property
     def lines(self) -> Iterator[tuple[int, Any]]:
@@ -98,7 +95,7 @@ def _parsed(name: str, path: str | None, text: str) -> Document:
     if not lines:
         raise TranscriptError(f"{name}: empty; expected a list of messages as JSON or JSONL")
     if len(lines) == 1 or not _is_json(lines[0][1]):
-        return document_of(_value(name, text, 1), name, path, _indent(text))
+        return document_of(_value(name, text, 1), name, path)
     values: dict[int, Any] = {}
     torn = None
     for number, line in lines:
@@ -111,11 +108,11 @@ def _parsed(name: str, path: str | None, text: str) -> Document:
     return Document(name, path, list(values.values()), tuple(values), torn)
 
 
-def document_of(value: Any, name: str, path: str | None = None, indent: int | None = None) -> Document:
+def document_of(value: Any, name: str, path: str | None = None) -> Document:
     """The document of one `value`; an object that holds no list of messages is JSONL of one line."""
     if isinstance(value, Mapping) and "messages" not in value:
         return Document(name, path, [dict(value)], (1,))
-    return Document(name, path, value, indent=indent)
+    return Document(name, path, value)
 
 
 def _is_json(line: str) -> bool:
@@ -156,22 +153,13 @@ def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
     return f"{place}: not JSON ({error.msg.lower()}, found {shown!r}); expected one value, or one on each line"
 
 
-def _indent(text: str) -> int | None:
-    """How far the first entry of a JSON text that begins a line for it is indented.
-
-    Matches ``[\\n  {"role"`` (2); not ``[{"role"``, which stands on one line.
-    """
-    start = re.match(r"\s*[\[{]\r?\n( *)\S", text)
-    return len(start.group(1)) if start else None
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
+def json_text(value: Any) -> str:
     """`value` as JSON that ends a line; a lone surrogate is escaped, for UTF-8 has none."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
     except UnicodeEncodeError:
-        text = json.dumps(value, indent=indent)
+        text = json.dumps(value)
     return text + "\n"
 
 

@@ -64,21 +64,21 @@ class Assembly:
         if numbers:
             self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
 
-    def assistant(self, group: str, content: Iterable[Block], line: int) -> None:
+    def assistant(self, group: str, content: Sequence[Block], line: int) -> None:
         """Blocks of the assistant; those of one `group` are one answer of the API."""
+        spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
+        if len(spoken) < len(content):
+            self._blank.append(line)
+        if not spoken:
+            return
         piece = self._groups.get(group)
         if piece is None:
             piece = self._groups[group] = _Piece("assistant", [], [], False, len(self._compactions))
             self.pieces.append(piece)
-        piece.lines.append(line)
         assert isinstance(piece.content, list)
-        for block in content:
-            if block["type"] == "text" and not str(block.get("text", "")).strip():
-                self._blank.append(line)
-                continue
-            piece.content.append(block)
-            if block["type"] == "tool_use":
-                self._asked[str(block.get("id"))] = piece
+        piece.content += spoken
+        piece.lines.append(line)
+        self._asked.update((str(block.get("id")), piece) for block in spoken if block["type"] == "tool_use")
 
     def user(self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "") -> None:
         """Words of the user (or of the host, `host`), results among them."""
@@ -159,8 +159,7 @@ class Assembly:
 def _answered(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
     """`pieces`, each with one message of the results that answer it behind it, those in the order of the calls."""
     for piece in pieces:
-        if piece.content:
-            yield piece
+        yield piece
         if piece.results:
             order = {name: at for at, name in enumerate(call_ids(piece.message))}
             piece.results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
