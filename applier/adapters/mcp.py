@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, wraps
+from functools import wraps
 from importlib import metadata
 from itertools import islice
 from typing import Annotated, Any
@@ -85,16 +85,18 @@ class Visible:
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
         self._open, self._session, self._history = open_store, session, history
+        self._store: Store | None = None
 
-    @cached_property
+    @property
     def store(self) -> Store:
         """The store, opened when first needed; while there is none, that is an error, and it is tried again."""
-        return self._open()
+        self._store = self._store or self._open()
+        return self._store
 
     def close(self) -> None:
         """Let go of the store."""
-        if "store" in self.__dict__:
-            self.store.close()
+        if self._store is not None:
+            self._store.close()
 
     def conversations(self) -> list[_Conversation]:
         """All that may be seen, the one that was compacted last at the end."""
