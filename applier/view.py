@@ -116,9 +116,8 @@ def _behind(messages: Sequence[object], store: Place = None) -> Earlier | None:
             with suppress(StoreError):
                 if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
                     with _opened(place) as opened:
-                        earlier = originals_behind(opened, messages)
-                    if earlier is not None:
-                        return earlier
+                        if earlier := originals_behind(opened, messages):
+                            return earlier
     return None
 
 
@@ -167,7 +166,6 @@ def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
-    """The planned messages with those behind them."""
     if layout.first_changed is None:
         return [*history.originals, *behind]
     return joined_messages(layout.messages, behind)

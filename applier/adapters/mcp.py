@@ -30,6 +30,7 @@ from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.plan import FactType
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 
 __all__ = ["Visible", "mcp_server"]
@@ -85,18 +86,16 @@ class Visible:
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
         self._open, self._session, self._history = open_store, session, history
-        self._store: Store | None = None
 
-    @property
+    @lazy_property
     def store(self) -> Store:
         """The store, opened when first needed; while there is none, that is an error, and it is tried again."""
-        self._store = self._store or self._open()
-        return self._store
+        return self._open()
 
     def close(self) -> None:
         """Let go of the store."""
-        if self._store is not None:
-            self._store.close()
+        if "store" in self.__dict__:
+            self.store.close()
 
     def conversations(self) -> list[_Conversation]:
         """All that may be seen, the one that was compacted last at the end."""
