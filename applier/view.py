@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from applier.store import open_store, store_file
-from applier.store.protocol import Store
+from applier.store.store import Store
 from applier.store.views import Earlier, holds_view, originals_behind, remember_view
 from planner.analysis import Analysis, analyze
 from planner.api import BEHIND_VIEWS, check_plan

@@ -17,8 +17,6 @@ from planner.guards import guard_plan, sound_proposal
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.families import names_provider
-from planner.reading.messages import blocks
-from planner.reading.tokens import MESSAGE_OVERHEAD
 from planner.rules import RulesPlanner
 from planner.selection import KEPT, Selection, select, unknown_view
 from planner.settings import TOOL_NAME, PlanSettings
@@ -166,7 +164,7 @@ def plan_analysis(
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
         return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis), "", 0, ()))
-    proposal, findings = sound_proposal(analysis.evidence, planner.propose(request))
+    proposal, findings = sound_proposal(analysis, planner.propose(request))
     findings += _unknown_view(request)
     selection = select(request, proposal)
     plan = _guarded(request, proposal, selection, *findings)
@@ -268,11 +266,6 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     return plan.model_copy(update={"findings": (*plan.findings, finding)})
 
 
-def _marks(analysis: Analysis) -> int:
-    """Tokens of roles and block marks: a ratio is one of words, and few blocks are left in a view."""
-    return MESSAGE_OVERHEAD * sum(len(blocks(message)) for message in analysis.history.messages)
-
-
 def _target(
     analysis: Analysis, fixed_tokens: int, target_tokens: float | None, ratio: float | None, settings: PlanSettings
 ) -> int:
@@ -291,7 +284,7 @@ def _target(
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
-    return analysis.tokens if share == 1 else int((analysis.tokens - _marks(analysis)) * share)
+    return int(analysis.tokens * share)
 
 
 def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:

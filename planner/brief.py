@@ -262,15 +262,14 @@ def _is_code(match: re.Match[str], cited: Sequence[TurnEvidence]) -> bool:
 def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     """The decisive lines that `brief` tells of failures, by turn id, so that no entry need tell them again.
 
-    A statement that holds, cites the turn, and names something of the line; under FAILED something of the call that
-    failed is enough. A turn without such lines stands there where a statement tells of what was tried in it.
+    Of a checked brief a statement tells it that cites the turn and names something of the line; under FAILED something
+    of the call that failed is enough. A turn without such lines stands there where a statement tells of what was tried
+    in it.
     """
     told: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
-        of_turns = dict(_told_turns(statement, evidence))
-        sound = _grounded(statement, evidence)[0] if of_turns else None
-        for turn_id in of_turns.keys() & set(sound.turns if sound else ()):
-            told[turn_id] = told.get(turn_id, frozenset()) | of_turns[turn_id]
+        for turn_id, lines in _told_turns(statement, evidence):
+            told[turn_id] = told.get(turn_id, frozenset()) | lines
     return told
 
 

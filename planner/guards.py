@@ -30,12 +30,10 @@ from planner.plan import (
 )
 from planner.proposal import Proposal, TurnProposal
 from planner.reading.lines import join_lines
-from planner.selection import KEPT, Pinned, pinned, preview_lines
+from planner.selection import KEPT, Pinned, opening_lines, pinned, preview_lines
 
 __all__ = ["guard_plan", "sound_proposal"]
 
-OPENING_LINES = 2
-"""How many lines speak for a turn whose summary had to go."""
 NO_WORDS: Mapping[str, Any] = {"summary": "", "excerpts": ()}
 
 
@@ -48,14 +46,6 @@ class _Repair(NamedTuple):
     update: Mapping[str, Any]
 
 
-class _Ground(NamedTuple):
-    """What guards hold a decision against."""
-
-    analysis: Analysis
-    pinned: Pinned
-    turn: TurnEvidence
-
-
 def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     """`plan` behind the guards: repaired where needed, counted, with what was wrong; bound to its layout.
 
@@ -63,10 +53,10 @@ def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
     """
     brief, of_brief = analysis.once(_checked_brief, plan.brief)
     stands = pinned(analysis, plan.window_tokens, plan.target_tokens, brief)
-    sound, findings = _guard_decisions(analysis, stands, plan.turns)
+    sound, findings = _guard_decisions(stands, plan.turns)
     facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*of_facts, *of_brief)
-    for decisions in _ever_more(analysis, stands, sound):
+    for decisions in _ever_more(stands, sound):
         tool = plan.restore_tool
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
         if layout.first_changed is None or layout.tokens < analysis.tokens:
@@ -91,11 +81,11 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
     return check_brief(brief, analysis.evidence)
 
 
-def _ever_more(analysis: Analysis, stands: Pinned, sound: dict[str, TurnDecision]) -> Iterator[dict[str, TurnDecision]]:
+def _ever_more(stands: Pinned, sound: dict[str, TurnDecision]) -> Iterator[dict[str, TurnDecision]]:
     """What is tried until a view is smaller: `sound`; all kept but live results that no window holds; all kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
-    yield _guard_decisions(analysis, stands, kept.values())[0]
+    yield _guard_decisions(stands, kept.values())[0]
     yield kept
 
 
@@ -107,10 +97,10 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 
 
 def _guard_decisions(
-    analysis: Analysis, stands: Pinned, decisions: Iterable[TurnDecision]
+    stands: Pinned, decisions: Iterable[TurnDecision]
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
     """One sound decision for every turn, in order."""
-    turns = analysis.evidence.turns
+    turns = stands.analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
     sound: dict[str, TurnDecision] = {}
@@ -122,7 +112,7 @@ def _guard_decisions(
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
         for guard in _GUARDS:
             decision = _meant(decision)
-            wrong = guard(_Ground(analysis, stands, turn), decision)
+            wrong = guard(stands, turn, decision)
             if wrong is not None:
                 decision = decision.model_copy(update=wrong.update)
                 findings.append(Finding(code=wrong.code, turn_id=turn_id, problem=wrong.problem, repair=wrong.repair))
@@ -140,17 +130,16 @@ def _meant(decision: TurnDecision) -> TurnDecision:
     return decision.model_copy(update=NO_WORDS) if idle else decision
 
 
-def _untouched(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+def _untouched(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
     """What the API would refuse, the live tail and messages of unknown kind stay; a live result that no window holds
     shows a preview."""
-    own = ground.turn.turn
-    if why := ground.analysis.broken.get(own.id):
+    own = turn.turn
+    if why := stands.analysis.broken.get(own.id):
         return _Repair("invalid_history", why, "kept as it is", KEPT)
-    if own.id in ground.pinned.demoted:
-        preview = preview_lines(ground.turn)
-        stands = decision.strategy == "summarize" and not decision.summary
-        stands = stands and preview <= _standing(ground.turn, decision)
-        update = {} if stands else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
+    if own.id in stands.demoted:
+        preview = preview_lines(turn)
+        shown = decision.strategy == "summarize" and not decision.summary and preview <= _standing(turn, decision)
+        update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
         problem = "the live tail alone would fill the window"
         return _Repair("live_demoted", problem, "what is long in it shows a preview", update)
     if (own.live or own.must_stand) and decision.strategy != "keep":
@@ -158,16 +147,16 @@ def _untouched(ground: _Ground, decision: TurnDecision) -> _Repair | None:
     return None
 
 
-def _flagged(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+def _flagged(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
     """A failure that the evidence shows is called one."""
-    if not ground.turn.failed or decision.failed_approach or decision.strategy == "keep":
+    if not turn.failed or decision.failed_approach or decision.strategy == "keep":
         return None
     problem = "the turn shows a failure that the plan does not name"
     return _Repair("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
 
 
-def _excerpts_in_range(ground: _Ground, decision: TurnDecision) -> _Repair | None:
-    last = len(ground.turn.lines)
+def _excerpts_in_range(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+    last = len(turn.lines)
     within = tuple((a, min(b, last)) for a, b in decision.excerpts if a <= b and a <= last)
     if within == decision.excerpts:
         return None
@@ -175,11 +164,11 @@ def _excerpts_in_range(ground: _Ground, decision: TurnDecision) -> _Repair | Non
     return _Repair("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
 
 
-def _true_summary(ground: _Ground, decision: TurnDecision) -> _Repair | None:
-    problem = _invention(ground.turn, decision.summary)
+def _true_summary(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+    problem = _invention(turn, decision.summary)
     if not problem:
         return None
-    update = {**_lines_too(ground.turn, decision, _opening(ground.turn)), "summary": ""}
+    update = {**_lines_too(turn, decision, opening_lines(turn)), "summary": ""}
     return _Repair("invented_summary", problem, "replaced by lines", update)
 
 
@@ -187,11 +176,6 @@ def _invention(turn: TurnEvidence, summary: str) -> str:
     """What is wrong with a gist of `turn` that names what the turn does not hold; empty if nothing is."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not hold" if names else ""
-
-
-def _opening(turn: TurnEvidence) -> frozenset[int]:
-    filled = [line.number for line in turn.lines if line.text.strip()]
-    return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
 def _lines_too(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int]) -> dict[str, Any]:
@@ -203,22 +187,21 @@ def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
     return line_numbers(decision.excerpts, len(turn.lines))
 
 
-def _failed(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
     """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
     knows of, with its opening."""
-    turn = ground.turn
     if decision.strategy == "keep" or not decision.failed_approach:
         return None
-    lines = ground.pinned.failures[turn.turn.id]
-    is_told = turn.failed or turn.turn.id in ground.pinned.told
+    lines = stands.failures[turn.turn.id]
+    is_told = turn.failed or turn.turn.id in stands.told
     if not lines and decision.strategy in ("drop", "reference") and not is_told:
-        lines = _opening(turn)
+        lines = opening_lines(turn)
     return _with_lines(turn, decision, lines, "failed_approach", "how it failed", "its decisive lines stay")
 
 
-def _users_words(ground: _Ground, decision: TurnDecision) -> _Repair | None:
-    lines = ground.pinned.user_words.get(decision.turn_id, frozenset())
-    return _with_lines(ground.turn, decision, lines, "user_words", "words of the user", "they stay verbatim")
+def _users_words(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+    lines = stands.user_words.get(decision.turn_id, frozenset())
+    return _with_lines(turn, decision, lines, "user_words", "words of the user", "they stay verbatim")
 
 
 def _with_lines(
@@ -229,23 +212,23 @@ def _with_lines(
     return _Repair(code, f"{decision.strategy} would lose {what}", repair, _lines_too(turn, decision, lines))
 
 
-def _media(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+def _media(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
     """An image or document leaves at least its mark and an id that restores it."""
-    if decision.strategy != "drop" or not media_marks(ground.analysis.history, ground.turn):
+    if decision.strategy != "drop" or not media_marks(stands.analysis.history, turn):
         return None
     problem = "drop would lose an image or document without a trace"
     return _Repair("media", problem, "referenced", {"strategy": "reference"})
 
 
-def _says_something(ground: _Ground, decision: TurnDecision) -> _Repair | None:
+def _says_something(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
     if decision.strategy != "summarize" or decision.summary.strip() or decision.excerpts:
         return None
-    lines = _opening(ground.turn)
-    update = _lines_too(ground.turn, decision, lines) if lines else {"strategy": "reference"}
+    lines = opening_lines(turn)
+    update = _lines_too(turn, decision, lines) if lines else {"strategy": "reference"}
     return _Repair("empty_summary", "a summary without words", "its opening stays" if lines else "referenced", update)
 
 
-_GUARDS: tuple[Callable[[_Ground, TurnDecision], _Repair | None], ...] = (
+_GUARDS: tuple[Callable[[Pinned, TurnEvidence, TurnDecision], _Repair | None], ...] = (
     *(_untouched, _flagged, _excerpts_in_range, _true_summary),
     *(_failed, _users_words, _media, _says_something),
 )
@@ -280,7 +263,7 @@ def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
     return bool(quote.strip()) and " ".join(quote.split()) in " ".join(words.split())
 
 
-def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
+def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
     """`proposal` without what no decision can hold, or its turn does not, and what that was.
 
     Raises:
@@ -293,7 +276,7 @@ def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tu
     turns: dict[str, TurnProposal] = {}
     findings: list[Finding] = []
     for turn_id, asked in proposal.turns.items():
-        turn = evidence.turns.get(turn_id)
+        turn = analysis.evidence.turns.get(turn_id)
         if turn is None:
             findings.append(_no_such_turn(turn_id))
             continue
@@ -307,8 +290,9 @@ def sound_proposal(evidence: Evidence, proposal: Proposal) -> tuple[Proposal, tu
     if len(facts) < len(proposal.facts):
         problem = "a fact that is no ExtractedFact"
         findings.append(Finding(code="unsound_proposal", problem=problem, repair="left out"))
-    brief = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
-    return replace(proposal, turns=turns, facts=facts, brief=brief), tuple(findings)
+    page = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
+    brief, of_brief = analysis.once(_checked_brief, page)
+    return replace(proposal, turns=turns, facts=facts, brief=brief), (*findings, *of_brief)
 
 
 def _sound(turn: TurnEvidence, asked: TurnProposal) -> tuple[TurnProposal | None, str, str]:

@@ -30,6 +30,7 @@ __all__ = [
     "Selection",
     "brief_limit",
     "least_tokens",
+    "opening_lines",
     "pinned",
     "preview_lines",
     "select",
@@ -39,18 +40,16 @@ __all__ = [
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
 BRIEF_SHARE = 0.9
-"""Of the room beside what stands in any case the brief takes at most so much: on six sessions a page in its own words
-answered more than twice its size in lines."""
-BRIEF_SLACK = 1.2
-"""By so much a brief may be longer than a planner was told, where there is room: a writer cannot count its tokens, and
-17 real answers were up to 16 % over."""
+"""Of the room beside what stands in any case a planner is told that the brief may take so much, and where there is room
+it takes more: a writer cannot count its tokens. On six sessions a page in its own words answered more than twice its
+size in lines."""
 LEAST_ROOM_SHARE = 0.5
 """Brief and fill together always have this share of the target, however large the live tail is: a view that holds no
 more than the last results is no memory."""
 KEPT_RAW_TOKENS = 40
 """What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
-DIGEST_LINES = 3
-"""So many of a turn's best lines stand for it when the planner wants a summary and gives neither words nor lines."""
+OPENING_LINES = 2
+"""How many lines speak for a turn, with its last one, where a summary is wanted and there are no words that hold."""
 OWN_WORDS_SHARE = 0.5
 """So much of the target the user's own words may take, whatever they say: in agent sessions they are nearly always
 less, and no list of words tells in every language what binds (DESIGN, rule 13). A fifth keeps .60 of the entities that
@@ -85,6 +84,7 @@ class Selection:
 class Pinned:
     """What stands of a history whatever a plan says, in a window and at a target of so many tokens."""
 
+    analysis: Analysis
     whole: frozenset[str]
     """Turns that stand whole: what is not answered, what must not be touched, a view whose originals nobody has."""
     demoted: frozenset[str]
@@ -118,7 +118,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, brief: st
     view = analysis.once(unknown_view)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens)
-    return Pinned(frozenset(whole.union(analysis.broken)), demoted, words, demands_stored, failures, told)
+    return Pinned(analysis, frozenset(whole.union(analysis.broken)), demoted, words, demands_stored, failures, told)
 
 
 def unknown_view(analysis: Analysis) -> str:
@@ -173,6 +173,11 @@ def _line_tokens(turn: TurnEvidence, numbers: Iterable[int]) -> int:
     return sum(turn.line_tokens[number - 1] for number in numbers)
 
 
+def _shows_call(turn: TurnEvidence, numbers: Iterable[int]) -> bool:
+    """True if some of the lines bring the head of a call with them."""
+    return any(turn.lines.text_at(number - 1).part in ("call", "result") for number in numbers)
+
+
 def _typed(turn: TurnEvidence) -> list[Line]:
     return list(typed_lines(turn.user_lines))
 
@@ -187,6 +192,12 @@ def preview_lines(turn: TurnEvidence) -> frozenset[int]:
         own = [line.number for line in turn.lines_of(block)]
         shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
     return frozenset(shown)
+
+
+def opening_lines(turn: TurnEvidence) -> frozenset[int]:
+    """The lines that speak for a turn: its first ones and its last."""
+    filled = [line.number for line in turn.lines if line.text.strip()]
+    return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
 def _room(target_tokens: float, least_tokens: float) -> float:
@@ -213,7 +224,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     budget = (request.target_tokens - beside) / counter.scale
     least = selecting.take_least(request.evidence.turns)
     room = _room(budget, least)
-    brief = selecting.fitted_brief(min(room, brief_limit(budget, least) * BRIEF_SLACK))
+    brief = selecting.fitted_brief(room)
     selecting.pinned = pinned(analysis, request.settings.window_tokens, request.target_tokens, brief)
     room -= selecting.take_least(selecting.pinned.told)
     left = selecting.take_asked(room - _frame_tokens(request, brief))
@@ -271,7 +282,7 @@ class _Selecting:
         if step == "summarize":
             wanted |= line_numbers(asked.excerpts, len(turn.lines))
             if not wanted and not asked.summary.strip():
-                wanted = self._digest(turn)
+                wanted = opening_lines(turn)
         elif step in ("reference", "drop"):
             step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
             asked = replace(asked, summary="")
@@ -288,12 +299,6 @@ class _Selecting:
     def _asked(self, turn_id: str) -> TurnProposal:
         """What the planner says of a turn."""
         return self.proposal.turns.get(turn_id) or TurnProposal(turn_id, 0.5, "not ranked")
-
-    def _digest(self, turn: TurnEvidence) -> frozenset[int]:
-        """The lines that speak for a turn of which the planner wants a summary and gives none."""
-        relevance = self.request.relevance.of_lines(turn.turn.id)
-        worth = {line.number: own for line, own in zip(turn.lines, relevance, strict=True) if line.text.strip()}
-        return frozenset(sorted(worth, key=lambda number: (-worth[number], number))[:DIGEST_LINES])
 
     def _raw_tokens(self, decision: TurnDecision) -> float:
         """An upper bound of what `decision` takes in the view, whatever stands around it."""
@@ -371,9 +376,10 @@ class _Selecting:
     def _most_tokens(self, pick: Pick, grown: Mapping[str, set[int]]) -> float:
         """What the lines of `pick` take at most beside those that stand in `grown` turns and in others."""
         turn_id, numbers, _ = pick
-        new = set(numbers) - (grown.get(turn_id) or self._standing(turn_id))
-        cost = float(_line_tokens(self.turns[turn_id], new) + MARK_TOKENS * len(new))
-        is_first = bool(new) and turn_id not in grown and self.chosen[turn_id].strategy == "drop"
+        turn, standing = self.turns[turn_id], grown.get(turn_id) or self._standing(turn_id)
+        new = set(numbers) - standing
+        cost = float(_line_tokens(turn, new) + MARK_TOKENS * len(new))
+        is_first = bool(new) and (not standing or (_shows_call(turn, new) and not _shows_call(turn, standing)))
         return cost + self._raw_tokens(self._head(turn_id)) if is_first else cost
 
     def _head(self, turn_id: str) -> TurnDecision:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from applier.store.opening import open_store, store_file
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import StoreError
 
 __all__ = [

@@ -17,8 +17,8 @@ from applier.cli.screen import print_data
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
-from applier.store.protocol import Store
-from applier.store.reference import history_key
+from applier.store.records import history_key
+from applier.store.store import Store
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.plan import CompactionPlan

@@ -61,7 +61,7 @@ def rank_lines(
         (-turn.worth((number,))[0], place, number)
         for place, turn in enumerate(turns)
         if turn.id not in whole
-        for number in turn.telling_lines()
+        for number in turn.telling_lines
     ]
     heapify(waiting)
     spent, priority = 0.0, float("inf")
@@ -92,23 +92,27 @@ class _Turn:
         self.standing: set[int] = set()
         self._left, self._evidence = left, evidence
         self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
-        self._neighbours = evidence.once(_looked_for)
+        self._understood = evidence.once(_looked_for)
+        self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """What lines add together for each raw token, and how many tokens that is; never less than they come to in a
         note, which leaves out indentation and the root of paths."""
-        gain, cost = 0.0, 0 if self.standing else self._head
+        left, standing = self._left, self.standing
+        gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
-            if number not in self.standing:
-                gain += self.bases[number - 1] + sum([self._left[name] for name in self.names[number - 1]])
+            if number not in standing:
                 cost += self.costs[number - 1] + MARK_TOKENS
+                gain += self.bases[number - 1]
+                for name in self.names[number - 1]:
+                    gain += left[name]
         return gain * self.weight / (cost or 1), cost
 
     def understood(self, number: int) -> tuple[int, ...]:
         """A line and those that must stand too for it to be understood."""
-        if number not in self._neighbours:
-            self._neighbours[number] = neighbours(self._evidence.lines, number)
-        return tuple(sorted((number, *self._neighbours[number])))
+        if number not in self._understood:
+            self._understood[number] = with_neighbours(self._evidence.lines, number)
+        return self._understood[number]
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name adds nothing any more."""
@@ -116,38 +120,37 @@ class _Turn:
             self.standing.add(number)
             self._left.update(dict.fromkeys(self.names[number - 1], 0.0))
 
-    def telling_lines(self) -> list[int]:
-        """Numbers of the lines that say something."""
-        idle = self._evidence.boilerplate_lines | unchanged_lines(self._evidence)
-        read = self._evidence.lines.to_read()
-        return [line.number for line in read if line.text.strip() and line.number not in idle]
+
+def _telling_lines(turn: TurnEvidence) -> list[int]:
+    """Numbers of the lines that say something."""
+    idle = turn.boilerplate_lines | unchanged_lines(turn)
+    return [line.number for line in turn.lines.to_read() if line.text.strip() and line.number not in idle]
 
 
 def _looked_for(_: TurnEvidence) -> dict[int, tuple[int, ...]]:
-    """What `neighbours` says of lines of a turn, by number, as far as it was asked."""
+    """What `with_neighbours` says of lines of a turn, by number, as far as it was asked."""
     return {}
 
 
-def neighbours(lines: Lines, number: int) -> tuple[int, ...]:
-    """Which lines around line `number` must stand for it to be understood: the nearest ones, until half of what is near
-    stands. A long line explains itself.
-    """
+def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
+    """Line `number` with those around it that must stand for it to be understood: the nearest ones, until half of what
+    is near stands. A long line explains itself."""
     at = number - 1
     text = lines.text_at(at)
     own = len(text.words(at).strip())
     room = CONTEXT_CHARACTERS - own // 4
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
-        return ()
+        return (number,)
     before, behind = range(at - 1, text.first - 1, -1), range(at + 1, text.stop)
     beside = {index + 1: length for side in (behind, before) for index, length in _near(text, side, room)}
     around, standing = own + sum(beside.values()), own
-    chosen: list[int] = []
+    chosen = [number]
     for near in sorted(beside, key=lambda near: abs(near - number)):
         if 2 * standing >= around:
             break
         chosen.append(near)
         standing += beside[near]
-    return tuple(chosen)
+    return tuple(sorted(chosen))
 
 
 def _near(text: BlockText, indices: Sequence[int], room: int) -> Iterator[tuple[int, int]]:

@@ -64,13 +64,6 @@ class Relevance:
         named = sum(map(self.weights.__getitem__, chain.from_iterable(self.names[turn_id])))
         return (sum(self.bases[turn_id]) + named) * self.turn_weights.get(turn_id, 1.0)
 
-    def of_lines(self, turn_id: str) -> list[float]:
-        """The relevance of each line of a turn by itself, in their order."""
-        weight = self.weights.__getitem__
-        return [
-            base + sum(map(weight, names)) for names, base in zip(self.names[turn_id], self.bases[turn_id], strict=True)
-        ]
-
 
 @dataclass(slots=True)
 class _Sighting:

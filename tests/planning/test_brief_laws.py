@@ -246,12 +246,13 @@ SMALL = PlanSettings(min_savings_tokens=0)
 FAILURE = "drain_queue deadlocked"
 TELLING = ("mutex: drain_queue deadlocked", "tests/test_drain.py timed out", "drain_queue() hangs while held")
 SILENT = ("the queue works", "all is well with it", "an error came and it failed", "")
-PLACES = {"t2": True, "t3": False, "t2, t4": True, "t4": False}
+PLACES = ("t2", "t3", "t2, t4", "t4")
+"""Whatever a statement cites, what it names stands in t2, and so its citation is mended."""
 
 
 @given(
     st.sampled_from([*TELLING, *SILENT]),
-    st.sampled_from(sorted(PLACES)),
+    st.sampled_from(PLACES),
     st.sampled_from(["FAILED", "STATE"]),
 )
 def test_a_failure_is_kept_by_a_statement_that_tells_it_or_by_its_line_never_by_neither_and_seldom_by_both(
@@ -262,7 +263,7 @@ def test_a_failure_is_kept_by_a_statement_that_tells_it_or_by_its_line_never_by_
     planner = Answers(Proposal(asked, Provenance(planner="test"), brief=page))
     plan = plan_compaction(TRIED, "Drain", planner=planner, target_tokens=400, now=0.0, settings=SMALL)
     view = said(preview(plan, TRIED).messages)
-    tells = PLACES[cited] and (words in TELLING if heading == "FAILED" else "drain_queue" in words)
+    tells = words in TELLING if heading == "FAILED" else "drain_queue" in words
     note = view.replace(words, "") if words else view
     assert (FAILURE in note) == (not tells), view
     emptied = check_plan(plan.model_copy(update={"brief": ""}), analyze(TRIED))

@@ -27,7 +27,7 @@ from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import reviewed
 from applier.store.opening import STORE_VARIABLE, open_store, store_file
-from applier.store.reference import history_key
+from applier.store.records import history_key
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.history import read_history
 

@@ -241,14 +241,13 @@ def prompts_eval_command(
     first, second = (PromptVariant(place, recorded, model=model) for place, recorded in sides)
     cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
     with progress("planning", len(cuts)) as done:
-        comparison = compare_prompts(first, second, cuts, ratio, done)
-    means = evaluation_means(comparison.rows)
+        rows, differences = compare_prompts(first, second, cuts, ratio, done)
+    means = evaluation_means(rows)
     if as_json:
-        differences = [asdict(difference) for difference in comparison.differences]
-        print_json({"means": [asdict(mean) for mean in means], "differences": differences})
+        print_json({"means": [asdict(mean) for mean in means], "differences": list(map(asdict, differences))})
         return
     _print_means(PROMPT_COLUMNS, means)
-    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
-        own = (difference for difference in comparison.differences if difference.kept_by == keeper)
+    for keeper in dict.fromkeys(difference.kept_by for difference in differences):
+        own = (difference for difference in differences if difference.kept_by == keeper)
         echo("")
         _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -11,7 +10,7 @@ import click
 
 from applier.cli.options import as_json, turn_ranges, with_store
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
 
@@ -130,7 +129,8 @@ def list_(store: Store, as_json: bool) -> None:
     """List the histories, oldest first."""
     known = store.histories()
     if as_json:
-        print_json(list(map(asdict, known)))
+        names = ("key", "digest", "messages", "turns")
+        print_json([{name: getattr(history, name) for name in names} for history in known])
         return
     rows = ((history.key, f"{history.messages:,}", f"{history.turns:,}") for history in known)
     print_table(("history", "messages", "turns"), rows, right=("messages", "turns"), empty="no history")
