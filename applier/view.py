@@ -24,7 +24,7 @@ from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls
 from planner.reading.history import History, read_history
 
-Place = Store | str | os.PathLike[str] | None
+StorePlace = Store | str | os.PathLike[str] | None
 """A store, its path, or None for the default one."""
 
 __all__ = ["Preview", "apply", "laid_out", "look_in", "preview"]
@@ -49,7 +49,7 @@ class Preview:
     """The plan as the guards left it."""
 
 
-def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Place = None) -> list[Any]:
+def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:
     """The compacted list: valid for the Messages API, every removed byte in the store first.
 
     Args:
@@ -84,7 +84,7 @@ def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any],
     remember_view(store, view, whole, start, key=key, plan_id=plan_id)
 
 
-def _opened(store: Place) -> AbstractContextManager[Store]:
+def _opened(store: StorePlace) -> AbstractContextManager[Store]:
     """`store` as it is, or opened for a while by its path."""
     if store is None or isinstance(store, str | os.PathLike):
         return open_store(store)
@@ -98,7 +98,7 @@ _USED_PATHS: set[str | os.PathLike[str] | None] = set()
 """Where this process has put originals: who plans again without naming a store means one of these."""
 
 
-def look_in(store: Place) -> None:
+def look_in(store: StorePlace) -> None:
     """Have `store` looked in, too, for what stands behind a list that begins with a view."""
     if isinstance(store, Store):
         _USED_STORES.add(store)
@@ -106,7 +106,7 @@ def look_in(store: Place) -> None:
         _USED_PATHS.add(store)
 
 
-def _behind(messages: Sequence[object], store: Place = None) -> Earlier | None:
+def _behind(messages: Sequence[object], store: StorePlace = None) -> Earlier | None:
     """What stands behind `messages` by `store`, or by the default one and those that this process has used; None if
     none of them knows a view there."""
     with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
@@ -121,7 +121,7 @@ def _behind(messages: Sequence[object], store: Place = None) -> Earlier | None:
     return None
 
 
-def _originals(messages: Sequence[object], store: Place) -> tuple[Sequence[object], CompactionPlan | None] | None:
+def _originals(messages: Sequence[object], store: StorePlace) -> tuple[Sequence[object], CompactionPlan | None] | None:
     earlier = _behind(messages, store)
     return None if earlier is None else (earlier.messages, earlier.plan)
 

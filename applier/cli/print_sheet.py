@@ -46,7 +46,8 @@ def print_sheet(console: Console, sheet: Sheet, *, whole: bool = False) -> None:
     width = max(LEAST_NAMED, console.width // 4)
     _section(console, "Failed approaches, kept", (_failed(one, width) for one in sheet.failed), whole)
     _section(console, "Findings", map(finding_line, plan.findings), whole)
-    _section(console, "Facts", _facts(plan.extracted_facts, whole), whole)
+    constraints = [_fact(fact) for fact in plan.extracted_facts if fact.type == "constraint"]
+    _section(console, "Facts", constraints, whole, _other_facts(plan.extracted_facts, whole))
     console.print("")
     console.print(_table(sheet, console.width, fold=not whole))
     left = "\n".join(sheet.left.values()).split("\n") if whole and sheet.left else ()
@@ -128,11 +129,12 @@ def _counted(words: Iterable[str]) -> str:
     return ", ".join(word if count == 1 else f"{count}× {word}" for word, count in counts.most_common())
 
 
-def _section(console: Console, title: str, lines: Iterable[str], whole: bool) -> None:
-    """A title and indented lines; unless the `whole` is asked for, the first of them, and what fits of each."""
+def _section(console: Console, title: str, lines: Iterable[str], whole: bool, last: Iterable[str] = ()) -> None:
+    """A title, indented lines, the `last` ones; unless the `whole` is asked for, the first, and what fits of each."""
     shown = list(lines)
     if not whole and len(shown) > MOST_LINES + 1:
         shown[MOST_LINES:] = [f"and {len(shown) - MOST_LINES} more (--all shows them)"]
+    shown += last
     if shown:
         console.print("", Text(title, style="bold"), sep="\n")
     for line in shown:
@@ -147,14 +149,14 @@ def _failed(failed: Mapping[str, str], width: int) -> str:
     return f"✗ {failed['turn']}{what}: {one_line(failed['how'])}"
 
 
-def _facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
-    """The user's constraints; facts of other types stand in the brief or in the turns' own rows and are counted."""
-    others = Counter(fact.type for fact in facts if fact.type != "constraint")
-    for fact in sorted(facts, key=lambda fact: fact.type != "constraint"):
-        if whole or fact.type == "constraint":
-            yield _fact(fact)
-    if others and not whole:
-        yield f"others: {', '.join(f'{count} {kind}' for kind, count in others.items())} (--all shows them)"
+def _other_facts(facts: Sequence[ExtractedFact], whole: bool) -> Iterator[str]:
+    """Those that are no constraints of the user's stand in the brief or in the turns' own rows, and are counted."""
+    others = [fact for fact in facts if fact.type != "constraint"]
+    if whole:
+        yield from map(_fact, others)
+    elif others:
+        counts = Counter(fact.type for fact in others)
+        yield f"others: {', '.join(f'{count} {kind}' for kind, count in counts.items())} (--all shows them)"
 
 
 def _fact(fact: ExtractedFact) -> str:

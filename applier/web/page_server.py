@@ -82,7 +82,6 @@ class PageServer(AppServer):
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
-        """The key, for the token of the printed link."""
         try:
             token = str(json.loads(await request.body())["token"])
         except (ValueError, RecursionError, TypeError, LookupError):
@@ -142,7 +141,6 @@ def _file_routes(page: str) -> Iterator[Route]:
 
 
 def _content_routes(content: Review | Mapping[str, Any]) -> Iterator[Route]:
-    """What the page of a review, or of a session, can ask for."""
     if not isinstance(content, Review):
         yield Route("/api/report", _shows(lambda: content))
         return

@@ -270,7 +270,7 @@ def mcp_command(session: str | None, history: str | None, config: bool, store: s
 
 
 def _configuration(session: str | None, history: str | None, store: str | None) -> dict[str, object]:
-    """What MCP clients call a server, with the options that were given: the same program wherever it is run."""
+    """What MCP clients call a server, with the options that were given."""
     named = {"--session": session, "--history": history, "--store": store}
     command, *arguments = program("mcp", *(part for name, value in named.items() if value for part in (name, value)))
     return {"type": "stdio", "command": command, "args": arguments}
