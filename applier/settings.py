@@ -34,21 +34,10 @@ PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
 """Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
-PROJECT_NAMES = frozenset(
-    (
-        "preset",
-        "auto_compact",
-        "compact_at_ratio",
-        "window_tokens",
-        "max_output_tokens",
-        "background",
-        "background_debounce_seconds",
-        "background_new_turns",
-        "plan.target_ratio",
-        "plan.window_tokens",
-        "plan.min_savings_tokens",
-    )
-)
+_WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_output_tokens")
+_BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
+_HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
+PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, *_HOW_DEEPLY))
 """All that a project's file may set, in these very letters, for a repository that an agent works in brings its own:
 when and how deeply is compacted; never who reads the history, what planning may cost, what is said or read for the
 host, or a word that the agent reads."""
@@ -141,17 +130,13 @@ def _check_variables(source: EnvSettingsSource) -> None:
             near = get_close_matches(variable, known, 1)
             cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
-        if variable in known and name in fields and source.field_is_complex(fields[name]) and not _is_json(value):
-            form = '{"target_ratio": 0.2}' if name == "plan" else '["one", "another"]'
-            raise SettingsError(f"environment variable {variable}: expected JSON such as {form}, found {value!r:.80}")
-
-
-def _is_json(text: str | None) -> bool:
-    try:
-        json.loads(text or "")
-    except (ValueError, RecursionError):
-        return False
-    return True
+        if variable in known and name in fields and source.field_is_complex(fields[name]):
+            try:
+                json.loads(value or "")
+            except (ValueError, RecursionError):
+                form = '{"target_ratio": 0.2}' if name == "plan" else '["one", "another"]'
+                wanted = f"expected JSON such as {form}, found {value!r:.80}"
+                raise SettingsError(f"environment variable {variable}: {wanted}") from None
 
 
 def _project_table(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from planner.plan import CompactionPlan, Strategy, TurnDecision
 
 __all__ = ["Edit", "Sheet", "review_sheet", "reviewed"]
 
-BY_HAND = "set by hand"
 HEAD_CHARACTERS = 200
 """Of what a turn says more is not shown in its row, however wide the table."""
 
@@ -92,7 +91,7 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
     for edit in edits:
         if f"t{edit.last}" not in decisions:
             raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
-        change: dict[str, Any] = {"strategy": edit.strategy, "reason": BY_HAND}
+        change: dict[str, Any] = {"strategy": edit.strategy, "reason": "set by hand"}
         if edit.excerpts is not None:
             change["excerpts"] = edit.excerpts
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):

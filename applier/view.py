@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from applier.store import open_store, store_file
-from applier.store.protocol import Store
+from applier.store.store import Store
 from applier.store.views import Earlier, holds_view, originals_behind, remember_view
 from planner.analysis import Analysis, analyze
 from planner.api import BEHIND_VIEWS, check_plan
@@ -116,9 +116,8 @@ def _behind(messages: Sequence[object], store: Place = None) -> Earlier | None:
             with suppress(StoreError):
                 if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
                     with _opened(place) as opened:
-                        earlier = originals_behind(opened, messages)
-                    if earlier is not None:
-                        return earlier
+                        if earlier := originals_behind(opened, messages):
+                            return earlier
     return None
 
 
@@ -167,7 +166,6 @@ def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
-    """The planned messages with those behind them."""
     if layout.first_changed is None:
         return [*history.originals, *behind]
     return joined_messages(layout.messages, behind)

@@ -75,7 +75,7 @@ def lay_out(
             parts.insert(0, guide_text([*opening, *entries.values()], turns[0].id, evidence.root, restore_tool))
         leads = turns[-1] is lead
         if any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
-            text = counter.joined(note_parts(key, [turn.id for turn in turns], parts))
+            text = "\n".join(note_parts(key, [turn.id for turn in turns], parts))
             note: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
             view.append((note, note))
         if leads:

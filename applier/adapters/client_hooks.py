@@ -50,14 +50,12 @@ def read_call(raw: bytes) -> HookCall:
         return HookCall.model_validate_json(raw)
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
-        said = ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"])))
-        raise SettingsError(f"expected a hook's event as JSON on standard input: {said}") from None
+        problem = ": ".join((*map(str, item["loc"]), item["msg"]))
+        raise SettingsError(f"expected a hook's event as JSON on standard input: {problem}") from None
 
 
 def with_hooks(settings: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """`settings` in which each event of `EVENTS` runs our `command`, once.
-
-    Nothing else is changed.
+    """`settings` in which each event of `EVENTS` runs our `command`, once; nothing else is changed.
 
     Raises:
         ValueError: the hooks that are there have another form.
@@ -80,9 +78,7 @@ def without_hooks(settings: Mapping[str, Any]) -> dict[str, Any]:
     hooks = settings.get("hooks", {})
     if not isinstance(hooks, dict) or not all(isinstance(entries, list) for entries in hooks.values()):
         raise ValueError("expected 'hooks' to be an object of lists")
-    left = {
-        event: [bare for entry in entries if (bare := _bare(entry)) is not None] for event, entries in hooks.items()
-    }
+    left = {event: [bare for bare in map(_bare, entries) if bare is not None] for event, entries in hooks.items()}
     kept = {event: entries for event, entries in left.items() if entries}
     rest = {key: value for key, value in settings.items() if key != "hooks"}
     return {**settings, "hooks": kept} if kept else rest
@@ -109,12 +105,7 @@ def brief_after_compaction(plan: CompactionPlan, key: str, command: str) -> str:
         f"Every turn is stored whole. In a shell: `{command} restore {key}:t1` (to t{turns}) prints one, "
         f"`{command} restore {key}:t1 --search TEXT` the lines of it that hold TEXT.\n</compacted>"
     )
-    room = MOST_CHARACTERS - len(opening) - len(closing)
-    return "\n".join(part for part in (opening, _cut(clean(plan.brief), room), closing) if part) + "\n"
-
-
-def _cut(brief: str, characters: int) -> str:
-    """The first lines of `brief` that fit, and a mark where some are missing."""
-    if len(brief) <= characters:
-        return brief
-    return brief[:characters].rpartition("\n")[0] + "\n…"
+    brief, room = clean(plan.brief), MOST_CHARACTERS - len(opening) - len(closing)
+    if len(brief) > room:
+        brief = brief[:room].rpartition("\n")[0] + "\n…"
+    return "\n".join(part for part in (opening, brief, closing) if part) + "\n"

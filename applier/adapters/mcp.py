@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
 from importlib import metadata
+from itertools import islice
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Image, MCPServer
@@ -24,11 +25,12 @@ from pydantic.fields import FieldInfo
 
 from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
 from applier.session.persistence import load_session
-from applier.store.protocol import Match, Restored, SearchResult, Store
+from applier.store.store import Restored, SearchResult, Store
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.plan import FactType
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 
 __all__ = ["Visible", "mcp_server"]
@@ -50,10 +52,8 @@ def mcp_server(visible: Visible) -> MCPServer:
     look_ups = (_look_up(visible, name) for name in ("search_context", "restore_context"))
     for tool in (*look_ups, tools.facts, tools.brief, tools.log, tools.preview_compaction):
         server.tool(structured_output=False)(_answering_errors(tool))
-    current = server.resource(
-        "brief://current", name="brief", description="The brief of the conversation compacted last."
-    )
-    current(_answering_errors(tools.brief))
+    newest = "The brief of the conversation compacted last."
+    server.resource("brief://current", name="brief", description=newest)(_answering_errors(tools.brief))
     named = server.resource("brief://{session}", name="brief of a session", description="By the session's id.")
     named(_answering_errors(tools.brief_of))
     return server
@@ -86,35 +86,24 @@ class Visible:
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
         self._open, self._session, self._history = open_store, session, history
-        self._store: Store | None = None
 
-    @property
+    @lazy_property
     def store(self) -> Store:
-        """The store, opened when first needed.
-
-        Raises:
-            StoreError: there is none yet.
-        """
-        if self._store is None:
-            self._store = self._open()
-        return self._store
+        """The store, opened when first needed; while there is none, that is an error, and it is tried again."""
+        return self._open()
 
     def close(self) -> None:
         """Let go of the store."""
-        if self._store is not None:
-            self._store.close()
+        if "store" in self.__dict__:
+            self.store.close()
 
     def conversations(self) -> list[_Conversation]:
         """All that may be seen, the one that was compacted last at the end."""
         if self._history:
             plans = self.store.plans(self._history)
             return [_Conversation("", self._history, plans[-1] if plans else "")]
-        stored = []
-        for name in self._names():
-            saved = load_session(self.store, name)
-            if saved is not None and saved.frame.key:
-                stored.append(_Conversation(name, saved.frame.key, saved.frame.plan_id))
-        return stored
+        frames = {name: saved.frame for name in self._names() if (saved := load_session(self.store, name))}
+        return [_Conversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> _Conversation:
         """The one that was compacted last.
@@ -130,11 +119,7 @@ class Visible:
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
-        """What stands behind `reference`, at most so many characters.
-
-        Raises:
-            ReferenceNotFound: there is no such turn here.
-        """
+        """What stands behind `reference`, at most so many characters."""
         self.current()
         within = [conversation.history_key for conversation in reversed(self.conversations())]
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
@@ -142,14 +127,10 @@ class Visible:
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
         """The turns that match `text` by their full references, the newest conversation's first."""
         self.current()
-        matches: list[Match] = []
-        turns = 0
-        for conversation in reversed(self.conversations()):
-            key = conversation.history_key
-            result = self.store.search(text, key, part=part, tool=tool, limit=limit)
-            turns += result.turns
-            matches += [replace(match, turn_id=f"{key}:{match.turn_id}") for match in result.matches]
-        return SearchResult(tuple(matches[:limit]), turns)
+        keys = [conversation.history_key for conversation in reversed(self.conversations())]
+        results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
+        matches = (replace(m, turn_id=f"{key}:{m.turn_id}") for key, result in results.items() for m in result.matches)
+        return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""
@@ -235,11 +216,10 @@ class _Tools:
 
     def brief_of(self, session: str) -> str:
         """The brief of one session."""
-        conversations = (known for known in self._visible.conversations() if known.session == session)
-        named = next(conversations, None)
-        if named is None:
-            raise ReferenceNotFound(f"{session}: no conversation of that name here")
-        return self._brief(named)
+        for conversation in self._visible.conversations():
+            if conversation.session == session:
+                return self._brief(conversation)
+        raise ReferenceNotFound(f"{session}: no conversation of that name here")
 
     def _brief(self, conversation: _Conversation) -> str:
         if not conversation.plan_id:

@@ -16,15 +16,7 @@ from applier.cli.screen import echo
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 
-__all__ = [
-    "digest_of",
-    "make_folder",
-    "read_file",
-    "read_plan",
-    "read_text",
-    "refuse_changed",
-    "write_whole",
-]
+__all__ = ["digest_of", "make_folder", "read_file", "read_plan", "read_text", "write_unchanged", "write_whole"]
 
 PRIVATE_FILE = 0o600
 
@@ -68,14 +60,16 @@ def digest_of(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def refuse_changed(path: Path, digest: str) -> None:
-    """Refuse to overwrite what somebody else wrote to `path` since it was of this `digest`.
+def write_unchanged(path: Path, text: str, digest: str) -> str:
+    """Write `text` to `path` unless somebody else wrote there since it was of `digest`; its new digest.
 
     Raises:
         SettingsError: it is another file now; one that is gone loses nothing.
     """
     if digest_of(path) not in ("", digest):
         raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
+    write_whole(path, text)
+    return digest_of(path)
 
 
 def write_whole(path: Path, text: str) -> None:

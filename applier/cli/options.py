@@ -8,20 +8,20 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
-from functools import wraps
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from applier.store.opening import open_store, store_file
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import StoreError
 
 __all__ = [
     "EXISTING_FILE",
+    "OUTPUT_FILE",
     "SHARE",
-    "OutputFile",
     "as_csv",
     "as_json",
     "existing_store",
@@ -54,7 +54,6 @@ store_option: Decorator = click.option(
 )
 task: Decorator = click.option("--task", help="What the agent is to do now (default: the transcript's own).")
 
-
 _TURNS = re.compile(r"t?([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?")
 """``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
 
@@ -64,13 +63,7 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 
 def together(*options: Decorator) -> Decorator:
     """All of `options` at once, in this order in the help."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
@@ -87,24 +80,22 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
     return ranges if len(ranges) == len(matches) else []
 
 
-class OutputFile(click.Path):
+class _OutputFile(click.Path):
     """A file to be written: its folder is there, and it is none itself; said before any work is done."""
 
-    def __init__(self, *, allow_dash: bool = False) -> None:
-        """With `allow_dash`, ``-`` is standard output."""
-        super().__init__(dir_okay=False, allow_dash=allow_dash, path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """`value` as a path."""
         path = Path(str(super().convert(value, param, ctx)))
         if str(path) != "-" and not path.absolute().parent.is_dir():
             self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)
         return path
 
 
+OUTPUT_FILE = _OutputFile(dir_okay=False, path_type=Path)
+
+
 def output_option(text: str | None = None, *, required: bool = False, allow_dash: bool = False) -> Decorator:
-    """Where the result goes; `text` is its help."""
-    file = OutputFile(allow_dash=allow_dash)
+    """Where the result goes; `text` is its help. With `allow_dash`, ``-`` is standard output."""
+    file = _OutputFile(dir_okay=False, allow_dash=allow_dash, path_type=Path)
     return click.option("-o", "--output", metavar="FILE", type=file, required=required, help=text)
 
 
@@ -127,10 +118,9 @@ def existing_store(name: str | None) -> Store:
         StoreError: there is none, or it cannot be opened.
     """
     file = store_file(name)
-    if file is not None and file.is_dir():
-        raise StoreError(f"{file}: a folder, not a store: --store names its file")
     if file is not None and not file.is_file():
-        raise StoreError(f"{file}: no store there yet: `compactor apply` makes it; --store names another")
+        missing = "no store there yet: `compactor apply` makes it; --store names another"
+        raise StoreError(f"{file}: {'a folder, not a store: --store names its file' if file.is_dir() else missing}")
     return open_store(name)
 
 

@@ -17,21 +17,17 @@ from applier.cli.screen import print_data
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
-from applier.store.protocol import Store
-from applier.store.reference import history_key
+from applier.store.records import history_key
+from applier.store.store import Store
 from applier.view import apply
 from planner.api import plan_compaction
 from planner.plan import CompactionPlan
 
 __all__ = ["apply_and_record", "planned", "planning_options", "write_view"]
 
-MOST_TOKENS = 10**9
-"""No context has so many tokens; larger numbers are a slip."""
-
-
 planning_options = together(
     task,
-    click.option("--target-tokens", type=click.IntRange(1, MOST_TOKENS), metavar="N", help="How many tokens may stay."),
+    click.option("--target-tokens", type=click.IntRange(1, 10**9), metavar="N", help="How many tokens may stay."),
     click.option(
         "--target-ratio", type=SHARE, metavar="R", help="The share of the tokens that may stay (default: 0.25)."
     ),
@@ -59,8 +55,6 @@ def planned(
     name: object,
     *,
     task: str | None = None,
-    target_tokens: int | None = None,
-    target_ratio: float | None = None,
     planner: Any = None,
     model: str | None = None,
     target_model: str | None = None,
@@ -71,7 +65,7 @@ def planned(
     Raises:
         click.UsageError: two targets, or no task.
     """
-    if target_tokens and target_ratio:
+    if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
     task = task or read.task
     if not task:
@@ -83,8 +77,6 @@ def planned(
         task,
         system=read.system,
         tools=read.tools,
-        target_tokens=target_tokens,
-        target_ratio=target_ratio,
         planner=planner or own.planner,
         model=model or own.planner_model or None,
         settings=settings,

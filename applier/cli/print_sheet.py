@@ -71,25 +71,21 @@ def _verdict(plan: CompactionPlan, preview: Preview | None) -> Iterator[str]:
 def _cost(preview: Preview) -> str:
     if preview.first_changed_message is None:
         return "Nothing changes; the prompt cache stays as it is."
-    calls = preview.payback_calls
-    pays = ""
-    if calls is not None:
-        pays = "; never pays back in cache terms" if math.isinf(calls) else f"; pays back after {calls:.1f} calls"
+    calls = preview.payback_calls or 0.0
+    pays = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
     return (
         f"Changes from message {preview.first_changed_message} on: {preview.invalidated_tokens:,} cached tokens "
-        f"are written anew, once{pays}. Thinking: {preview.thinking}."
+        f"are written anew, once; {pays}. Thinking: {preview.thinking}."
     )
 
 
 def _table(sheet: Sheet, width: int, *, fold: bool) -> Table:
     """The table, as wide as the terminal; in a pipe as wide as its longest cells."""
     table, wide = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, expand=width < FULL_WIDTH), width >= WIDE
-    table.add_column("turn", no_wrap=True)
-    table.add_column("strategy", no_wrap=True)
-    for name in ("score", "before", "after"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what", ratio=3 if wide else 1, no_wrap=True, overflow="ellipsis")
-    table.add_column("why", ratio=2 if wide else 1, no_wrap=True, overflow="ellipsis")
+    for name in ("turn", "strategy", "score", "before", "after"):
+        table.add_column(name, justify="left" if name in ("turn", "strategy") else "right", no_wrap=True)
+    for name, share in (("what", 3), ("why", 2)):
+        table.add_column(name, ratio=share if wide else 1, no_wrap=True, overflow="ellipsis")
     for run in table_runs(sheet.plan.turns, fold=fold):
         table.add_row(*_cells(run, sheet.heads))
     return table

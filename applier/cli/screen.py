@@ -63,11 +63,7 @@ def screen(*, stderr: bool = False) -> Console:
     """A console on standard output (or error) that never interprets markup it finds in content."""
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
-    columns = os.environ.get("COLUMNS", "")
-    if not console.is_terminal and not (columns.isdecimal() and int(columns)):
-        console.width = FULL_WIDTH
-    elif not console.width:  # $COLUMNS of 0 says nothing; rich would print nothing
-        console.width = shutil.get_terminal_size().columns
+    console.width = shutil.get_terminal_size((FULL_WIDTH, 0)).columns
     return console
 
 
@@ -91,18 +87,13 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def print_table(
-    titles: Iterable[str],
-    rows: Iterable[Iterable[str]],
-    *,
-    right: Collection[str] = (),
-    caption: str = "",
-    empty: str = "",
+    titles: Iterable[str], rows: Iterable[Iterable[str]], *, right: Collection[str] = (), empty: str = ""
 ) -> None:
     """Print a table as easy to read for a person as for `grep`: columns named in `right` are numbers.
 
     Without any rows, `empty` is printed instead, if there is such a text.
     """
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption=caption or None)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left")
     for cells in rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from applier.eval.texts import message_tokens, plain_text
 from applier.store import open_store
 from planner.errors import SettingsError, TranscriptError
 from planner.prices import payback_calls
-from planner.reading.history import History, Turn, read_history
+from planner.reading.history import History, read_history
 from planner.reading.messages import Message, blocks, message_digest, to_json
 from planner.validity import check_messages
 
@@ -242,9 +242,16 @@ def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> I
 
 
 def _restored(history: History, result: Sequence[Message]) -> float | None:
-    """The share of removed turns that come back, through a store that holds nothing else."""
+    """The share of removed turns that come back, through a store that holds nothing else.
+
+    A turn stands if every block is in the list as it was, in whichever message; thinking may be gone.
+    """
     standing = {to_json(block) for message in result for block in blocks(message)}
-    gone = [turn for turn in history.turns if not _stands(history, turn, standing)]
+    gone = [
+        turn
+        for turn in history.turns
+        if any(to_json(one) not in standing for _, one in history.blocks_of(turn) if "thinking" not in one["type"])
+    ]
     named = _named_turns(plain_text(result))
     if gone and not named:
         return None
@@ -256,11 +263,6 @@ def _restored(history: History, result: Sequence[Message]) -> float | None:
             for turn in gone
         ]
     return sum(back) / len(back) if back else 1.0
-
-
-def _stands(history: History, turn: Turn, standing: Collection[str]) -> bool:
-    """True if every block of `turn` is in the list as it was, in whichever message; thinking may be gone."""
-    return all(to_json(block) in standing for _, block in history.blocks_of(turn) if "thinking" not in block["type"])
 
 
 def _named_turns(text: str) -> dict[str, str]:
@@ -284,6 +286,8 @@ def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
 
 def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
     checked = [row.integrity for row in rows if row.integrity]
+    restored = [one.restored for one in checked if one.restored is not None]
+    payback = [one.payback_calls for one in checked if one.payback_calls is not None]
     return EvaluationMean(
         method=method,
         ratio=ratio,
@@ -294,15 +298,10 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
         in_context=fmean(row.recall.in_context for row in rows),
         failures_kept=fmean(row.survival.failures_kept for row in rows),
         demands_kept=fmean(row.survival.demands_kept for row in rows),
-        violations=sum(each.violations for each in checked) if checked else None,
-        restored=_mean(each.restored for each in checked),
-        payback_calls=_mean(each.payback_calls for each in checked),
+        violations=sum(one.violations for one in checked) if checked else None,
+        restored=fmean(restored) if restored else None,
+        payback_calls=fmean(payback) if payback else None,
     )
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def draw_recall(means: Sequence[EvaluationMean], path: Path) -> None:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, get_args
@@ -56,8 +57,6 @@ class ExamQuestion(BaseModel):
     """Indices of the messages that hold the answer."""
     answer_any: tuple[str, ...] = Field(min_length=1)
     """Each alone shows that the answer stands."""
-    used_in_continuation: bool = False
-    """True if the agent really needed it afterwards."""
 
 
 class Exam(BaseModel):
@@ -83,7 +82,7 @@ class ExamSample:
     """An exam with the history that it is about."""
 
     exam: Exam
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     task: str
     tokens: int
     """Of `messages`, by o200k."""
@@ -163,8 +162,7 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
         if path is None:
             raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the given ones")
         transcript = read_transcript(path)
-        messages = tuple(transcript.messages)
-        yield ExamSample(exam, messages, transcript.task, message_tokens(messages))
+        yield ExamSample(exam, transcript.messages, transcript.task, message_tokens(transcript.messages))
 
 
 def exam_views(
@@ -194,21 +192,15 @@ def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[E
     groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
         groups.setdefault((view.method, view.ratio), []).append((view, scores))
-    return [_mean(own) for own in groups.values()]
+    return [_mean(method, ratio, own) for (method, ratio), own in groups.items()]
 
 
-def _mean(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
+def _mean(method: str, ratio: float, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
     by_kind: dict[QuestionKind, list[float]] = {kind: [] for kind in QUESTION_KINDS}
     for view, scores in scored:
         for question in view.exam.questions:
             if question.number in scores:
                 by_kind[question.kind].append(scores[question.number])
-    first = scored[0][0]
-    return ExamMean(
-        method=first.method,
-        ratio=first.ratio,
-        exams=len(scored),
-        size=fmean(view.size for view, _ in scored),
-        score=fmean(score for scores in by_kind.values() for score in scores),
-        by_kind={kind: fmean(scores) for kind, scores in by_kind.items() if scores},
-    )
+    size, score = fmean(view.size for view, _ in scored), fmean(chain.from_iterable(by_kind.values()))
+    means = {kind: fmean(own) for kind, own in by_kind.items() if own}
+    return ExamMean(method, ratio, len(scored), size, score, means)

@@ -17,7 +17,7 @@ from planner.errors import SettingsError
 from planner.model import ModelPlanner
 from planner.reading.history import History, read_history
 
-__all__ = ["DEFAULT_RATIO", "Difference", "PromptComparison", "PromptVariant", "compare_prompts"]
+__all__ = ["DEFAULT_RATIO", "Difference", "PromptVariant", "compare_prompts"]
 
 DEFAULT_RATIO = 0.10
 """Tight enough that it matters what is chosen."""
@@ -62,25 +62,17 @@ class Difference:
     """The line it stood on there."""
 
 
-@dataclass(frozen=True)
-class PromptComparison:
-    """Both variants on every cut."""
-
-    rows: tuple[EvaluationRow, ...]
-    """The first variant's, the second's and the rules planner's, cut by cut."""
-    differences: tuple[Difference, ...]
-
-
 def compare_prompts(
     first: PromptVariant,
     second: PromptVariant,
     cuts: Sequence[Cut],
     ratio: float = DEFAULT_RATIO,
     done: Callable[[], None] = lambda: None,
-) -> PromptComparison:
+) -> tuple[list[EvaluationRow], list[Difference]]:
     """Plan `cuts` by both variants and by rules at the same target; `done` is called as each cut is finished.
 
-    With recorded answers, cuts that one of them has none for are left out.
+    The rows are the first variant's, the second's and the rules planner's, cut by cut. With recorded answers, cuts that
+    one of them has none for are left out.
 
     Raises:
         SettingsError: both are the same, a folder's prompts cannot be used, or no cut has recorded answers.
@@ -102,17 +94,14 @@ def compare_prompts(
             f"no recorded answers for any cut of these transcripts: the prompts were written to {first.answers} and "
             f"{second.answers}: answer each beside it, as {wanted} and the like"
         )
-    return PromptComparison(tuple(rows), tuple(differences))
+    return rows, differences
 
 
 def _differences(cut: Cut, one: EvaluationRow, other: EvaluationRow) -> Iterator[Difference]:
     history = read_history(cut.messages)
     for keeper, loser in ((one, other), (other, one)):
-        kept_too = _lost(keeper)
-        for what in _lost(loser):
-            if what not in kept_too:
-                turn_id, line = _last_place(history, what)
-                yield Difference(cut.name, keeper.method, what, turn_id, line)
+        for what in (what for what in _lost(loser) if what not in _lost(keeper)):
+            yield Difference(cut.name, keeper.method, what, *_last_place(history, what))
 
 
 def _lost(row: EvaluationRow) -> dict[str, None]:

@@ -15,7 +15,7 @@ from applier.session.frame import first_difference
 from applier.session.presets import Level, Preset
 from applier.session.session import Session
 from applier.settings import SessionSettings, load_settings
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.api import PlannerChoice
 from planner.errors import StoreError
 from planner.prices import WRITE_5_MINUTES

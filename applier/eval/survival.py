@@ -121,36 +121,26 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
     """What the agent writes in `after`, before it is shown again, that `before` holds and `task` does not."""
     texts = pieces(before)
     held = "\n".join(texts)
-    return tuple(
-        Need(specific, _contexts(specific, texts))
-        for specific in _written_unseen(after)
-        if stands(specific, held) and not stands(specific, task)
-    )
+    needs = []
+    for specific in _written_unseen(after):
+        if stands(specific, held) and not stands(specific, task):
+            places = ((text, at) for text in texts for at in occurrences(specific, text))
+            contexts = frozenset(_context_words(text, at, at + len(specific)) for text, at in places)
+            needs.append(Need(specific, contexts))
+    return tuple(needs)
 
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
     """Specifics in the order the agent first writes them, without those shown to it before it did."""
-    shown, unseen, known = "", [], set[str]()
+    shown, written = "", dict[str, bool]()
     for message in after:
-        if message["role"] == "assistant":
-            for specific in _written(message):
-                if specific not in known and not stands(specific, shown):
-                    unseen.append(specific)
-                known.add(specific)
-        shown += "\n" + plain_text([message] if message["role"] == "user" else [])
-    return unseen
-
-
-def _written(message: Message) -> Iterator[str]:
-    for value, is_input in agent_values(message):
-        if not (is_input and _BARE_VALUE.fullmatch(value.strip())):
-            yield from specifics(value)
-
-
-def _contexts(specific: str, texts: Sequence[str]) -> frozenset[frozenset[str]]:
-    return frozenset(
-        _context_words(text, at, at + len(specific)) for text in texts for at in occurrences(specific, text)
-    )
+        if message["role"] == "user":
+            shown += "\n" + plain_text([message])
+        for value, is_input in agent_values(message) if message["role"] == "assistant" else ():
+            if not (is_input and _BARE_VALUE.fullmatch(value.strip())):
+                new = [specific for specific in specifics(value) if specific not in written]
+                written |= {specific: not stands(specific, shown) for specific in new}
+    return [specific for specific, unseen in written.items() if unseen]
 
 
 def _context_words(text: str, start: int, end: int) -> frozenset[str]:
@@ -177,13 +167,11 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
         places = list(placings(need.specific, text))
         if not places:
             lost.append(need.specific)
-        elif not any(_keeps_context(need, _context_words(text, *place)) for place in places):
+            continue
+        around = [_context_words(text, *place) for place in places]
+        if not any(2 * len(words & known) >= len(known) for words in around for known in need.contexts):
             bare.append(need.specific)
     return NeedRecall(len(needs), tuple(lost), tuple(bare))
-
-
-def _keeps_context(need: Need, words: frozenset[str]) -> bool:
-    return words in need.contexts or any(2 * len(words & c) >= len(c) for c in need.contexts)
 
 
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
@@ -191,9 +179,10 @@ def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Su
     text = one_space(plain_text(result))
     named = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
+    lost = [lines[0] for lines in failures if not any(_quoted(line) in named for line in lines)]
     return Survival(
         len(failures),
-        tuple(lines[0][:QUOTED_CHARACTERS] for lines in failures if not any(_quoted(line) in named for line in lines)),
+        tuple(line[:QUOTED_CHARACTERS] for line in lost),
         len(demands),
         tuple(demand for demand in demands if demand not in text),
     )
@@ -210,14 +199,11 @@ def _quoted(line: str) -> str:
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
     """For each failed call, the lines of its result that tell what went wrong, the user's own words first."""
-    for message in messages:
-        for block in blocks(message):
-            if block["type"] == "tool_result":
-                text = result_text(block)
-                if block.get("is_error") or _FAILED.search(text):
-                    lines = _telling_lines(text)
-                    if lines:
-                        yield lines
+    for block in (block for message in messages for block in blocks(message) if block["type"] == "tool_result"):
+        text = result_text(block)
+        lines = _telling_lines(text) if block.get("is_error") or _FAILED.search(text) else []
+        if lines:
+            yield lines
 
 
 def _telling_lines(text: str) -> list[str]:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from applier.session.carryover import named_again, restored_text
-from applier.session.compaction import FORCED, Compaction, attempt, hold, may_store, rest, rests, situation_of
+from applier.session.compaction import NO_BOUNDS, Compaction, attempt, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
 from applier.session.persistence import save_session
 from applier.session.presets import Step, level_after
 from applier.session.request import TooLong
-from applier.session.state import Bounds, State
+from applier.session.state import State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history
 from planner.errors import StoreError
@@ -64,11 +64,14 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.troubles.get("fixed_parts_too_large"):
         return
     state.give_up_lost()
-    _ask_store_again(state)
+    if not may_store(state) and state.tokens > state.limit_tokens:  # asked at every call before planning in vain
+        with suppress(StoreError):
+            state.store.use(lambda store: store.save_history(state.tracker.history))
+            state.store_failed_at = None
     unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
-        attempt(state, tier, "arrival", FORCED, new_from=unsent)
+        attempt(state, tier, "arrival", forced=True, new_from=unsent)
     state.tracker.know(state.planning.take_up())
     for step in state.preset.steps:
         _step(state, step)
@@ -79,37 +82,13 @@ def _work(state: State, arrival: Arrival) -> None:
     _plan_ahead(state)
 
 
-def _ask_store_again(state: State) -> None:
-    """Over the window a store that has failed is tried at every call, before anything is planned in vain."""
-    if may_store(state) or state.tokens <= state.limit_tokens:
-        return
-    with suppress(StoreError):
-        state.store.use(lambda store: store.save_history(state.tracker.history))
-        state.store_failed_at = None
-
-
 def _hand_out(state: State) -> list[Any]:
     """The list to send, once the store has what it leaves out."""
-    _store_left_out(state)
+    state.store_left_out()
     state.level = state.measure().level
     sent = state.hand_out()
     _save(state)
     return sent
-
-
-def _store_left_out(state: State) -> None:
-    """Store what the view leaves out, or leave out less: a message came that goes without its thinking, or one that the
-    caller has edited where something else stands for it."""
-    state.give_up_lost()
-    committed = state.committed
-    if committed.holds(committed.frame, len(state.tracker)):
-        return
-    try:
-        state.commit(committed.frame, state.view)
-    except StoreError as error:
-        state.store_failed_at = state.clock()
-        state.fall_back()
-        state.log("store_failed", f"only what is stored is left out: {error}")
 
 
 def _note_new(state: State, start: int) -> None:
@@ -132,14 +111,13 @@ def _step(state: State, step: Step) -> None:
     forced = measured.level in ("critical", "exhausted")
     if step.tier is state.preset.plan_goal and state.planning.worker.is_running and not (forced or measured.requested):
         return  # the plan that is being made comes with one of the next calls
-    bounds = FORCED if forced else Bounds()
-    if not forced and not measured.requested:
-        least = min(step.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
-        bounds = Bounds(least, step.max_payback_calls)
+    is_bound = not (forced or measured.requested)
+    least = min(step.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
+    bounds = (least, step.max_payback_calls) if is_bound else NO_BOUNDS
     if not measured.requested and rests(state, step.tier, forced):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
-    done = attempt(state, step.tier, trigger, bounds)
+    done = attempt(state, step.tier, trigger, bounds, forced=forced)
     if done.applied and not any(when.name == "every turn" for when in step.when):
         rest(state, step.tier, forced)
         rest(state, step.tier, forced=True)
@@ -200,10 +178,10 @@ def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bo
     """The manual command."""
     state.receive(messages)
     if not dry_run:
-        _store_left_out(state)
+        state.store_left_out()
     done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.preset.manual:
-        done = attempt(state, tier, "manual", Bounds(), focus=focus, dry_run=dry_run)
+        done = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
         if done.applied or (dry_run and done.tier):
             break
     if done.applied:
@@ -224,7 +202,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
     before = state.tokens
     for tier in state.preset.recovery:
         if state.tokens > state.limit_tokens * CLEARLY_SHORTER or state.tokens == before:
-            attempt(state, tier, "prompt_too_long", FORCED)
+            attempt(state, tier, "prompt_too_long", forced=True)
     if state.tokens == before:
         return None
     state.requested = state.focus = ""
@@ -240,7 +218,9 @@ def undo(state: State) -> bool:
     older, state.undoable = state.undoable[-1], state.undoable[:-1]
     state.take_into_force(replace(state.committed, frame=older))
     state.cached_messages = 0
-    hold(state)
+    for step in state.preset.steps:
+        rest(state, step.tier, forced=False, is_held=True)
+        rest(state, step.tier, forced=True, is_held=True)
     state.log("undone", "the last compaction was taken back", tokens_before=before, tokens_after=state.tokens)
     _save(state)
     return True

@@ -6,6 +6,8 @@ fails changes nothing.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,22 +15,23 @@ from applier.session.carryover import carried_text
 from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
 from applier.session.planning import within
-from applier.session.state import Bounds, Rest, State
+from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls
-from planner.validity import check_messages
+from planner.validity import Violation, check_messages
 
-__all__ = ["FORCED", "Compaction", "attempt", "hold", "may_store", "rest", "rests", "situation_of"]
+__all__ = ["NO_BOUNDS", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
 
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
 """Of plans: what the model waits for they leave whole. Where it cannot fit, the session's own last tier cuts it."""
-FORCED = Bounds(forced=True)
-"""Of a step that the window forces."""
+Bounds = tuple[int, float]
+"""What a change must be worth: the tokens it saves at least, and after how many calls it pays back at most."""
+NO_BOUNDS: Bounds = (0, math.inf)
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """After a step has run or was rejected, the history grows by this share of the limit, or by what was missing, before
 it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
@@ -69,14 +72,16 @@ def attempt(
     state: State,
     tier: Tier,
     trigger: str,
-    bounds: Bounds,
+    bounds: Bounds = NO_BOUNDS,
     *,
+    forced: bool = False,
     new_from: int | None = None,
     focus: str = "",
     dry_run: bool = False,
 ) -> Compaction:
-    """Ask one tier, and do what it says if that is worth it."""
-    name, numbers = _name_of(tier), dict[str, int | None]()
+    """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
+    name, numbers, missing = _name_of(tier), dict[str, int | None](), 0
+    kind: EventKind = "tier_failed"
     with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
         try:
             edits = tier(situation_of(state, new_from, focus))
@@ -84,34 +89,35 @@ def attempt(
                 return Compaction.nothing(state, "", "nothing to do")
             frame, view, change = _drafted(state, _with_carried(state, edits), name)
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
-            rejected = Rejection("tier_failed", f"{type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
         else:
-            problem, numbers = _rejection(state, view, change, bounds), _numbers(change)
+            numbers, missing = _numbers(change), bounds[0] - (change.tokens_before - change.tokens_after)
+            kind, problem = "not_worth_it", _objection(state, view, change, bounds)
             if dry_run:
-                return replace(change, reason=problem.reason if problem else change.reason)
-            problem = problem or _apply(state, frame, view, change, trigger, bounds)
-            if problem is None:
+                return replace(change, reason=problem or change.reason)
+            if not problem:
+                kind, problem = _apply(state, frame, view, change, trigger, forced)
+            if not problem:
                 return replace(change, applied=True)
-            rejected = problem
-        state.log(rejected.kind, rejected.reason, trigger=trigger, tier=name, **numbers)
-        if rejected.kind != "store_failed":  # that says nothing of the tier
-            rest(state, tier, bounds.forced, rejected.missing_tokens)
-        return Compaction.nothing(state, name, rejected.reason)
+        state.log(kind, problem, trigger=trigger, tier=name, **numbers)
+        if kind != "store_failed":  # that says nothing of the tier
+            rest(state, tier, forced, missing)
+        return Compaction.nothing(state, name, problem)
 
 
 def _apply(
-    state: State, frame: Frame, view: View, change: Compaction, trigger: str, bounds: Bounds
-) -> Rejection | None:
-    """Store the originals, then put the change into force, unless a hook or the store is against it."""
+    state: State, frame: Frame, view: View, change: Compaction, trigger: str, forced: bool
+) -> tuple[EventKind, str]:
+    """Store the originals, then put the change into force; else which hook or store is against it."""
     before = state.committed
     agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
-    if not (bounds.forced or agreed):
-        return Rejection("vetoed", "vetoed by a hook")
+    if not (forced or agreed):
+        return "vetoed", "vetoed by a hook"
     try:
         state.commit(frame, view)
     except StoreError as error:
         state.store_failed_at = state.clock()
-        return Rejection("store_failed", f"the originals could not be stored: {error}")
+        return "store_failed", f"the originals could not be stored: {error}"
     if trigger != "arrival":
         state.compactions += 1
         state.undoable = (*state.undoable, _unbound(before.frame))[-MOST_UNDOABLE:]
@@ -120,7 +126,7 @@ def _apply(
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
     state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
-    return None
+    return "post_compact", ""
 
 
 def _unbound(frame: Frame) -> Frame:
@@ -129,7 +135,6 @@ def _unbound(frame: Frame) -> Frame:
 
 
 def _numbers(change: Compaction) -> dict[str, int | None]:
-    """As an event has them."""
     names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
     return {name: getattr(change, name) for name in names}
 
@@ -141,29 +146,24 @@ def may_store(state: State) -> bool:
 
 def rests(state: State, tier: Tier, forced: bool) -> bool:
     """True if `tier` is not to be tried again yet."""
-    resting = state.rests.get((_name_of(tier), forced), Rest())
-    if state.tracker.tokens >= resting.history_tokens:
+    history, answered = state.rests.get((_name_of(tier), forced), (0, 0))
+    if state.tracker.tokens >= history:
         return False
-    return state.tokens <= state.limit_tokens or state.tracker.answered_tokens < resting.answered_tokens
+    return state.tokens <= state.limit_tokens or state.tracker.answered_tokens < answered
 
 
-def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0) -> None:
-    """Let `tier` rest until the history has grown, by `missing_tokens` at least."""
-    share = FORCED_REARM_SHARE if forced else REARM_SHARE
-    growth = state.gauge.countable(max(missing_tokens, state.limit_tokens * share))
-    tracker = state.tracker
-    state.rests[_name_of(tier), forced] = Rest(tracker.tokens + growth, tracker.answered_tokens + growth)
+def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
+    """Let `tier` rest until the history has grown, by `missing_tokens` at least: what a plan leaves does not shrink.
 
-
-def hold(state: State) -> None:
-    """Let all tiers rest for a while even where the prompt gets critical, but not where it does not fit."""
-    held = Rest(state.tracker.tokens + state.gauge.countable(state.limit_tokens * REARM_SHARE))
-    names = [_name_of(step.tier) for step in state.preset.steps]
-    state.rests = {(name, forced): held for name in names for forced in (False, True)}
+    One that `is_held` waits as long where the prompt gets critical, but is tried at once where it does not fit.
+    """
+    share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
+    growth, tracker = state.gauge.countable(max(missing_tokens, state.limit_tokens * share)), state.tracker
+    answered = 0 if is_held else tracker.answered_tokens + growth
+    state.rests[_name_of(tier), forced] = tracker.tokens + growth, answered
 
 
 def _name_of(tier: Tier) -> str:
-    """What the log calls `tier`."""
     return str(getattr(tier, "name", None) or getattr(tier, "__name__", type(tier).__name__))
 
 
@@ -191,9 +191,8 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
 
 
 def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
-    goal = state.gauge.countable(state.goal_tokens)
-    roots, rules = state.settings.file_roots, state.settings.permissions
-    return carried_text(state.tracker, roots, rules, state.preset.carries, goal, kept_turns)
+    settings, files_tokens = state.settings, int(state.gauge.countable(state.goal_tokens) * state.preset.files_share)
+    return carried_text(state.tracker, settings.file_roots, settings.permissions, files_tokens, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
@@ -239,38 +238,27 @@ def _payback(state: State, after: int, unchanged: int, plan: CompactionPlan | No
     return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why a change is not made."""
-
-    kind: EventKind
-    reason: str
-    missing_tokens: int = 0
-    """So much more must be there before the same change can be worth it: what a plan leaves does not shrink."""
-
-
-def _rejection(state: State, view: View, change: Compaction, bounds: Bounds) -> Rejection | None:
-    """What speaks against the change; None if it may be made."""
-    before, after = change.tokens_before, change.tokens_after
-    saved, calls, most = before - after, change.payback_calls or 0.0, bounds.max_payback_calls
-    missing = bounds.min_savings_tokens - saved
-    if saved <= 0:
-        problem = f"it would not shrink: {before} to {after} tokens"
-    elif missing > 0:
-        problem = f"it would save {saved} tokens, fewer than {bounds.min_savings_tokens}"
-    elif calls > most:
-        problem = f"it would pay back after {calls:.0f} calls, more than {most:.0f}"
-    else:
-        problem = _broken_rule(state, view)
-    return Rejection("not_worth_it", problem, missing) if problem else None
+def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> str:
+    """What speaks against the change; empty if it may be made."""
+    (least, most), before, after = bounds, change.tokens_before, change.tokens_after
+    if before <= after:
+        return f"it would not shrink: {before} to {after} tokens"
+    if before - after < least:
+        return f"it would save {before - after} tokens, fewer than {least}"
+    if (calls := change.payback_calls or 0.0) > most:
+        return f"it would pay back after {calls:.0f} calls, more than {most:.0f}"
+    return _broken_rule(state, view)
 
 
 def _broken_rule(state: State, view: View) -> str:
     """A rule of the API that the changed list breaks and the history does not."""
-    model, thinking = state.call.model, state.call.thinking_enabled
-    after = [v for v in check_messages(view.messages, model=model, thinking_enabled=thinking) if v.refused]
-    if not after:
-        return ""
-    before = {v.code for v in check_messages(state.tracker.originals, model=model, thinking_enabled=thinking)}
-    broken = next((violation for violation in after if violation.code not in before), None)
-    return f"it would break a rule of the API: {broken}" if broken else ""
+    model, thinking = state.call.model, state.call.thinking
+    enabled = None if thinking is None else thinking.get("type") != "disabled"
+
+    def refused(messages: Sequence[object]) -> list[Violation]:
+        return [v for v in check_messages(messages, model=model, thinking_enabled=enabled) if v.refused]
+
+    broken = refused(view.messages)
+    known = {violation.code for violation in refused(state.tracker.originals)} if broken else set()
+    first = next((violation for violation in broken if violation.code not in known), None)
+    return f"it would break a rule of the API: {first}" if first else ""

@@ -96,7 +96,8 @@ class EventLog:
         self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
         self.telemetry = Telemetry()
         self._store = store
-        self._records = True
+        self.records = True
+        """False while nothing is to be written to the store: a dry run."""
 
     def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
         """Report it; False if a hook answered False."""
@@ -106,22 +107,13 @@ class EventLog:
         level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
         logger.log(level, "%s: %s", event.kind, event.message, extra={"compactor_event": event.as_json()})
         answers = [_ask(hook, event) for kind in (event.kind, _EVERYTHING) for hook in self._hooks.get(kind, ())]
-        if self._records:
+        if self.records:
             data = {**event.as_json(), "time": event.at, "session": self._session_id}
             try:
                 self._store.use(lambda opened: opened.record_event(data))
             except StoreError as error:
                 logger.warning("event not recorded: %s", error)
         return not any(answer is False for answer in answers)
-
-    @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Write nothing to the store meanwhile: a dry run."""
-        self._records = False
-        try:
-            yield
-        finally:
-            self._records = True
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         """Remember what earlier processes reported in this session."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
-from planner.evidence.gather import TurnEvidence
 from planner.plan import CompactionPlan
 from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
@@ -118,11 +117,6 @@ class HistoryTracker:
         if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
             self.known_analysis = read
 
-    def evidence_of(self, message: int) -> TurnEvidence:
-        """What the turn of that message holds."""
-        turn = self.history.by_id[self.turn_id(message)]
-        return replace(self.analysis.evidence.by_digest[turn.digest], turn=turn)
-
     @property
     def live_start(self) -> int:
         """Index of the first message that the model has not answered yet, or of the call it answers."""
@@ -181,11 +175,6 @@ class HistoryTracker:
                 known = self._replaced.setdefault(index, [])
                 if not any(message is one for one in known):
                     known.append(message)
-
-    def load(self, history: History) -> None:
-        """Start from a stored history: a session that goes on after a restart."""
-        for message in history.messages:
-            self._append(message, message)
 
     def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
         """How many messages at the front of `given` were sent in place of how many of the history's."""

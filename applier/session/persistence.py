@@ -16,13 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.reading.messages import plain_message
 
 __all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session"]
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -59,19 +58,27 @@ class SessionStore:
         Raises:
             StoreError: it cannot be opened, or does something else than it promises.
         """
+        try:
+            return self._used(act)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(f"{type(error).__name__}: {error}") from error
+
+    def _used(self, act: Callable[[Store], T]) -> T:
         store = self._open()
         try:
-            return _done(act, store)
+            return act(store)
         except StoreReplaced:
             if self._is_callers:
                 raise
         if self._store is store:
             self.opening += 1
             self.close()
-        return _done(act, self._open())
+        return act(self._open())
 
     def _open(self) -> Store:
-        own = self._store or _done(open_store, self._path)
+        own = open_store(self._path) if self._store is None else self._store
         if self._store is None:
             self._store = own
         elif own is not self._store:
@@ -83,20 +90,6 @@ class SessionStore:
         if self._store is not None and not self._is_callers:
             store, self._store = self._store, None
             store.close()
-
-
-def _done(act: Callable[[A], T], what: A) -> T:
-    """What `act` does with `what`.
-
-    Raises:
-        StoreError: it does something else than a store promises.
-    """
-    try:
-        return act(what)
-    except StoreError:
-        raise
-    except Exception as error:
-        raise StoreError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +190,6 @@ class SavedSession(BaseModel):
     extra_tokens: float = 0.0
     """The gauge's calibration."""
     read_tokens: int = 0
-    """What planners have read."""
     model: str = ""
     """The agent's, of its last request; empty if there was none."""
     thinking: dict[str, Any] | None = None

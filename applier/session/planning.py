@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -15,13 +15,12 @@ from applier.session.events import EventKind
 from applier.settings import SessionSettings
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
-from planner.errors import PlannerUnavailable
 from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["Breaker", "BreakerState", "Planned", "Planning", "Worker", "within"]
+__all__ = ["BreakerState", "Planned", "Planning", "Worker", "within"]
 
 BreakerState = Literal["closed", "open", "half_open"]
 
@@ -36,77 +35,39 @@ def within(seconds: float, since: float | None, now: float) -> bool:
     return since is not None and 0 <= now - since < seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Breaker:
-    """Whether a part that keeps failing is asked again; a value with a given clock.
-
-    Opens after `max_failures` in a row; lets one trial through after `rest_seconds`.
-    """
-
-    max_failures: int = 3
-    """Claude Code and s08 give up after three (REFERENCE 5)."""
-    rest_seconds: float = 300.0
-    failures: int = 0
-    opened_at: float | None = None
-
-    def state(self, now: float) -> BreakerState:
-        """Where it stands at `now`."""
-        if self.opened_at is None:
-            return "closed"
-        return "open" if within(self.rest_seconds, self.opened_at, now) else "half_open"
-
-    def failed(self, now: float) -> Breaker:
-        """After a failure: a failed trial opens it again at once."""
-        failures = self.failures + 1
-        opens = failures >= self.max_failures or self.opened_at is not None
-        return replace(self, failures=failures, opened_at=now if opens else None)
-
-    def succeeded(self) -> Breaker:
-        """After a success."""
-        return replace(self, failures=0, opened_at=None)
-
-
+@dataclass
 class Worker:
     """One job at a time in a thread of its own, debounced; never waited for, and no process waits for it to end.
 
     A job works on a snapshot and changes nothing: what it made is taken up, or thrown away, on the caller's side.
     """
 
-    def __init__(self, debounce_seconds: float) -> None:
-        """A job starts at the earliest `debounce_seconds` after the one before it started."""
-        self._debounce_seconds = debounce_seconds
-        self._started_at: float | None = None
-        self._job: Future[CompactionPlan] | None = None
-        self._closed = False
+    debounce_seconds: float
+    """A job starts this long after the one before it started, at the earliest."""
+    started_at: float | None = None
+    is_closed: bool = False
+    """Nothing more is started, and what still comes is thrown away."""
+    job: Future[CompactionPlan] | None = None
 
     @property
     def is_running(self) -> bool:
         """True while a job runs."""
-        return self._job is not None and not self._job.done()
+        return self.job is not None and not self.job.done()
 
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
         """Start `job` unless one runs or was not taken, or it is too soon; True if it was started."""
-        if self._closed or self._job is not None or within(self._debounce_seconds, self._started_at, now):
+        if self.is_closed or self.job is not None or within(self.debounce_seconds, self.started_at, now):
             return False
-        self._started_at, self._job = now, Future()
-        threading.Thread(target=_run, args=(job, self._job), name="compactor-plan", daemon=True).start()
+        self.started_at, self.job = now, Future()
+        threading.Thread(target=_run, args=(job, self.job), name="compactor-plan", daemon=True).start()
         return True
 
     def take(self) -> Future[CompactionPlan] | None:
         """The last job, once it has come to an end, and once only; None while there is none."""
-        if self._closed or self.is_running:
+        if self.is_closed or self.is_running:
             return None
-        done, self._job = self._job, None
+        done, self.job = self.job, None
         return done
-
-    def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait for the running job; only ever asked for by tests and scripts."""
-        if self._job is not None:
-            wait((self._job,), timeout_seconds)
-
-    def close(self) -> None:
-        """Start nothing more, and throw away what still comes."""
-        self._closed = True
 
 
 def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> None:
@@ -151,17 +112,24 @@ class Planning:
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
     planned: list[Planned] = field(default_factory=list)
     """Who was asked in this process; added to by the worker, too."""
+    failures: int = 0
+    """Of the session's planner, in a row."""
+    failed_at: float | None = None
     settings: PlanSettings = field(init=False)
     """Of the next plan: the agent's model and tools among them."""
-    breaker: Breaker = field(init=False)
     worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
         """Take from the settings of the session what is of plans."""
-        chosen = self.session_settings
-        self.settings = chosen.plan
-        self.breaker = Breaker(chosen.max_failures, chosen.rest_seconds)
-        self.worker = Worker(chosen.background_debounce_seconds)
+        self.settings = self.session_settings.plan
+        self.worker = Worker(self.session_settings.background_debounce_seconds)
+
+    @property
+    def breaker(self) -> BreakerState:
+        """Whether a planner that keeps failing is asked: after some failures in a row it rests, then has one trial."""
+        if self.failures < self.session_settings.max_failures:
+            return "closed"
+        return "open" if within(self.session_settings.rest_seconds, self.failed_at, self.clock()) else "half_open"
 
     @property
     def asks_a_model(self) -> bool:
@@ -194,26 +162,19 @@ class Planning:
 
     def _asked(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
         """What the session's planner says, if there is one that may be asked now, and it can."""
-        if not self.asks_a_model or self.worker.is_running or self.breaker.state(self.clock()) == "open":
+        if not self.asks_a_model or self.worker.is_running or self.breaker == "open":
             return None
         try:
             plan = self.ask(analysis, target_tokens, focus)
         except Exception as error:  # noqa: BLE001 - whatever a planner does, the agent goes on
-            self._failed(error)
+            self.failed(error)
             return None
-        self._succeeded()
+        self.succeeded()
         return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
         """A plan by the session's own planner, which may raise anything; safe in a thread of its own, one at a time."""
-        planner = self.planner if self.asks_a_model else "rules"
-        try:
-            plan = self._planned(planner, analysis, target_tokens, focus)
-        except PlannerUnavailable as error:
-            self.read_tokens += error.usage.read_tokens if isinstance(error.usage, Usage) else 0
-            raise
-        self.read_tokens = plan.provenance.read_tokens
-        return plan
+        return self._planned(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _build_on(self, plan: CompactionPlan) -> None:
         """The next plan builds on `plan`, unless a planner has read for the one before, and for this one has not."""
@@ -238,11 +199,14 @@ class Planning:
         except Exception as error:
             usage = getattr(error, "usage", None)
             spent = usage if isinstance(usage, Usage) else Usage()
-            self.planned.append(Planned(name_of_planner(planner, model), spent, str(error) or type(error).__name__))
+            self._note(Planned(name_of_planner(planner, model), spent, str(error) or type(error).__name__))
             raise
-        made = plan.provenance
-        self.planned.append(Planned(made.model or made.planner, made.usage))
+        self._note(Planned(plan.provenance.model or plan.provenance.planner, plan.provenance.usage))
         return plan
+
+    def _note(self, planned: Planned) -> None:
+        self.planned.append(planned)
+        self.read_tokens += planned.usage.read_tokens
 
     def take_up(self) -> CompactionPlan | None:
         """What the worker has made meanwhile, if it has come to an end."""
@@ -250,24 +214,25 @@ class Planning:
         if done is None:
             return None
         if error := done.exception():
-            self._failed(error)
+            self.failed(error)
             return None
-        self._succeeded()
+        self.succeeded()
         self.ready = done.result()
         self._build_on(self.ready)
         return self.ready
 
-    def _failed(self, error: BaseException) -> None:
-        now = self.clock()
-        was, self.breaker = self.breaker.state(now), self.breaker.failed(now)
+    def failed(self, error: BaseException) -> None:
+        """The planner has failed."""
+        was, self.failures, self.failed_at = self.breaker, self.failures + 1, self.clock()
         self.report("tier_failed", f"planner: {type(error).__name__}: {error}; planned by rules")
-        if self.breaker.state(now) == "open" and was != "open":
-            self.report("breaker_opened", f"the planner failed {self.breaker.failures} times and rests")
+        if self.breaker == "open" and was != "open":
+            self.report("breaker_opened", f"the planner failed {self.failures} times and rests")
 
-    def _succeeded(self) -> None:
-        if self.breaker.opened_at is not None:
+    def succeeded(self) -> None:
+        """The planner has answered."""
+        if self.breaker != "closed":
             self.report("breaker_closed", "the planner works again")
-        self.breaker = self.breaker.succeeded()
+        self.failures = 0
 
 
 def _first_words(history: History) -> str:

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from applier.session.carryover import Allowance
 from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
 from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
@@ -29,7 +28,6 @@ __all__ = [
     "When",
     "level_after",
     "preset_named",
-    "preset_of",
 ]
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
@@ -137,8 +135,8 @@ class Preset:
     """What `compact` does: the first that changes anything."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
     """What `recover` does, until the prompt is clearly shorter."""
-    carries: Allowance | None = None
-    """How much of files, lists and rules is said again behind a plan."""
+    files_share: float = 0.0
+    """Files that were read last are said again behind a plan, up to this share of what it is to leave."""
     expected_growth_tokens: float = 0.0
     """What a call adds, until it was measured."""
 
@@ -148,18 +146,20 @@ class Preset:
         tiers = (step.tier for step in self.steps)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
-    def tuned(self, keep_ratio: float | None, compact_at_ratio: float | None) -> Preset:
+    def tuned(self, settings: SessionSettings) -> Preset:
         """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
 
         So does a recovery, which must be clearly shorter all the same; steps that run only because the prompt would
         not fit stay as they are.
         """
-        most = None if keep_ratio is None else min(keep_ratio, RECOVERY_SHARE)
-        when = None if compact_at_ratio is None else (ASKED, When("compact_at", share_over=compact_at_ratio))
+        keep, at = settings.keep_ratio, settings.compact_at_ratio
+        most = None if keep is None else min(keep, RECOVERY_SHARE)
+        when = None if at is None else (ASKED, When("compact_at", share_over=at))
         return replace(
             self,
-            steps=tuple(_tuned_step(step, keep_ratio, when) for step in self.steps),
-            manual=tuple(_tuned_tier(tier, keep_ratio) for tier in self.manual),
+            arrival=self.arrival if settings.auto_compact else (),
+            steps=tuple(_tuned_step(step, keep, when) for step in self.steps if settings.auto_compact),
+            manual=tuple(_tuned_tier(tier, keep) for tier in self.manual),
             recovery=tuple(_tuned_tier(tier, most) for tier in self.recovery),
         )
 
@@ -189,9 +189,6 @@ SAFETY = (
 SAFE_ARRIVAL = BudgetResults(characters=10**9)
 """Only what would not fit the window otherwise."""
 
-FILES = Allowance(files=5, tokens_each=5_000, tokens_in_all=50_000)
-"""Three-layer pipeline: at most 5 files, 5,000 tokens each, 50,000 in all."""
-
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """The less is kept, the less every call costs and the more the agent misses. On three long sessions at 200,000 tokens,
 from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
@@ -215,7 +212,7 @@ RELEVANCE = Preset(
     ),
     manual=(RELEVANT,),
     recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4), FitNewest()),
-    carries=replace(FILES, share_of_goal=0.1),
+    files_share=0.1,
     expected_growth_tokens=1_000,
 )
 
@@ -248,7 +245,7 @@ THREE_LAYER = _system(
     Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
     arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
     recovery=SUMMARY_AND_LAST_FIVE,
-    carries=FILES,
+    files_share=0.5,
     min_savings_tokens=20_000,
 )
 S06 = _system(
@@ -272,7 +269,7 @@ CLAUDE_CODE = _system(
     When("warning", level="warning"),
     Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
     arrival=(StubRereads(), SAFE_ARRIVAL),
-    carries=FILES,
+    files_share=0.5,
     min_savings_tokens=10_000,
 )
 CODEX = _system(
@@ -298,17 +295,6 @@ OFF = Preset("off")
 PRESETS: dict[str, Preset] = {
     preset.name: preset for preset in (RELEVANCE, THREE_LAYER, S06, S08, CLAUDE_CODE, CODEX, OPENCODE, ADK, AMP, OFF)
 }
-
-
-def preset_of(chosen: str | Preset, settings: SessionSettings) -> Preset:
-    """The preset `chosen`, by name or as it is, with what `settings` say of goal and triggers.
-
-    Raises:
-        SettingsError: there is none of that name; the text lists them.
-    """
-    preset = chosen if isinstance(chosen, Preset) else preset_named(chosen)
-    tuned = preset.tuned(settings.keep_ratio, settings.compact_at_ratio)
-    return tuned if settings.auto_compact else replace(tuned, arrival=(), steps=())
 
 
 def preset_named(name: str) -> Preset:

@@ -12,11 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.messages import Block, blocks, plain_message
-from planner.reading.tokens import TokenCounter
 
 __all__ = [
     "WINDOW_EXCEEDED",
@@ -45,15 +43,6 @@ class AgentCall:
     thinking: Mapping[str, Any] | None = None
     max_output_tokens: int | None = None
 
-    def fixed_tokens(self, counter: TokenCounter) -> int:
-        """System and tools, by the counter."""
-        return counter.request((), self.system, self.tools)
-
-    @property
-    def thinking_enabled(self) -> bool | None:
-        """Whether the request has thinking on; None if nothing was told."""
-        return None if self.thinking is None else self.thinking.get("type") != "disabled"
-
     @property
     def thinking_policy(self) -> ThinkingPolicy:
         """What happens to thinking behind a change: by the model, and by how the request has it switched on.
@@ -68,12 +57,6 @@ class AgentCall:
         if thinking.get("type") == "enabled" and not (self.model and model_family(self.model).preserves_thinking):
             return "leave"
         return thinking_policy(self.model)
-
-    def restore_tool(self, called: str) -> str:
-        """The agent's tool that brings back what was removed, `called` so (empty: by its usual name); empty if it has
-        none. Taken for granted while untold."""
-        called = called or RESTORE_TOOL
-        return called if self.tools is None else restore_tool_of(self.tools, called) or restore_tool_of(self.tools)
 
 
 def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,6 +264,8 @@ _NUMBERS = tuple(
 _TOO_LARGE_STATUS = 413
 _READ_CHARACTERS = 20_000
 """No provider words its refusal longer; a body may be any size."""
+MOST_DIGITS = 15
+"""Of a count of tokens, with commas; a longer one is none."""
 WINDOW_EXCEEDED = "model_context_window_exceeded"
 """The ``stop_reason`` of an answer that the window cut off."""
 
@@ -308,11 +293,6 @@ def read_too_long(error: object) -> TooLong | None:
     if getattr(error, "status_code", None) != _TOO_LARGE_STATUS and not _TOO_LONG.search(text):
         return None
     match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
-    numbers = {name: _number(digits) for name, digits in match.groupdict("0").items()} if match else {}
+    groups = match.groupdict("0") if match else {}
+    numbers = {name: int(digits.replace(",", "")) for name, digits in groups.items() if len(digits) <= MOST_DIGITS}
     return TooLong(numbers.get("actual", 0), max(0, numbers.get("maximum", 0) - numbers.get("output", 0)))
-
-
-def _number(digits: str) -> int:
-    """`digits` with commas as a number; absurdly long ones as none."""
-    bare = digits.replace(",", "")
-    return int(bare) if len(bare) <= 12 else 0

@@ -165,28 +165,24 @@ class ClearResults:
 
     def __call__(self, situation: Situation) -> Edits | None:
         """Clear old results."""
-        known = [result for result in situation.tracker.results if self._may_go(result)]
+        tracker = situation.tracker
+        known = [result for result in tracker.results if not self.kinds or result.call.kind in self.kinds]
         newest = {result.place for result in known[-self.keep_last :]} if self.keep_last else set()
-        border = self._border(situation)
+        may_go = {result.place for result in situation.standing()} - newest
+        border, least = self._border(situation), max(self.over_characters, self.preview_characters)
         old = [
             result
-            for result in situation.standing()
-            if result.place not in newest
+            for result in known
+            if result.place in may_go
             and result.message < border
-            and self._may_go(result)
             and result.tokens > self.over_tokens
-            and len(result.text) > max(self.over_characters, self.preview_characters)
+            and len(result.text) > least
         ]
         if not old or sum(result.tokens for result in old) < self.min_free_tokens:
             return None
-        made = {result.place: self._left(situation.tracker, result) for result in old}
-        return _replaced(made, "old results")
-
-    def _may_go(self, result: Result) -> bool:
-        return not self.kinds or result.call.kind in self.kinds
+        return _replaced({result.place: self._left(tracker, result) for result in old}, "old results")
 
     def _left(self, tracker: HistoryTracker, result: Result) -> str:
-        """What is left of a result; empty if that gains nothing."""
         if self.preview_characters:
             return _result_preview(tracker, result, self.preview_characters)
         return _result_label(tracker, result)
@@ -268,8 +264,9 @@ def _if_shorter(tracker: HistoryTracker, text: str, result: Result) -> str:
 
 def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
     """The lines of a result, and the numbers of those that must stay."""
-    read = tracker.evidence_of(result.message)
-    before = sum(len(blocks(message)) for message in tracker.plain[read.turn.start : result.message])
+    turn = tracker.history.by_id[tracker.turn_id(result.message)]
+    read = tracker.analysis.evidence.by_digest[turn.digest]
+    before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
     own = [line for line in read.lines if line.block == before + result.block]
     pinned = {*read.failure_lines, *read.constraint_lines}
     return own, pinned & {line.number for line in own}

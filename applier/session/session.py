@@ -13,79 +13,36 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from applier.session import call
 from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
 from applier.session.persistence import SessionStore
-from applier.session.planning import BreakerState, Planned, Planning
-from applier.session.presets import Level, Preset, preset_of
+from applier.session.planning import Planning
+from applier.session.presets import Preset, preset_named
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
-from applier.session.state import State
+from applier.session.state import SessionState, State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
-from applier.store.protocol import Restored, SearchResult, Store
+from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block
 
-__all__ = ["Session", "SessionState"]
+__all__ = ["Session"]
 
 logger = logging.getLogger("applier.session")
 
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
-"""What one look behind a reference brings: about 5,000 to 10,000 tokens, so that it never fills the window; in a small
-one at most so many characters for each token of the limit."""
+"""What one look behind a reference brings, 5,000 to 10,000 tokens; at most so many characters a token of the limit."""
 CLOSE_SECONDS = 5.0
 """So long `close` waits for a call that another thread is in."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """Where a session stands; a value, safe to keep."""
-
-    session_id: str
-    level: Level
-    tokens: int
-    """Of the list that would be sent now, with system and tools."""
-    window_tokens: int
-    limit_tokens: int
-    """What a prompt may have: the window without the output reserve."""
-    compactions: int
-    reclaimed_tokens: int
-    """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
-    breaker: BreakerState
-    history_key: str
-    """Under which the store has the history as of the last commit; empty before."""
-    history_messages: int
-    sent_messages: int
-    planned: tuple[Planned, ...]
-    """Who was asked for plans in this process, what that cost and what failed, in order."""
-
-    @classmethod
-    def of(cls, state: State) -> SessionState:
-        """Where `state` stands now; changes nothing in it."""
-        return cls(
-            session_id=state.session_id,
-            level=state.measure().level,
-            tokens=state.tokens,
-            window_tokens=state.window_tokens,
-            limit_tokens=state.limit_tokens,
-            compactions=state.compactions,
-            reclaimed_tokens=state.gauge.of_messages(max(0, state.tracker.tokens - state.view.total)),
-            breaker=state.planning.breaker.state(state.clock()),
-            history_key=state.committed.key,
-            history_messages=len(state.tracker),
-            sent_messages=len(state.view.messages),
-            planned=tuple(state.planning.planned),
-        )
 
 
 class Session:
@@ -143,19 +100,20 @@ class Session:
         planner = settings.planner if planner is None else planner
         check_planner(planner)
         _check_task(task)
-        _check_request(model, system, tools, max_output_tokens)
+        check_request(model, system, tools)
+        check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("preset", preset, str | Preset, "a name or a Preset")
         check_argument("hooks", hooks, Mapping, "callables by event kind")
         check_argument("session_id", session_id, str, "text")
         if not callable(clock):
             raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")
         self.session_id = session_id or uuid.uuid4().hex[:12]
-        self._lock = threading.RLock()
-        self._hooks, self._children = hooks, 0
+        self._lock, self._hooks, self._children = threading.RLock(), hooks, 0
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
-        chosen = preset_of(settings.preset if preset is None else preset, settings)
+        named = settings.preset if preset is None else preset
+        chosen = (named if isinstance(named, Preset) else preset_named(named)).tuned(settings)
 
         def begin(task: str, request: AgentCall) -> State:
             planning = Planning(planner, client, settings, clock, log, task)
@@ -254,7 +212,8 @@ class Session:
         Raises:
             SettingsError: an argument of the wrong type; what was known before stands.
         """
-        _check_request(model, system, tools, max_output_tokens)
+        check_request(model, system, tools)
+        check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("thinking", thinking, Mapping, "a dict")
         with self._alone() as state:
             state.planning.client_follows = client_follows
@@ -269,8 +228,12 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
-        with self._alone() as state, state.log.unrecorded() if dry_run else nullcontext():
-            return call.compact(state, messages, focus, dry_run=dry_run)
+        with self._alone() as state:
+            state.log.records = not dry_run
+            try:
+                return call.compact(state, messages, focus, dry_run=dry_run)
+            finally:
+                state.log.records = True
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
@@ -362,8 +325,7 @@ class Session:
     @property
     def state(self) -> SessionState:
         """Where the session stands after the last call that came to an end; waits for none that runs."""
-        breaker, now = self._state.planning.breaker, self._state.clock()
-        return replace(self._snapshot, breaker=breaker.state(now))
+        return replace(self._snapshot, breaker=self._state.planning.breaker)
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
@@ -395,7 +357,7 @@ class Session:
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         state = self._state
-        state.planning.worker.close()
+        state.planning.worker.is_closed = True
         try:
             if state.store.is_open and len(state.tracker):
                 state.store.use(lambda store: store.save_history(state.tracker.history))
@@ -410,9 +372,7 @@ class Session:
         """The session itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Close it."""
         self.close()
 
@@ -438,9 +398,3 @@ def _check_task(task: object) -> None:
     """Raise a SettingsError unless `task` is text; empty is the user's own words."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
-
-
-def _check_request(model: object, system: object, tools: object, max_output_tokens: object) -> None:
-    """Raise a SettingsError unless these can be of a request."""
-    check_request(model, system, tools)
-    check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")

@@ -6,7 +6,6 @@ in `applier.session.call` and `applier.session.compaction`.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,16 +25,17 @@ from applier.session.persistence import (
     commit,
     load_session,
 )
-from applier.session.planning import Planning
+from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind, remember_view
+from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Bounds", "Rest", "State"]
+__all__ = ["SessionState", "State"]
 
 GROWTH_WEIGHT = 0.1
 """How much the newest call counts in the average growth."""
@@ -53,26 +53,6 @@ class LastList:
     frame: Frame = field(default_factory=Frame)
     """Behind whose list the newest answers were thought."""
     undoable: tuple[Frame, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a change must be worth."""
-
-    min_savings_tokens: int = 0
-    max_payback_calls: float = math.inf
-    forced: bool = False
-    """The window forces it: no hook may veto it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """How long a tier is not tried again; tokens by the counter."""
-
-    history_tokens: int = 0
-    """While the history has fewer;"""
-    answered_tokens: int = 0
-    """but where the prompt does not fit the window, only while less of it was answered."""
 
 
 @dataclass
@@ -108,8 +88,9 @@ class State:
     level: Level = "normal"
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
-    rests: dict[tuple[str, bool], Rest] = field(default_factory=dict)
-    """How long a tier is not tried again, by its name and whether the window forces it."""
+    rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
+    """Until the history counts so many tokens, or, where the prompt does not fit, so many of them are answered, a tier
+    is not tried again; by its name and whether the window forces it."""
     store_failed_at: float | None = None
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
     """What a restart would go on with, what planners had read by then, and whether it was handed out."""
@@ -150,8 +131,9 @@ class State:
 
     @property
     def restore_tool(self) -> str:
-        """The agent's tool that brings back what was removed; empty if it has none."""
-        return self.call.restore_tool(self.settings.plan.restore_tool)
+        """The agent's tool that brings back what was removed; empty if it has none. Taken for granted while untold."""
+        tools, called = self.call.tools, self.settings.plan.restore_tool or RESTORE_TOOL
+        return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools)
 
     @property
     def no_room(self) -> str:
@@ -203,27 +185,25 @@ class State:
         self.window_tokens = self.settings.window_of(model)
         most = call.max_output_tokens or before.max_output_tokens
         self.call = replace(call, model=model, max_output_tokens=most)
-        self.gauge = self.gauge.with_fixed(self.call.fixed_tokens(self.tracker.counter))
+        self.gauge = self.gauge.with_fixed(self.tracker.counter.request((), self.call.system, self.call.tools))
 
     def receive(self, messages: Sequence[object]) -> Arrival:
         """Take the caller's list: afterwards `view` is a valid list for it."""
         if not len(self.tracker) and isinstance(messages, Sequence):
             self._go_on_from_view(messages)
         arrival = self.tracker.take(messages)
-        if arrival.edited_from is not None:  # behind it the history no longer says what was stored
-            stored = min(self.committed.messages, arrival.edited_from)
-            self.committed = replace(self.committed, messages=stored)
-        if arrival.changed:
-            self._step_back(arrival.start)
-            return arrival
-        frame = self.committed.frame
-        if arrival.replaced:
-            self.view = View.of(frame, self.tracker)
+        committed, frame = self.committed, self.committed.frame
+        if arrival.changed:  # what stands for the messages before it stays
+            self.undoable, self.rests, frame = (), {}, frame.before(arrival.start)
+            committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
+        elif arrival.edited_from is not None:  # behind it the history no longer says what was stored
+            committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
+        frame = self.bound(frame)
+        if arrival.changed or arrival.replaced or frame is not committed.frame:
+            is_whole = arrival.changed and frame.is_empty
+            self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
         else:
             self.view.extend(frame, self.tracker, arrival.start)
-        fit = self.bound(frame)
-        if fit is not frame:
-            self.take_into_force(replace(self.committed, frame=fit))
         return arrival
 
     def _go_on_from_view(self, messages: Sequence[object]) -> None:
@@ -249,15 +229,6 @@ class State:
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.last = LastList(messages, frame=committed.frame, undoable=self.undoable)
 
-    def _step_back(self, start: int) -> None:
-        """The history was changed from `start` on: keep what stands for the messages before it."""
-        frame = self.bound(self.committed.frame.before(start))
-        stored = min(self.committed.messages, start)
-        stands = replace(self.committed, frame=frame, key="", messages=stored)
-        self.undoable, self.rests = (), {}
-        self.take_into_force(Committed() if frame.is_empty else stands)
-        self.removed = removed_turns(frame, self.tracker)
-
     def bound(self, frame: Frame) -> Frame:
         """`frame` without the thinking that would be refused behind the list it gives."""
         return bound(frame, self.last.frame, self.tracker) if self.call.thinking_policy == "strip" else frame
@@ -269,17 +240,27 @@ class State:
             self.take_into_force(Committed(self.bound(Frame())))
             self.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
 
-    def fall_back(self) -> None:
-        """The store would not have what `view` leaves out: back to what leaves out only what is stored.
+    def store_left_out(self) -> None:
+        """Store what the view leaves out: a message came that goes without its thinking, or one that the caller has
+        edited where something else stands for it.
 
-        That is the list handed out last, for what was thought behind it is valid there; else what the store does not
-        hold goes out as it came.
+        If the store does not take that, less is left out: as in the list handed out last, for what was thought behind
+        it is valid there, and of that only what is stored.
         """
-        committed, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
-        if not committed.holds(committed.frame, len(self.tracker)):
-            committed = replace(committed, frame=committed.frame.before(committed.messages))
-        self.take_into_force(committed)
-        self.cached_messages = 0
+        self.give_up_lost()
+        committed, length = self.committed, len(self.tracker)
+        if committed.holds(committed.frame, length):
+            return
+        try:
+            self.commit(committed.frame, self.view)
+        except StoreError as error:
+            self.store_failed_at = self.clock()
+            before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
+            if not before.holds(before.frame, length):
+                before = replace(before, frame=before.frame.before(before.messages))
+            self.take_into_force(before)
+            self.cached_messages = 0
+            self.log("store_failed", f"only what is stored is left out: {error}")
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
         """From now on `committed`, whose list is `view`, is what is sent."""
@@ -336,7 +317,7 @@ class State:
         if saved is None:
             return
         if saved.frame.key:
-            self.tracker.load(use(lambda store: store.load_history(saved.frame.key)))
+            self.tracker.take(use(lambda store: store.load_history(saved.frame.key)).messages)
         length = len(self.tracker)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
@@ -364,4 +345,43 @@ class State:
             read_tokens=self.planning.read_tokens,
             model=self.call.model,
             thinking=None if self.call.thinking is None else dict(self.call.thinking),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Where a session stands; a value, safe to keep."""
+
+    session_id: str
+    level: Level
+    tokens: int
+    """Of the list that would be sent now, with system and tools."""
+    window_tokens: int
+    limit_tokens: int
+    """What a prompt may have: the window without the output reserve."""
+    compactions: int
+    reclaimed_tokens: int
+    """What the prompt would have more if nothing had ever been compacted; what was done anew counts once."""
+    breaker: BreakerState
+    history_key: str
+    """Under which the store has the history as of the last commit; empty before."""
+    history_messages: int
+    planned: tuple[Planned, ...]
+    """Who was asked for plans in this process, what that cost and what failed, in order."""
+
+    @classmethod
+    def of(cls, state: State) -> SessionState:
+        """Where `state` stands now; changes nothing in it."""
+        return cls(
+            session_id=state.session_id,
+            level=state.measure().level,
+            tokens=state.tokens,
+            window_tokens=state.window_tokens,
+            limit_tokens=state.limit_tokens,
+            compactions=state.compactions,
+            reclaimed_tokens=state.gauge.of_messages(max(0, state.tracker.tokens - state.view.total)),
+            breaker=state.planning.breaker,
+            history_key=state.committed.key,
+            history_messages=len(state.tracker),
+            planned=tuple(state.planning.planned),
         )

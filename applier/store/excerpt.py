@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import regex
@@ -111,75 +111,59 @@ def restored_part(
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     every = turn_lines(history, turn)
-    part = list(every) if lines is None else _range_of(every, lines, reference)
+    first, last = lines or (1, len(every))
+    part = every[max(first, 1) - 1 : max(last, 0)]
+    if lines is not None and not part:
+        there = f"1 to {len(every)}" if every else "none"
+        raise ReferenceNotFound(f"{reference}: no lines {first} to {last}; its lines: {there}")
     if search is not None:
         matches, _ = matching_turns({"": part}, search, by_words=by_words)
         if not matches:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
         hits = matches[""]
-        text, cut = _up_to(_found_in(Searched(every, _calls(history, turn)), part, hits), max_characters)
-        shown: list[Block] = [{"type": "text", "text": text}]
-        following = next((number for number in hits.lines if cut and number > cut), None)
-        return Restored(reference, tuple(messages), text, tuple(shown), _span(part), len(every), following, hits.lines)
-    page = _page(part, max_characters)
+        numbered = _matching_lines(Searched(every, _calls(history, turn)), part, hits)
+        count = _fitting([text for _, text in numbered], max_characters)
+        text = "\n".join(text for _, text in numbered[:count])
+        rest = hits.lines if count < len(numbered) else ()
+        following = next((number for number in rest if number > numbered[count - 1][0]), None)
+        shown: Block = {"type": "text", "text": text}
+        return Restored(reference, tuple(messages), text, (shown,), _span(part), len(every), following, hits.lines)
+    page = part[: _fitting([line.text for line in part], max_characters)]
     following = page[-1].number + 1 if len(page) < len(part) else None
-    content = tuple(_content(history, turn, every, page, whole=len(page) == len(every)))
+    content = tuple(_content(history, turn, every, page))
     return Restored(reference, tuple(messages), join_lines(page), content, _span(page), len(every), following)
-
-
-def _range_of(lines: Sequence[Line], wanted: tuple[int, int], reference: str) -> list[Line]:
-    first, last = wanted
-    part = list(lines[max(first, 1) - 1 : max(last, 0)])
-    if not part:
-        there = f"1 to {len(lines)}" if lines else "none"
-        raise ReferenceNotFound(f"{reference}: no lines {first} to {last}; its lines: {there}")
-    return part
 
 
 def _span(lines: Sequence[Line]) -> tuple[int, int]:
     return (lines[0].number, lines[-1].number) if lines else (0, 0)
 
 
-def _page(lines: Sequence[Line], max_characters: int | None) -> list[Line]:
-    """As many of `lines` as the size allows, and one at least."""
+def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
+    """How many of `texts` the size allows, each with the end of its line; one at least."""
     if max_characters is None:
-        return list(lines)
-    size = 0
-    page: list[Line] = []
-    for line in lines:
-        size += len(line.text) + 1
-        if page and size > max_characters:
-            break
-        page.append(line)
-    return page
+        return len(texts)
+    ends = list(accumulate(len(text) + 1 for text in texts))
+    return max(bisect_right(ends, max_characters), min(1, len(texts)))
 
 
-def _content(
-    history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line], *, whole: bool
-) -> Iterator[Block]:
+def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
     """The lines of `page` as text blocks, with each image and document behind the text it follows."""
-    media = _media_by_line(history, turn, every)
-    held: list[Line] = []
-    if whole or (page and page[0].number == 1):
-        yield from media.get(0, ())
-    for line in page:
-        held.append(line)
-        if line.number in media:
-            yield {"type": "text", "text": join_lines(held)}
-            yield from media[line.number]
-            held = []
-    if any(line.text for line in held):
-        yield {"type": "text", "text": join_lines(held)}
-
-
-def _media_by_line(history: History, turn: Turn, lines: Sequence[Line]) -> dict[int, list[Block]]:
-    """The images and documents of a turn, by the number of the last line before each (0: there is none)."""
-    media: dict[int, list[Block]] = {}
-    owners = [line.block for line in lines]
+    owners = [line.block for line in every]
+    first, last = _span(page)
+    shown = first - 1
     for index, (_, block) in enumerate(history.blocks_of(turn)):
-        for medium in _media(block):
-            media.setdefault(bisect_right(owners, index), []).append(medium)
-    return media
+        before = bisect_right(owners, index)
+        media = list(_media(block)) if max(before, first and 1) in range(first, last + 1) else []
+        if media:
+            yield from _text_block(every[shown:before])
+            yield from media
+            shown = before
+    yield from _text_block(every[shown:last])
+
+
+def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
+    if any(line.text for line in lines):
+        yield {"type": "text", "text": join_lines(lines)}
 
 
 def _media(block: Block) -> Iterator[Block]:
@@ -194,27 +178,13 @@ def _media(block: Block) -> Iterator[Block]:
             yield from _media(item)
 
 
-def _up_to(lines: Sequence[tuple[int, str]], max_characters: int | None) -> tuple[str, int | None]:
-    """Numbered lines as text of at most that size; the number of the last one shown if some are not."""
-    size, shown = 0, 0
-    for _, text in lines:
-        size += len(text) + 1
-        if max_characters is not None and shown and size > max_characters:
-            break
-        shown += 1
-    text = "\n".join(text for _, text in lines[:shown])
-    return text, lines[shown - 1][0] if shown < len(lines) else None
-
-
-def _found_in(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
+def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
     """The lines of `part` that match, each text with a line number: all of them, or word by word the best."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
-    runs = _runs(turn, wanted, near.intersection(line.number for line in part))
-    shown = _joined(runs)
-    others = _others(hits, shown) if hits.by_words else ""
-    return [*shown, (shown[-1][0], others)] if others else shown
+    shown = _joined(_runs(turn, wanted, near.intersection(line.number for line in part)))
+    return shown + _others(hits, shown) if hits.by_words else shown
 
 
 def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
@@ -257,17 +227,10 @@ def _runs(
 
 
 def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
-    """All lines of `runs` with ``…`` between them. What leads to a call or its result is not said twice on end."""
-    shown: list[tuple[int, str]] = []
-    link = ""
-    for run in runs:
-        if shown:
-            shown.append((shown[-1][0], "…"))
-        for number, text in run:
-            if text.startswith("result") and text == link:
-                continue
-            link = text if text.startswith("result") else link
-            shown.append((number, text))
+    """All lines of `runs` with ``…`` between them."""
+    shown = list(runs[0])
+    for run in runs[1:]:
+        shown += [(shown[-1][0], "…"), *run]
     return shown
 
 
@@ -300,11 +263,10 @@ def _ranges(numbers: Sequence[int]) -> str:
     return f"{named} and {others} more" if others else named
 
 
-def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> str:
-    """Where else it matches."""
-    numbers = {number for number, _ in shown}
-    others = [number for number in hits.lines if number not in numbers]
-    return f"… also {_ranges(others)}" if others else ""
+def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Where else it matches, as a line behind those that are shown."""
+    others = sorted(set(hits.lines) - {number for number, _ in shown})
+    return [(shown[-1][0], f"… also {_ranges(others)}")] if others else []
 
 
 def _clipped(text: str, most: int, match: regex.Pattern[str] | None) -> str:
@@ -343,8 +305,7 @@ def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
     rank = {number: at for at, number in enumerate(best)}
     runs.sort(key=lambda run: min(rank.get(number, len(rank)) for number, _ in run))
     shown = _joined(runs)
-    others = _others(hits, shown)
-    return Match(turn_id, hits.lines, "\n".join([*(text for _, text in shown), *([others] if others else [])]))
+    return Match(turn_id, hits.lines, "\n".join(text for _, text in (*shown, *_others(hits, shown))))
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:

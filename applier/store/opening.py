@@ -1,25 +1,21 @@
-"""Where the store is: a file, the file of the user's state folder, or a PostgreSQL database; and its tables.
-
-Tables are made by numbered steps, oldest first. A step that has shipped is never edited: a change is a new one.
-"""
+"""Where the store is: a file, the file of the user's state folder, or a PostgreSQL database; and its format."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
 
-from applier.store.chain import CONTENT_TABLES
-from applier.store.database import Database, Dialect, Transaction
-from applier.store.protocol import Store
-from applier.store.sql_store import SqlStore
-from applier.store.sqlite import sqlite_database
+from applier.store.records import Node, StoredHistory, encode, groups_of, pack
+from applier.store.sql import MAX_PARAMETERS, VERSION_TABLE, Row, SqlBackend
+from applier.store.sqlite import SqliteBackend
+from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["MIGRATIONS", "REDACT_VARIABLE", "STORE_VARIABLE", "default_path", "open_store", "store_file"]
+__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "default_path", "open_store", "store_file"]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
@@ -27,7 +23,8 @@ REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 """The environment variable that says whether originals are redacted when the caller does not."""
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process; a commit takes milliseconds, and an agent's request waits with it."""
-Step = Callable[[Transaction, Dialect], None]
+FORMAT = 4
+"""Of the tables: since 4 all of a store is one table of records."""
 
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _POSTGRES = ("postgresql://", "postgres://")
@@ -70,12 +67,17 @@ def open_store(
     name = _name(url_or_path)
     path = store_file(name)
     if path is None:
-        from applier.store.postgres import postgres_database
+        from applier.store.postgres import PostgresBackend
 
-        database = postgres_database(name, busy_timeout_seconds)
+        backend: SqlBackend = PostgresBackend(name, busy_timeout_seconds)
     else:
-        database = sqlite_database(path, busy_timeout_seconds)
-    return _migrated(database, SqlStore(database, redact_originals=redacts))
+        backend = SqliteBackend(path, busy_timeout_seconds)
+    try:
+        _upgrade(backend)
+    except BaseException:
+        backend.close()
+        raise
+    return Store(backend, redact_originals=redacts)
 
 
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
@@ -114,93 +116,99 @@ def _redacts() -> bool:
     return said in _YES
 
 
-def _migrated(database: Database, store: SqlStore) -> Store:
-    try:
-        _migrate(database)
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
-def _migrate(database: Database) -> None:
-    """Bring the tables of `database` to this version.
+def _upgrade(backend: SqlBackend) -> None:
+    """Bring the tables of `backend` to this format, in one transaction.
 
     Raises:
         StoreError: the database belongs to another program, or to a newer version of this one.
     """
-    place = database.dialect.place
-    with database.transaction() as transaction:
-        if database.dialect.is_foreign(transaction):
-            raise StoreError(f"{place}: not a store of this program; give another file")
-        version = _version(transaction, database.dialect)
-    if version > len(MIGRATIONS):
+    with backend.transaction():
+        version = _version(backend)
+    if version > FORMAT:
         raise StoreError(
-            f"{place}: made by a newer version (store format {version}, this one reads {len(MIGRATIONS)}); "
+            f"{backend.place}: made by a newer version (store format {version}, this one reads {FORMAT}); "
             "update relevance-compactor"
         )
-    if version < len(MIGRATIONS):
-        _run_steps(database)
+    if version == FORMAT:
+        return
+    with backend.transaction(write=True):
+        version = _version(backend)
+        if version == FORMAT:
+            return  # another process was first
+        backend.create()
+        if version:
+            _convert_tables(backend)
+            backend.rows(f"DROP TABLE {VERSION_TABLE}")
+        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
 
 
-def _version(transaction: Transaction, dialect: Dialect) -> int:
-    if not dialect.has_schema(transaction):
+def _version(backend: SqlBackend) -> int:
+    """The format of the tables that are there; 0 where there is none yet."""
+    tables = {row[0] for row in backend.rows(backend.tables_sql)}
+    if not tables:
         return 0
-    rows = transaction.rows("SELECT version FROM compactor_schema", types=(int,))
-    if len(rows) != 1 or rows[0][0] < 0:
-        raise StoreDamaged(f"{dialect.place}: its version cannot be read; restore it from a backup")
+    if VERSION_TABLE not in tables:
+        raise StoreError(f"{backend.place}: not a store of this program; give another file")
+    rows = backend.rows(f"SELECT version FROM {VERSION_TABLE}", types=(int,))
+    if len(rows) != 1 or rows[0][0] < 1:
+        raise StoreDamaged(f"{backend.place}: its version cannot be read; restore it from a backup")
     return int(rows[0][0])
 
 
-def _run_steps(database: Database) -> None:
-    with database.transaction(write=True) as transaction:
-        version = _version(transaction, database.dialect)  # another process may have been first
-        if version == 0:
-            database.dialect.prepare(transaction)
-        for step in MIGRATIONS[version:]:
-            step(transaction, database.dialect)
-        transaction.rows("UPDATE compactor_schema SET version = ?", (len(MIGRATIONS),))
+def _convert_tables(backend: SqlBackend) -> None:
+    """Formats 1 to 3 had a table for each kind of record. What is damaged in one stays so, and is told when it is read.
 
-
-def _step_1(transaction: Transaction, dialect: Dialect) -> None:
-    """Everything of the first version. `body` is always packed content, `digest` its SHA-256."""
-    data, serial = dialect.bytes_type, dialect.serial_type
-    for sql in (
-        "CREATE TABLE compactor_schema (version INTEGER NOT NULL)",
-        "INSERT INTO compactor_schema VALUES (0)",
-        f"CREATE TABLE blobs (digest {data} PRIMARY KEY, body {data} NOT NULL)",
-        f"CREATE TABLE nodes (digest {data} PRIMARY KEY, parent {data} NOT NULL, position INTEGER NOT NULL, "
-        f"turn INTEGER NOT NULL, message {data} NOT NULL, says {data} NOT NULL)",
-        f"CREATE TABLE histories (seq {serial}, says {data} NOT NULL UNIQUE, tip {data} NOT NULL)",
-        f"CREATE TABLE plans (seq {serial}, digest {data} NOT NULL UNIQUE, says {data} NOT NULL, body {data} NOT NULL)",
-        f"CREATE TABLE facts (seq {serial}, says {data} NOT NULL, digest {data} NOT NULL, body {data} NOT NULL, "
-        "UNIQUE (says, digest))",
-        f"CREATE TABLE events (seq {serial}, session TEXT NOT NULL, time DOUBLE PRECISION NOT NULL, "
-        f"digest {data} NOT NULL, body {data} NOT NULL)",
-        "CREATE INDEX events_session ON events (session, time)",
-        f"CREATE TABLE states (name TEXT PRIMARY KEY, digest {data} NOT NULL, body {data} NOT NULL)",
+    Raises:
+        StoreDamaged: a table holds values that no store writes.
+    """
+    for digest, body in _rows_of(backend, "digest, body FROM blobs", bytes, bytes):
+        backend.add({f"message/{digest.hex()}": digest + body})
+    groups = _convert_histories(backend)
+    for order, digest, says, body in _rows_of(backend, "seq, digest, says, body FROM plans", int, bytes, bytes, bytes):
+        backend.add({f"plan/{digest.hex()}/{says.hex()}/{order:012}": digest + body})
+    for order, digest, says, body in _rows_of(backend, "seq, digest, says, body FROM facts", int, bytes, bytes, bytes):
+        group = groups.get(says.hex(), groups_of(()))[-1]
+        backend.add({f"fact/{group}/{says.hex()}/{order:012}": digest + body})
+    for order, session, digest, body in _rows_of(
+        backend, "seq, session, digest, body FROM events", int, str, bytes, bytes
     ):
-        transaction.rows(sql)
+        backend.add({f"event/{session}/{order:012}": digest + body})
+    for name, digest, body in _rows_of(backend, "name, digest, body FROM states", str, bytes, bytes):
+        backend.add({f"state/{name}": digest + body})
+    ordered = "histories", "plans", "facts", "events"
+    orders = [backend.rows(f"SELECT coalesce(max(seq), 0) FROM {table}")[0][0] for table in ordered]
+    backend.add({"order": pack(encode(max(orders), "order"))})
+    for table in (*ordered, "blobs", "nodes", "states"):
+        backend.rows(f"DROP TABLE {table}")
 
 
-def _step_2(transaction: Transaction, dialect: Dialect) -> None:
-    """Histories that say the same in several forms stand side by side."""
-    data, serial = dialect.bytes_type, dialect.serial_type
-    for sql in (
-        f"CREATE TABLE forms (seq {serial}, says {data} NOT NULL, tip {data} NOT NULL, UNIQUE (says, tip))",
-        "INSERT INTO forms (says, tip) SELECT says, tip FROM histories ORDER BY seq",
-        "DROP TABLE histories",
-        "ALTER TABLE forms RENAME TO histories",
-    ):
-        transaction.rows(sql)
+def _convert_histories(backend: SqlBackend) -> dict[str, list[str]]:
+    """Convert nodes and histories; the groups of every history and prefix, by what it says."""
+    nodes: dict[str, tuple[Node, list[str]]] = {"": (Node(0, 0, "", "", ""), [])}
+    groups: dict[str, list[str]] = {}
+    sql = "SELECT position, turn, parent, message, says FROM nodes ORDER BY position"
+    for position, turn, *digests in backend.rows(sql, types=(int, int, bytes, bytes, bytes)):
+        node = Node(position, turn, *(digest.hex() for digest in digests))
+        if node.parent in nodes:  # else what stands before it is missing
+            above = nodes[node.parent][1]
+            own = above if position & (position - 1) else [*above, groups_of([node.says])[0]]
+            nodes[node.digest], groups[node.says] = (node, own), own
+            backend.add({node.key(own): b""})
+    for order, says, tip in _rows_of(backend, "seq, says, tip FROM histories", int, bytes, bytes):
+        last, own = nodes.get(tip.hex(), nodes[""])
+        name = tip.hex() if backend.get([f"history/{says.hex()}"]) else says.hex()
+        history = StoredHistory(
+            name, f"{order:012}", says.hex(), tip.hex(), own or groups_of(()), last.position, last.turn
+        )
+        backend.add(history.record())
+    return groups
 
 
-def _step_3(transaction: Transaction, dialect: Dialect) -> None:
-    """A server's planner keeps no values of what is stored: they would outlive what is forgotten."""
-    for table in CONTENT_TABLES:
-        if dialect.unsampled_sql:
-            transaction.rows(dialect.unsampled_sql.format(table=table))
-
-
-MIGRATIONS: tuple[Step, ...] = (_step_1, _step_2, _step_3)
-"""Step n brings a store of version n-1 to version n."""
+def _rows_of(backend: SqlBackend, columns: str, *types: type) -> Iterator[Row]:
+    """All rows of a table of an earlier format, some hundred at a time, in the order of the first of `columns`."""
+    first, last = columns.split(",")[0], types[0]()
+    sql = f"SELECT {columns} WHERE {first} > ? ORDER BY {first} LIMIT {MAX_PARAMETERS}"
+    while rows := backend.rows(sql, (last,), types=types):
+        yield from rows
+        last = rows[-1][0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from planner.reading.patterns import lazy_pattern
@@ -148,48 +148,29 @@ def redact(text: str) -> str:
     return text
 
 
-_HARMLESS: set[int] = set()
-"""Hashes of texts without a secret: facts stand in a plan, by themselves, and in the next plan of a session again."""
-_MOST_HARMLESS = 2**14
+_OFTEN = 1_000
+"""Characters: so short a text may come again: facts stand in a plan, by themselves, and in a session's next plan."""
 
 
-def redact_data(value: Any) -> Any:
+def redact_data(value: Any, name: str = "") -> Any:
     """JSON data with `redact` applied to every text in it, and a text under a secret's name replaced whole.
 
-    Names stay. The same object if nothing in it is secret.
+    `name`: the one that `value` stands under. Names stay.
     """
-    texts = [(name, text) for name, text in _texts(value) if text]
-    unseen = {hash(text): text for _, text in texts if hash(text) not in _HARMLESS}
-    together = "\n".join(unseen.values())  # looked through at once: most plans hold no secret
-    if redact(together) != together or any(map(_KEY.fullmatch, {name for name, _ in texts})):
-        return _redacted(value, "")
-    if len(_HARMLESS) > _MOST_HARMLESS:
-        _HARMLESS.clear()
-    _HARMLESS.update(unseen)
-    return value
-
-
-def _texts(value: Any) -> Iterator[tuple[str, str]]:
-    """Every text in JSON data with the name it stands under, in any order: plans hold more numbers than texts."""
-    waiting = [("", value)]
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, str):
-            yield name, value
-        elif isinstance(value, dict):
-            waiting += ((str(key), inner) for key, inner in value.items())
-        elif isinstance(value, list | tuple):
-            waiting += ((name, inner) for inner in value)
-
-
-def _redacted(value: Any, name: str) -> Any:
     if isinstance(value, dict):
-        return {key: _redacted(inner, str(key)) for key, inner in value.items()}
+        return {key: redact_data(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(inner, name) for inner in value]
+        return [redact_data(inner, name) for inner in value]
     if not isinstance(value, str):
         return value
-    return MARK if value and _KEY.fullmatch(name) else redact(value)
+    if value and _KEY.fullmatch(name):
+        return MARK
+    return _redact_often(value) if len(value) <= _OFTEN else redact(value)
+
+
+@lru_cache(2**14)
+def _redact_often(text: str) -> str:
+    return redact(text)
 
 
 def _hidden(match: re.Match[str]) -> str:

@@ -6,19 +6,16 @@ import os
 import sqlite3
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from applier.store.database import Database, Transaction, shared_database
+from applier.store.sql import VERSION_TABLE, SqlBackend
 from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
-__all__ = ["SqliteDialect", "sqlite_database"]
+__all__ = ["SqliteBackend"]
 
 Identity = tuple[int, int]
 """Device and inode of a file, whatever it is called."""
-
-APPLICATION_ID = 0x636F6D70
-"""Stands in the header of every store file."""
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 """Of what is made: only its owner enters and reads."""
@@ -35,36 +32,42 @@ _CURES = {
 }
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _RETRY_SECONDS = 0.01
+_BESIDE = "-wal", "-shm", "-journal"
+"""Endings of the files that SQLite makes beside a database, and writes to without looking."""
 _UNREADABLE = "Could not decode to UTF-8"
 """What the driver says, with no code, of a damaged text."""
 
 
-class SqliteDialect:
+class SqliteBackend(SqlBackend):
     """SQLite as the store uses it: WAL and FULL for durability, no memory map (its version may be old)."""
 
     placeholder = "?"
-    bytes_type = "BLOB"
-    serial_type = "INTEGER PRIMARY KEY AUTOINCREMENT"
-    unsampled_sql = ""
     begin_read = "BEGIN"
     begin_write = "BEGIN IMMEDIATE"
+    tables_sql = "SELECT name FROM sqlite_master WHERE type = 'table'"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-    errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+    errors = (sqlite3.Error, UnicodeDecodeError, MemoryError)
     """The second: the text of an error can quote a damaged file. The third: a damaged row can say that it has any
     length."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
-        """Use the file at `path`, waiting up to `busy_timeout_seconds` for other processes."""
-        self.place = str(path)
-        self._path = path
+        """Use the file at `path`, which is made if need be, waiting up to `busy_timeout_seconds` for other processes.
+
+        Raises:
+            StoreError: the file cannot be made, or is not one that a store is safe in.
+        """
+        self._identity = _prepared(path)
+        self._path = path.resolve()
         self._timeout = busy_timeout_seconds
-        self._identity = _identity(_stat(path))
+        super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """A new connection in autocommit mode."""
+        """See `SqlBackend.connect`."""
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
         try:
-            self._configure(connection)
+            tables = {name for (name,) in connection.execute(self.tables_sql)}
+            if not tables or VERSION_TABLE in tables:  # else foreign: refused by `open_store`, and not touched
+                self._configure(connection)
         except BaseException:
             connection.close()
             raise
@@ -76,12 +79,14 @@ class SqliteDialect:
             status = _stat(self._path)
         except StoreError as error:
             raise StoreReplaced(str(error)) from error
-        if _identity(status) != self._identity:
+        if (status.st_dev, status.st_ino) != self._identity:
             raise StoreReplaced(f"{self.place}: the file was replaced while in use; open the store again")
 
+    def create(self) -> None:
+        """See `SqlBackend.create`."""
+        self.rows("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
+
     def _configure(self, connection: sqlite3.Connection) -> None:
-        if _tables(connection) and not _has_schema(connection):
-            return  # foreign: refused by `migrate`, and not touched
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -95,7 +100,7 @@ class SqliteDialect:
             connection.execute(f"PRAGMA {pragma}")
 
     def explain(self, error: Exception) -> StoreError:
-        """What SQLite raised, with the cure."""
+        """See `SqlBackend.explain`."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
         if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
@@ -103,55 +108,27 @@ class SqliteDialect:
             return StoreError(f"{self.place}: {_NO_MEMORY}")
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
-    def is_foreign(self, transaction: Transaction) -> bool:
-        """True if the file has tables, but not the store's."""
-        return not self.has_schema(transaction) and bool(transaction.rows(_TABLES))
-
-    def has_schema(self, transaction: Transaction) -> bool:
-        """True if the store's tables are there."""
-        return bool(transaction.rows(_SCHEMA))
-
-    def prepare(self, transaction: Transaction) -> None:
-        """Mark the file, for programs that tell files apart."""
-        transaction.rows(f"PRAGMA application_id = {APPLICATION_ID}")
-
-    def damages(self, transaction: Transaction) -> list[str]:
+    def damages(self) -> list[str]:
         """What SQLite's own check finds."""
-        problems = [str(row[0]) for row in transaction.rows("PRAGMA integrity_check")]
+        problems = [str(row[0]) for row in self.rows("PRAGMA integrity_check")]
         return [text for text in problems if text != "ok"]
 
-    def flush(self, connection: Any) -> list[str]:
-        """Empty the write-ahead log; what was deleted is overwritten in the file itself (``secure_delete``)."""
-        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if not busy:
-            return []
-        return [
-            f"{self.place}-wal still holds what was deleted: another process reads the store; "
-            "run `compactor store flush` when it has ended"
-        ]
-
-
-_TABLES = "SELECT name FROM sqlite_master"
-_SCHEMA = _TABLES + " WHERE name = 'compactor_schema'"
-
-
-def _tables(connection: sqlite3.Connection) -> bool:
-    return connection.execute(_TABLES).fetchone() is not None
-
-
-def _has_schema(connection: sqlite3.Connection) -> bool:
-    return connection.execute(_SCHEMA).fetchone() is not None
-
-
-def sqlite_database(path: Path, busy_timeout_seconds: float) -> Database:
-    """The one database of this process for the file at `path`, which is made if need be.
-
-    Raises:
-        StoreError: the file cannot be made, or is not one that a store is safe in.
-    """
-    return shared_database(
-        lambda: _prepared(path), lambda: Database(SqliteDialect(path.resolve(), busy_timeout_seconds))
-    )
+    def emptied(self) -> list[str]:
+        """Write the file anew and empty its log: what is moved within a page leaves bytes behind that
+        ``secure_delete`` does not reach.
+        """
+        left = []
+        try:
+            self.rows("VACUUM")
+        except sqlite3.Error as error:
+            left.append(f"{self.explain(error)}; until `compactor store flush` bytes of what was deleted may be in it")
+        busy, _, _ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        if busy:
+            left.append(
+                f"{self.place}-wal still holds what was deleted: another process reads the store; "
+                "run `compactor store flush` when it has ended"
+            )
+        return left
 
 
 def _prepared(path: Path) -> Identity:
@@ -165,14 +142,13 @@ def _prepared(path: Path) -> Identity:
         raise StoreError(f"{path}: {_CURES['SQLITE_CANTOPEN']}")
     if os.name == "posix" and os.geteuid() not in (0, status.st_uid):
         raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
-    real = path.resolve()
-    for name in (real, *(real.with_name(real.name + ending) for ending in _BESIDE)):
-        _refuse_linked(name)
-    return _identity(status)
+    for ending in ("", *_BESIDE):
+        _refuse_linked(Path(f"{path.resolve()}{ending}"))
+    return status.st_dev, status.st_ino
 
 
 def _make_private_file(path: Path) -> None:
-    """An empty file, and the folders above it, that only the owner enters and reads, whatever the umask.
+    """An empty file, and the folders above it, that only the owner enters and reads.
 
     What is there already keeps its mode and is not opened: closing a file takes every lock from it that the
     process holds, those of other connections too (POSIX; "How To Corrupt An SQLite Database File", 2.2).
@@ -181,21 +157,11 @@ def _make_private_file(path: Path) -> None:
         OSError: it cannot be made, or `path` is a link that leads nowhere.
     """
     for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
-        try:
-            os.mkdir(folder, FOLDER_MODE)
-        except FileExistsError:
-            continue  # another process was first
-        os.chmod(folder, FOLDER_MODE)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), FILE_MODE)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     except FileExistsError:
         path.stat()  # a link that leads nowhere ends here: what is written there is for another to read
-        return
-    try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(handle, FILE_MODE)
-    finally:
-        os.close(handle)
 
 
 def _cause_of(error: Exception) -> str:
@@ -203,22 +169,12 @@ def _cause_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-_BESIDE = "-wal", "-shm", "-journal"
-"""Endings of the files that SQLite makes beside a database, and writes to without looking."""
-
-
 def _refuse_linked(path: Path) -> None:
     """Refuse a file with several names: what is written to one is another's, and SQLite's logs go by name."""
-    try:
+    with suppress(OSError):
         status = os.lstat(path)
-    except OSError:
-        return
-    if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-        raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
-
-
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
+        if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+            raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
 
 
 def _stat(path: Path) -> os.stat_result:

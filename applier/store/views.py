@@ -11,16 +11,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
-from applier.store.protocol import Store
+from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.layout import joined_messages
 from planner.placeholders import first_note
 from planner.plan import CompactionPlan
 from planner.reading.history import History
-from planner.reading.messages import Message, call_ids, message_digest, plain_message
+from planner.reading.messages import Message, blocks, call_ids, message_digest, plain_message, result_ids
 
 __all__ = ["Earlier", "holds_view", "originals_behind", "remember_view"]
 
@@ -79,8 +78,7 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """What stands behind `messages`; None if they begin with no view of `owner` that `store` knows, or name calls as
-    the originals name others: a host that counts its calls from the view on would get a list that the API refuses.
+    """What stands behind `messages`; None if they begin with no view of `owner` that `store` knows.
 
     Raises:
         StoreError: the store cannot be read.
@@ -92,9 +90,7 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
         return None
     for row in reversed(store.get_state(_name(owner, joined[: note + 1])) or []):
         if _digest(joined[: row["head"]]) == row["digest"]:
-            earlier = _earlier(store, messages, plain, row)
-            hidden = {name for message in earlier.messages[: earlier.start] for name in call_ids(message)}
-            return earlier if hidden.isdisjoint(chain.from_iterable(map(call_ids, plain[earlier.head :]))) else None
+            return _earlier(store, messages, plain, row)
     return None
 
 
@@ -109,7 +105,22 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
     plan = None
     with suppress(ReferenceNotFound):
         plan = store.load_plan(row["plan"]) if row["plan"] else None
-    return Earlier([*stored.messages[:start], *behind], head, start, row["history"], row["plan"], plan)
+    taken = {name for message in plain[head:] for name in call_ids(message)}
+    hidden = [_apart(message, taken, row["history"]) for message in stored.messages[:start]]
+    return Earlier([*hidden, *behind], head, start, row["history"], row["plan"], plan)
+
+
+def _apart(message: Message, taken: set[str], key: str) -> Message:
+    """`message` with a name of its own for each call that is `taken` behind it: a host may count its calls anew from a
+    view on, and the API refuses a list that holds a name twice.
+    """
+    if taken.isdisjoint((*call_ids(message), *result_ids(message))):
+        return message
+    content = []
+    for block in blocks(message):
+        names = {name: f"{block[name]}-{key}" for name in ("id", "tool_use_id") if block.get(name) in taken}
+        content.append({**block, **names})
+    return {**message, "content": content}
 
 
 def _name(owner: str, opening: Sequence[Message]) -> str:

@@ -1,25 +1,36 @@
-"""What the server asks of a request before it answers; and what an edit of an earlier request breaks."""
+"""What the server asks of a request before it answers: all rules; here those on thinking, 10 to 14, and what an edit
+of an earlier request breaks.
+
+Thinking comes back as it was issued, where it was issued: a signature seals a block's text and the conversation before
+it, so that any server can check it without memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
-from applier.testing.api_request import BOUND_THINKING, THINKING_TYPES, Block, Request, Violation
-from applier.testing.call_rules import CALL_RULES
-from applier.testing.prompt_cache import request_tokens
-from applier.testing.shape_rules import SHAPE_RULES
-from applier.testing.thinking_rules import (
-    THINKING_RULES,
-    last_answer,
-    latest_thinking_is_whole,
-    thinking_and_rest,
-    without_unbound_thinking,
+from applier.testing.api_request import (
+    ADAPTIVE_THINKING,
+    BOUND_THINKING,
+    THINKING_TYPES,
+    Block,
+    Request,
+    Violation,
+    blocks_of,
+    canonical,
+    chained,
 )
+from applier.testing.prompt_cache import request_tokens
+from applier.testing.rules import RULES
 
-__all__ = ["judge", "judge_edit"]
+__all__ = ["judge", "judge_edit", "sealed", "thinking_and_rest", "without_unbound_thinking"]
 
 MAX_BODY_BYTES = 32 * 2**20
-_RULES = (*SHAPE_RULES, *CALL_RULES, *THINKING_RULES)
+_DIGEST = 64
+"""Hex digits of each half of a seal: the text's, the conversation's."""
 
 
 def judge(
@@ -27,14 +38,14 @@ def judge(
 ) -> tuple[Violation, ...]:
     """What the API would answer 400 to, the first one first; nothing for a request it takes.
 
-    `issued` is the thinking of the server's own answers (see `latest_thinking_is_whole`).
+    `issued` is the thinking of the server's own answers (see `_latest_thinking_is_whole`).
     """
     if problem := request.is_well_formed():
         return (Violation(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
         return (Violation(20, "Request exceeds the maximum size", 413),)
     broken = [Violation(number, message) for number, rule in _RULES for message in rule(request)]
-    broken += [Violation(10, message) for message in latest_thinking_is_whole(request, issued or {})]
+    broken += [Violation(10, message) for message in _latest_thinking_is_whole(request, issued or {})]
     if not broken and window_tokens is not None:
         tokens = request_tokens(without_unbound_thinking(request))
         if tokens > window_tokens:
@@ -48,8 +59,8 @@ def judge_edit(before: Request, after: Request) -> tuple[Violation, ...]:
     Blocks that `before` does not hold are new and not judged; rules 10, 11, 14 and 23, by number. Whoever sealed the
     blocks; knows nothing of how the second was made.
     """
-    thinking, rest = thinking_and_rest(last_answer(before)[1])
-    latest = latest_thinking_is_whole(after, {rest: [thinking]})
+    thinking, rest = thinking_and_rest(_last_answer(before)[1])
+    latest = _latest_thinking_is_whole(after, {rest: [thinking]})
     return (*(Violation(10, message) for message in latest), *_sealed_blocks_are_unmodified(before, after))
 
 
@@ -75,3 +86,170 @@ def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[V
 
 def _seal(block: Block) -> str:
     return str(block.get("signature") or block.get("data") or block.get("encrypted_content") or "")
+
+
+def sealed(request: Request, content: list[Block]) -> list[Block]:
+    """`content`, an answer to `request`, with its thinking signed (redacted data: sealed) where it stands."""
+    before, issued = request.digests[-1], []
+    for block in content:
+        issued.append(_sealed(block, before))
+        before = chained(before, ("assistant", issued[-1]))
+    return issued
+
+
+def _sealed(block: Block, binding: str) -> Block:
+    if block["type"] == "thinking":
+        seal = _digest(block["thinking"]) + binding
+        return {"type": "thinking", "thinking": block["thinking"], "signature": seal}
+    if block["type"] == "redacted_thinking":
+        payload = base64.b64encode(str(block.get("data", "")).encode()).decode()
+        return {"type": "redacted_thinking", "data": f"{payload}.{_digest(payload)}{binding}"}
+    return block
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _seal_of(block: Block) -> tuple[str, str]:
+    """The sealed text of a thinking block, and its seal."""
+    if block["type"] == "thinking":
+        return str(block.get("thinking", "")), str(block.get("signature", ""))
+    payload, _, seal = str(block.get("data", "")).partition(".")
+    return payload, seal
+
+
+def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
+    """The thinking of an answer, block by block, and all else that it says, as the model sees both."""
+    thinking = [canonical(block) for block in content if block["type"] in THINKING_TYPES]
+    return thinking, "".join(canonical(block) for block in content if block["type"] not in THINKING_TYPES)
+
+
+def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
+    """Thinking of the latest assistant message is whole, unmodified and in order, or all left out.
+
+    `issued` holds, by all else that an answer said, the thinking it came with.
+    """
+    last, content = _last_answer(request)
+    thinking, rest = thinking_and_rest(content)
+    if thinking and thinking not in issued.get(rest, [thinking]):
+        yield (
+            f"messages.{last}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
+            "modified. These blocks must remain as they were in the original response."
+        )
+
+
+def thinking_has_its_place(request: Request) -> Iterator[str]:
+    """Thinking stands in assistant messages, is never last, and leads a message that thinks manually."""
+    merged = request.merged()
+    for at, role, blocks in merged:
+        kinds = [block["type"] in THINKING_TYPES for block in blocks]
+        if not any(kinds):
+            continue
+        if role != "assistant":
+            yield f"messages.{at}: `thinking` blocks can only be in `assistant` messages"
+        elif all(kinds) or (kinds[-1] and at == merged[-1][0]):
+            yield f"messages.{at}: The final block in an assistant message cannot be `thinking`."
+        elif request.version < ADAPTIVE_THINKING and request.thinking == "manual" and not kinds[0]:
+            yield (
+                f"messages.{at}.content.0.type: If an assistant message contains any thinking blocks, the first block "
+                "must be `thinking` or `redacted_thinking`. Found `text`."
+            )
+
+
+def signatures_match_their_text(request: Request) -> Iterator[str]:
+    """A signature matches its text."""
+    for at, index, block in request.blocks("assistant"):
+        if block["type"] in THINKING_TYPES:
+            text, seal = _seal_of(block)
+            if seal[:_DIGEST] != _digest(text):
+                kind = "signature" if block["type"] == "thinking" else "data"
+                yield f"messages.{at}.content.{index}: Invalid `{kind}` in `{block['type']}` block"
+
+
+def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
+    """With manual thinking, the last assistant turn that calls tools starts with thinking.
+
+    A run of calls and results is one assistant turn to the API: thinking before its first call will do, for the
+    model only thinks again between calls when asked to interleave.
+    """
+    last, content = _last_answer(request)
+    calls = any(block["type"] == "tool_use" for block in content)
+    if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not calls:
+        return
+    turn = list(takewhile(lambda message: not _are_words(message), reversed(request.messages[: last + 1])))
+    first = next(message for message in reversed(turn) if _speaks(message))
+    leads = [blocks_of(message["content"])[0]["type"] for message in (first, request.messages[last])]
+    if not any(kind in THINKING_TYPES for kind in leads):
+        yield (
+            f"messages.{last}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{leads[-1]}`. "
+            "When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
+            "lastmost set of `tool_use` and `tool_result` blocks). We recommend you include thinking blocks from "
+            "previous turns. To avoid this requirement, disable `thinking`."
+        )
+
+
+def no_thinking_while_it_is_off(request: Request) -> Iterator[str]:
+    """With thinking off, the final assistant message holds none."""
+    last, content = _last_answer(request)
+    if request.thinking == "off" and any(block["type"] in THINKING_TYPES for block in content):
+        yield (
+            f"messages.{last}.content.0: When thinking is disabled, an `assistant` message in the final position "
+            "cannot contain `thinking`. To use thinking blocks, enable `thinking` in your request."
+        )
+
+
+def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
+    """System, tools and every message before a thinking block are what it was issued behind."""
+    for at, index in [] if request.drops_unbound_thinking else _unbound(request):
+        yield (
+            f"messages.{at}.content.{index}: Invalid `signature` in `thinking` block. The block is bound to a "
+            "different conversation"
+        )
+
+
+def without_unbound_thinking(request: Request) -> Request:
+    """`request` as the model sees it: thinking of another conversation is left out where the request asks for it."""
+    gone = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
+    if not gone:
+        return request
+    contents = [list(blocks_of(message["content"])) for message in request.messages]
+    for at, index in gone:
+        del contents[at][index]
+    messages = [{**message, "content": content} for message, content in zip(request.messages, contents, strict=True)]
+    return Request({**request.body, "messages": messages}, request.headers, request.raw)
+
+
+def _unbound(request: Request) -> Iterator[tuple[int, int]]:
+    """Places of thinking blocks that were not issued behind what stands before them, where the model binds them."""
+    for at, index, block in request.blocks("assistant") if request.version >= BOUND_THINKING else ():
+        if block["type"] in THINKING_TYPES and _seal_of(block)[1][_DIGEST:] != request.bindings[at, index]:
+            yield at, index
+
+
+def _last_answer(request: Request) -> tuple[int, list[Block]]:
+    """Index and content of the last assistant message that says anything; nothing at -1 without one."""
+    for at, message in reversed(list(enumerate(request.messages))):
+        if _speaks(message):
+            return at, blocks_of(message["content"])
+    return -1, []
+
+
+def _speaks(message: Block) -> bool:
+    return message["role"] == "assistant" and bool(message["content"])
+
+
+def _are_words(message: Block) -> bool:
+    """True of a user message without results: a new turn begins behind it."""
+    return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks_of(message["content"]))
+
+
+_RULES = (
+    *RULES,
+    (10, thinking_has_its_place),
+    (11, signatures_match_their_text),
+    (12, manual_thinking_leads_the_last_calls),
+    (13, no_thinking_while_it_is_off),
+    (14, thinking_is_bound_to_its_conversation),
+)
+"""By number."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 from applier.testing.api_request import Block, Request, Violation, blocks_of
-from applier.testing.judge import judge
+from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens, text_tokens
 from applier.testing.script import (
     Answer,
@@ -29,7 +28,6 @@ from applier.testing.script import (
     say,
     unanswered_calls,
 )
-from applier.testing.thinking_rules import sealed, thinking_and_rest, without_unbound_thinking
 
 __all__ = ["Exchange", "MessagesServer"]
 
@@ -93,9 +91,7 @@ class MessagesServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop."""
         self.closing.set()
         self._server.shutdown()
@@ -246,51 +242,40 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # an event goes out when it is written
-
-    @property
-    def api(self) -> MessagesServer:
-        """Whose requests these are."""
-        server = self.server
-        assert isinstance(server, _Server)
-        return server.api
+    server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
 
     def do_GET(self) -> None:
-        self.api.paths.append(("GET", self.path))
+        self.server.api.paths.append(("GET", self.path))
         self._send(200, {"type": "list", "data": []})
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
     def do_POST(self) -> None:
-        self.api.paths.append(("POST", self.path))
+        self.server.api.paths.append(("POST", self.path))
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        path = self.path.split("?")[0]
-        failure = _misdirected(path, headers)
-        body = None if failure else _object(raw)
-        if failure or body is None:
-            problem = failure or Failure(400, "invalid_request_error", "The request body is not valid JSON")
-            self._send(problem.status, problem.as_json())
+        path, api = self.path.split("?")[0], self.server.api
+        body = _read(path, headers, raw)
+        if isinstance(body, Failure):
+            self._send(body.status, body.as_json())
         elif path.endswith("/count_tokens"):
-            self._send(*self.api.count(Request(body, headers, raw)))
-        elif path.endswith(_CHAT):
-            self._answer(*self.api.complete(Request(body, headers, raw)), _completion_lines, bool(body.get("stream")))
+            self._send(*api.count(Request(body, headers, raw)))
         else:
-            self._answer(*self.api.reply(Request(body, headers, raw)), _message_lines, bool(body.get("stream")))
+            answer = api.complete if path.endswith(_CHAT) else api.reply
+            self._answer(*answer(Request(body, headers, raw)), streamed=bool(body.get("stream")))
 
-    def _answer(
-        self, message: Block, reply: Answer | Failure, lines: Callable[[Block], Iterator[str]], streamed: bool
-    ) -> None:
+    def _answer(self, message: Block, reply: Answer | Failure, *, streamed: bool) -> None:
         if isinstance(reply, Failure):
             self._send(reply.status, message, reply.headers)
         elif reply.fault in ("stalls", "hangs_up_at_once"):
             self.close_connection = True
             if reply.fault == "stalls":
-                self.api.closing.wait()
+                self.server.api.closing.wait()
         elif streamed:
-            self._stream(list(lines(message)), reply)
+            self._stream(_lines(message), reply)
         else:
             self.close_connection = bool(reply.fault)
             self._send(200, message, reply.headers, 0.5 if reply.fault else 1)
@@ -302,12 +287,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(lines[:middle])
         if answer.hold is not None:
             answer.hold()
-        if not answer.fault:
-            self._write(lines[middle:])
-        elif answer.fault == "half_an_event":
-            self._write([lines[middle][: len(lines[middle]) // 2]])
-        elif answer.fault == "garbage":
-            self._write(["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"])
+        cut, garbage = lines[middle], ["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"]
+        rest = {"": lines[middle:], "half_an_event": [cut[: len(cut) // 2]], "garbage": garbage}
+        self._write(rest.get(answer.fault, []))
 
     def _write(self, lines: list[str]) -> None:
         for line in lines:
@@ -323,33 +305,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self, status: int, content_type: str, headers: Sequence[tuple[str, str]]) -> None:
         self.send_response(status)
-        number = f"req_{len(self.api.paths):06}"
+        number = f"req_{len(self.server.api.paths):06}"
         for name, value in (("content-type", content_type), ("request-id", number), *headers):
             self.send_header(name, value)
         self.end_headers()
 
 
-def _message_lines(message: Block) -> Iterator[str]:
-    return (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(message))
+def _lines(answer: Block) -> list[str]:
+    """What streams `answer`, a message or a chat completion."""
+    if "choices" in answer:
+        return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(answer)]
 
 
-def _completion_lines(answer: Block) -> Iterator[str]:
-    yield from (f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer))
-    yield "data: [DONE]\n\n"
-
-
-def _misdirected(path: str, headers: Mapping[str, str]) -> Failure | None:
-    """The answer to a request that is none of the endpoints', or has no key."""
+def _read(path: str, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
+    """The body of a request; or what is answered to one that is none of the endpoints', has no key, or is no JSON."""
     if path not in ("/v1/messages", "/v1/messages/count_tokens") and not path.endswith(_CHAT):
         return Failure(404, "not_found_error", f"{path}: not found")
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")
-    return None
-
-
-def _object(raw: bytes) -> dict[str, Any] | None:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
+        body = None
+    problem = "The request body is not valid JSON"
+    return body if isinstance(body, dict) else Failure(400, "invalid_request_error", problem)

@@ -15,7 +15,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio.to_thread
 from pydantic import BaseModel, ValidationError
@@ -56,20 +56,15 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 
-_Body = TypeVar("_Body", bound=BaseModel)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
     """One page; it can end the server itself."""
 
-    def __init__(self, content: Review | Mapping[str, Any], port: int = 0) -> None:
-        """Open `port` (0: any that is free); nothing is answered yet. What is no review is a session's, as JSON data.
-
-        Raises:
-            OSError: the port is taken.
-        """
-        listening = socket.create_server((HOST, port))
+    def __init__(self, content: Review | Mapping[str, Any]) -> None:
+        """Open a port that is free; nothing is answered yet. What is no review is a session's, as JSON data."""
+        listening = socket.create_server((HOST, 0))
         self.port: int = listening.getsockname()[1]
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._is_opened = False
@@ -168,7 +163,7 @@ def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
     return endpoint
 
 
-def _with_body(form: type[_Body], work: Callable[[_Body], Mapping[str, Any]]) -> Endpoint:
+def _with_body(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             body = form.model_validate_json(await request.body())

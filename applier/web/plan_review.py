@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from applier.sheet import Edit, Sheet, reviewed
 from planner.analysis import Analysis
@@ -22,16 +22,11 @@ from planner.plan import CompactionPlan, Strategy
 
 __all__ = ["Review", "Revision", "Search"]
 
-MOST_BRIEF_CHARACTERS = 200_000
 MOST_WORD_LINES = 12
 """Of one turn's words of the user; the rest is seen in the turn."""
 
 
-class _Untrusted(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TurnRevision(_Untrusted):
+class TurnRevision(BaseModel, extra="forbid", frozen=True):
     """What a person wants done with one turn."""
 
     strategy: Strategy
@@ -39,16 +34,16 @@ class TurnRevision(_Untrusted):
     """Of a turn to be summarized: the numbers of the lines that are to stay; None: as planned."""
 
 
-class Revision(_Untrusted):
+class Revision(BaseModel, extra="forbid", frozen=True):
     """All that a person changed since the plan was opened."""
 
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
-    brief: str | None = Field(default=None, max_length=MOST_BRIEF_CHARACTERS)
+    brief: str | None = Field(default=None, max_length=200_000)
     open: str = ""
     """The turn that is looked at: what it leaves is told."""
 
 
-class Search(_Untrusted):
+class Search(BaseModel, extra="forbid", frozen=True):
     """What is looked for in the originals."""
 
     text: str = Field(min_length=1, max_length=1_000)
@@ -153,8 +148,7 @@ class Review:
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
                 raise SettingsError(f"{turn_id[:20]!r} is no turn of this plan")
-            lines = None if own.lines is None else {number for number in own.lines if 0 < number <= len(turn.lines)}
-            excerpts = None if lines is None else ranges_of(lines)
+            excerpts = None if own.lines is None else ranges_of(n for n in own.lines if 0 < n <= len(turn.lines))
             yield Edit(turn.turn.number, turn.turn.number, own.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:

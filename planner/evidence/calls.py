@@ -6,7 +6,7 @@ Tools are told apart by their names and the keys of their inputs, not by a list 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
@@ -27,10 +27,14 @@ _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "que
 ARGUMENT_CHARACTERS = 120
 """Of an argument of a call without path, command or query so much says what it is about."""
 
-_WRITE_NAME = lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I)
-_READ_NAME = lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I)
-_SEARCH_NAME = lazy_pattern(r"grep|search|find|query|rg", re.I)
 _RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
+_NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
+    (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I), "write"),
+    (lazy_pattern(r"grep|search|find|query|rg", re.I), "search"),
+    (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
+    (_RUN_NAME, "run"),
+)
+"""What tools do by their names, the first that says so."""
 _ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
@@ -96,12 +100,9 @@ class Call:
     @property
     def subject(self) -> str:
         """What it is about, in one line: the path, the command, the query, or else all that it was given."""
-        text = self.path or self.command or (self._first(_QUERY_KEYS) if self._asks else "") or self._arguments
+        asks = self.kind in ("search", "ask") or self.is_report
+        text = self.path or self.command or (self._first(_QUERY_KEYS) if asks else "") or self._arguments
         return " ".join(text.split())
-
-    @property
-    def _asks(self) -> bool:
-        return self.kind in ("search", "ask") or self.is_report
 
     @property
     def _arguments(self) -> str:
@@ -124,10 +125,9 @@ class Call:
         if self.kind != "write":
             return self.subject
         old, new = self._first(("old_string", "old_str")), self._first(("new_string", "new_str", "patch", "content"))
-        before = frozenset(line.strip() for line in old.splitlines())
-        put_in = [line.strip() for line in new.splitlines() if line.strip() not in before | {""}] or [
-            old.strip().partition("\n")[0]
-        ]
+        before = {"", *map(str.strip, old.splitlines())}
+        put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
+        put_in = put_in or [old.strip().partition("\n")[0]]
         telling = next((line for line in put_in if not _REMARK.match(line)), put_in[0])
         return f"{self.subject} {telling[:80]}".strip()
 
@@ -151,14 +151,6 @@ class Call:
         return ""
 
 
-_NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
-    (_WRITE_NAME, "write"),
-    (_SEARCH_NAME, "search"),
-    (_READ_NAME, "read"),
-    (_RUN_NAME, "run"),
-)
-
-
 def _kind(name: str, commands: Sequence[Command]) -> CallKind:
     if _ASK_NAME.search(name):
         return "ask"
@@ -174,16 +166,14 @@ def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
     """The client calls of `turn` in order, each with the result that answers it."""
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
-    return tuple(_calls(blocks, results))
-
-
-def _calls(blocks: list[Block], results: dict[str, tuple[int, Block]]) -> Iterator[Call]:
-    calls = ((index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use")
-    for number, (index, block) in enumerate(calls):
-        arguments = block.get("input")
+    uses = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
+    calls = []
+    for number, (index, block) in enumerate(uses):
+        asked = block.get("input")
         place, result = results.get(str(block.get("id")), (None, None))
-        name = str(block.get("name", ""))
-        yield Call(name, arguments if isinstance(arguments, dict) else {}, index, place, result, number)
+        name, arguments = str(block.get("name", "")), asked if isinstance(asked, dict) else {}
+        calls.append(Call(name, arguments, index, place, result, number))
+    return tuple(calls)
 
 
 def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, tuple[str, str]]:
@@ -200,7 +190,7 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
     superseded: dict[str, tuple[str, str]] = {}
     for turn_id in reversed(list(calls)):
         own = [call for call, _ in calls[turn_id]]
-        again = [same.get(call.identity) or (whole.get(call.path, "") if _reads_whole(call) else "") for call in own]
+        again = [same.get(call.identity) or (_reads_whole(call) and whole.get(call.path)) or "" for call in own]
         edited = next((at for call in reversed(own) if (at := edits.get(call.path, ""))), "")
         if edited or (again and all(again)):
             superseded[turn_id] = (again[-1] if all(again) else "", edited)

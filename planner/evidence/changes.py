@@ -101,7 +101,7 @@ def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
 def changed_paths(call: Call) -> Iterator[str]:
     """The files that a call changes."""
     yield from (path for path, _, _ in written_texts(call))
-    yield from (change.path for change in (shell_changes(call.commands) if call.kind == "run" else ()))
+    yield from (path for path, _ in (shell_changes(call.commands) if call.kind == "run" else ()))
 
 
 def _taking_back(command: Command) -> str:

@@ -16,7 +16,7 @@ from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import common_root, file_paths, without_root
-from planner.evidence.outcomes import Outcome, exit_code, read_calls
+from planner.evidence.outcomes import Outcome, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
@@ -126,10 +126,6 @@ class TurnEvidence:
     def is_refused(self, call: Call) -> bool:
         """True if the user did not let `call` happen."""
         return self.outcomes[call.number].refused
-
-    def exit_code(self, call: Call) -> int | None:
-        """The exit code that the host prints beside the output of `call`; None without one."""
-        return exit_code(list(statements(self.lines_of(call.result_block))))
 
     @property
     def failed_calls(self) -> list[Call]:

@@ -43,12 +43,12 @@ _CLOSED = lazy_pattern(r"\w[\"'`)\]]$")
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _MEASURE = lazy_pattern(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?(?:-[a-z]+)?")
 """A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``, ``28ms-old``; not ``v2``."""
+_COUNTED = lazy_pattern(r"(?:[0-9]|10)(?:st|nd|rd|th|x)")
+"""``2nd``, ``3x``: a small number that counts, with the letters that say so."""
 _PLURAL = lazy_pattern(r"[A-Z]{2,}s")
 """``URLs``: a word in capitals with its ending."""
 _FLAG = lazy_pattern(r"--?[A-Za-z][\w-]*")
 _HYPHENATED = lazy_pattern(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_LAST_PART = lazy_pattern(r"\.\d+")
-"""``.2`` behind ``task-7.1``: the end of a name whose beginning was just said."""
 _ENDING = lazy_pattern(r"(?:ing|ed|es|s|ion|y|e)$")
 _RANGE = lazy_pattern(r"([A-Za-z]?\d{1,9})[-–]([A-Za-z]?\d{1,9})")
 """``946-968``, ``U1-U4``: a range, whose ends are two numbers or two names; not ``2026-11-21``."""
@@ -59,10 +59,8 @@ PART_CHARACTERS = 8
 not."""
 LONGEST_PART = 100
 """A longer one is no part: looking for it would take its length times the source's."""
-STEM_CHARACTERS = 5
-"""So many letters tell a word whatever it ends in."""
-PIECE_CHARACTERS = 4
-"""Of a name with something left open, pieces this long and longer must be held."""
+WORD_CHARACTERS, PIECE_CHARACTERS = 5, 4
+"""So many letters tell a word whatever it ends in; of a name with something left open, so long pieces must be held."""
 _SPLIT = lazy_pattern(r"[:=,#@&?+]+|(?<=\w)\.{2,3}(?=\w)")
 """What joins names to one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
@@ -152,13 +150,13 @@ class NameIndex:
         """True if `name` stands in the source, whole; a plain word in capitals or not."""
         name = name.removeprefix("./")
         components = {component.casefold() for component in _COMPONENT.findall(name)}
-        looked = (_whole(name).search(text, 0, LOOKED_CHARACTERS) for text in self._texts[:LOOKED_TEXTS])
+        looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
         if not components or any(looked) or name in self._hashes:
             return True
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha():
             name, tokens = name.casefold(), [token.casefold() for token in tokens]
-        return any(_whole(name).search(token) for token in tokens)
+        return any(_stands(name, token) for token in tokens)
 
     @lazy_property
     def _bound(self) -> frozenset[tuple[str | None, int]]:
@@ -204,11 +202,15 @@ class NameIndex:
         """True if a word of the source begins as `word` does: ``simplified`` for ``simplify``."""
         stem = _ENDING.sub("", word.casefold())
         at = bisect_left(self._sorted, stem)
-        return len(stem) >= STEM_CHARACTERS and at < len(self._sorted) and self._sorted[at].startswith(stem)
+        return len(stem) >= WORD_CHARACTERS and at < len(self._sorted) and self._sorted[at].startswith(stem)
 
     @lazy_property
     def _sorted(self) -> list[str]:
         return sorted(self._tokens)
+
+
+def _stands(name: str, text: str) -> bool:
+    return name in text and _whole(name).search(text) is not None
 
 
 @lru_cache(maxsize=4_096)
@@ -265,8 +267,6 @@ def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
     if token.startswith("..."):
         token = token.lstrip("./") or token
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
-    if _LAST_PART.fullmatch(name):
-        name = name[1:]
     if name[0] == "/" and _CLOSED.search(before):
         name = name[1:]
     if not name or not _is_questioned(name, before, source) or _holds_open_name(token.rstrip(".,:;!?-"), source):
@@ -324,7 +324,7 @@ def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
     if "/" in name and (source.holds(name) or _is_choice(name, source)):
         return False
     if any(character.isdigit() for character in name):
-        return not _is_count(name)
+        return not _COUNTED.fullmatch(name)
     if _FLAG.fullmatch(name):
         return not before or before[-1] in " \t\n`'\"(["
     if _HYPHENATED.fullmatch(name):
@@ -360,12 +360,6 @@ def _is_chosen(part: str, source: NameIndex) -> bool:
     if _HYPHENATED.fullmatch(part):
         return source.holds(part) or not _is_package(part, " ", source)
     return part.isidentifier() and (source.holds(part) or (source.parts and source.holds_part(part)))
-
-
-def _is_count(name: str) -> bool:
-    """``2nd``, ``3x``: a small number that counts, with the letters that say so."""
-    measure = re.fullmatch(r"(\d{1,2})(?:st|nd|rd|th|x)", name)
-    return measure is not None and int(measure[1]) <= COUNTABLE
 
 
 def _is_package(name: str, before: str, source: NameIndex) -> bool:

@@ -19,7 +19,7 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Outcome", "Status", "exit_code", "is_refusal", "read_calls"]
+__all__ = ["Outcome", "Status", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -187,6 +187,8 @@ class Outcome:
     """Numbers of the lines that say so, ascending; empty where none does."""
     refused: bool = False
     """True if the user did not let the call happen."""
+    exit_code: int | None = None
+    """As the host prints it at the start or end of the result."""
 
 
 def read_calls(
@@ -201,9 +203,9 @@ def read_calls(
     for call in calls:
         result = by_block.get(call.result_block, []) if call.result_block is not None else []
         report, outcome = _judged(call, result)
-        refused = any(is_refusal(one.text) for one in result[:1])
-        outcomes.append(replace(outcome, refused=True) if refused else outcome)
-        if report and is_refusal(report[0].text):
+        refused = any(_is_refusal(one.text) for one in result[:1])
+        outcomes.append(replace(outcome, refused=refused, exit_code=_exit_code(result)))
+        if report and _is_refusal(report[0].text):
             report = _refusal(result)
             admitted += _refused_change(by_block.get(call.block, []))
         if report:
@@ -223,32 +225,29 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         if counts and report and not _TELLING.search(report[0].text):
             report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
-    if verdict == "passed" and not _is_running(result):
+    running = any(is_running(one.text) for one in result[:HEAD_LINES])
+    if verdict == "passed" and not running:
         return [], Outcome("passed", numbers_of(lines))
-    return [], Outcome("running" if _is_running(result) else "done", numbers_of(_telling_lines(call, result)))
-
-
-def _is_running(result: Sequence[Statement]) -> bool:
-    return any(is_running(one.text) for one in result[:HEAD_LINES])
+    return [], Outcome("running" if running else "done", numbers_of(_telling_lines(call, result)))
 
 
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
     """True if `call`, whose run's last word is `verdict`, failed: by the host's flag, its exit code, or its report."""
-    code = exit_code(result)
+    code = _exit_code(result)
     if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):
-        return _has_complaint(call, _printed_lines(result))
+        return _shell_complains(call, result) or any(_signals(one.text) for one in _printed_lines(result))
     if call.is_error or code:
         return True
     if call.kind == "ask" or verdict == "passed":
         return False
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
-    if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
+    if any(_is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
         return True
     if call.kind in ("read", "search"):
         short = len(whole) <= OUTCOME_LINES
-        return any(_shell_complains(call, one.text) or (short and _reports(one.text)) for one in whole)
+        return _shell_complains(call, whole) or (short and any(_rank(one.text) == 2 for one in whole))
     if call.kind == "write" or call.is_report:
         return False
     near = whole[:RESPONSE_LINES] if call.kind == "other" else whole[-RESPONSE_LINES:] if code == 0 else whole
@@ -270,7 +269,8 @@ def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
         return False
     if call.kind in ("read", "search") and code == 1 and _NONE.match(printed[-1].text):
         return True
-    return not _SEARCHES.isdisjoint(asking) and not _has_complaint(call, printed)
+    complains = _shell_complains(call, printed) or any(_signals(one.text) for one in printed)
+    return not _SEARCHES.isdisjoint(asking) and not complains
 
 
 def _asking(command: Command, code: int) -> str:
@@ -283,8 +283,7 @@ def _asking(command: Command, code: int) -> str:
     return act if code == 1 and act in _SEARCHES | _COMPARES else ""
 
 
-def exit_code(result: Sequence[Statement]) -> int | None:
-    """The exit code that the host prints at the start or end of a result; None without one."""
+def _exit_code(result: Sequence[Statement]) -> int | None:
     for statement in (*result[:HEAD_LINES], *result[HEAD_LINES:][-TAIL_LINES:]):
         if match := _EXIT_CODE.search(statement.text):
             return int(match[1] or match[2])
@@ -317,7 +316,7 @@ def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | 
     if not judged:
         return None, ()
     final = judged[-1][1]
-    if exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
+    if _exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
         final = "failed"
     return final, tuple(one for one, verdict in judged if verdict == final)[-OUTCOME_LINES:]
 
@@ -336,7 +335,7 @@ def _telling_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statemen
     return telling[-OUTCOME_LINES:] or printed[-1:]
 
 
-def is_refusal(text: str) -> bool:
+def _is_refusal(text: str) -> bool:
     """True for a line in which a host says that the user refused a call."""
     return bool(_REJECTED.match(text))
 
@@ -356,21 +355,13 @@ def _signals(text: str) -> bool:
     return bool(begins) and not _NO_FAILURE.match(text)
 
 
-def _reports(text: str) -> bool:
-    """True for a line with words of failure anywhere."""
-    return bool(_REPORT.match(text) or _WORDS.match(text)) and not _NO_FAILURE.match(text)
-
-
-def _shell_complains(call: Call, text: str) -> bool:
-    """True for a line in which a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
+def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
+    """True if in one of `lines` a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
     ``zsh:1: unmatched "``; not ``a.py: cannot``."""
-    begin, colon, _ = text.partition(":")
     programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in call.commands)}
-    return bool(colon) and begin.rpartition("/")[2] in programs and not _NO_FAILURE.match(text)
-
-
-def _has_complaint(call: Call, printed: Sequence[Statement]) -> bool:
-    return any(_shell_complains(call, one.text) or _signals(one.text) for one in printed)
+    begun = ((one.text, *one.text.partition(":")[:2]) for one in lines)
+    said = (text for text, begin, colon in begun if colon and begin.rpartition("/")[2] in programs)
+    return any(not _NO_FAILURE.match(text) for text in said)
 
 
 def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
@@ -379,7 +370,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     What was raised or complained of comes first, then which test failed, then more of both. Where a search complains a
     line with a place is no complaint: it found it elsewhere than where it could not look.
     """
-    searched = call.kind in ("read", "search") and any(_shell_complains(call, one.text) for one in result)
+    searched = call.kind in ("read", "search") and _shell_complains(call, result)
     ranks: dict[str, tuple[int, Statement]] = {}
     for one in result:
         if (rank := _rank(one.text)) is not None and not (searched and _LOCATED.match(one.text)):
@@ -387,7 +378,8 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     first, tests, *others = ([one for rank, one in ranks.values() if rank == wanted] for wanted in range(len(_RANKS)))
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_EXIT.match(one.text) for one in ranked):
-        printed = [one for one in result if one not in ranked and not _says_nothing(one.text)]
+        said = [one for one in result if not (is_wrapping(one.text) or _NO_FAILURE.match(one.text))]
+        printed = [one for one in said if one not in ranked]
         ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
     return ranked[:REPORT_LINES]
 
@@ -397,10 +389,6 @@ def _rank(text: str) -> int | None:
     if _NO_FAILURE.match(text):
         return None
     return next((rank for rank, signs in enumerate(_RANKS) if any(sign.match(text) for sign in signs)), None)
-
-
-def _says_nothing(text: str) -> bool:
-    return is_wrapping(text) or bool(_NO_FAILURE.match(text))
 
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:

@@ -6,14 +6,14 @@ Each question about a command is asked here, of its words. Runs nothing, expands
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile
 from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Command", "ShellChange", "commands_of", "is_looking", "last_run", "shell_changes"]
+__all__ = ["Command", "commands_of", "is_looking", "last_run", "shell_changes"]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
@@ -122,32 +122,22 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
     return last
 
 
-class ShellChange(NamedTuple):
-    """What a command did to one file."""
-
-    path: str
-    how: str
-
-
 _NAME = lazy_pattern(r"(?!/dev/|/tmp/|/proc/)[\w./~@+-]*\w")
 """``notes``, ``a/b.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
 _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
-def shell_changes(commands: Sequence[Command]) -> list[ShellChange]:
-    """The files that a line's `commands` change, as far as they name them outside of quotes."""
-    return [change for one in commands for change in _changes(one)]
-
-
-def _changes(one: Command) -> Iterator[ShellChange]:
-    writes = [*one.writes, *(word for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
-    yield from (ShellChange(path, "written by a command") for path in writes if _NAME.fullmatch(path))
-    how, words = _way(one)
-    files = [word for word in words if _FILE.fullmatch(word)]
-    if one.words[0] in ("cp", "mv"):
-        files = files[1:][-1:]
-    yield from (ShellChange(path, how) for path in files if how)
+def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
+    """The files that a line's `commands` change, as far as they name them outside of quotes, each with how."""
+    changes: list[tuple[str, str]] = []
+    for one in commands:
+        sent = [*one.writes, *(word for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
+        changes += [(path, "written by a command") for path in sent if _NAME.fullmatch(path)]
+        how, words = _way(one)
+        files = [word for word in words if _FILE.fullmatch(word)]
+        changes += [(path, how) for path in (files[1:][-1:] if one.words[0] in ("cp", "mv") else files)]
+    return changes
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:

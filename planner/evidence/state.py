@@ -41,14 +41,10 @@ __all__ = [
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
-LINE_CHARACTERS = 300
-"""Of one line so much."""
-REQUEST_CHARACTERS = 400
-"""Of the latest request so much is told."""
-OUTCOME_CHARACTERS = 120
-"""Of a line that says how a check ended so much."""
-COMMAND_CHARACTERS = 120
-"""Of a command, and of the subject of a commit."""
+LINE_CHARACTERS, REQUEST_CHARACTERS = 300, 400
+"""Of one line so much, and of the latest request."""
+OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
+"""Of a line that says how a check ended, of a command, and of the subject of a commit."""
 MOST_NAMES = 5
 """Of the names in one file so many of a kind, the last ones."""
 
@@ -185,7 +181,7 @@ def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: 
     command = f"`{shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)}`"
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
-    code = turn.exit_code(call)
+    code = outcome.exit_code
     if outcome.status == "running":
         return f"{command} was still running: {words}" if words else f"{command} was still running"
     if call.is_error or code:
@@ -222,7 +218,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
 def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
     if outcome.status == "passed":
         return not all(_RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
-    return outcome.status == "done" and turn.exit_code(call) == 0 and "|" not in call.command
+    return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
@@ -255,7 +251,7 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
     """What the agent's lists of tasks leave open, with the state of each."""
-    tasks = [task for standing in task_lists(evidence) for task in standing.tasks if task.is_open]
+    tasks = [task for standing in task_lists(evidence) for task in standing if task.is_open]
     labels = [f"Task #{task.number}: " * bool(task.number) for task in tasks]
     return [
         RecordLine(f"{label}{shortened(task.text)} ({task.status})", (task.turn_id,))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Task", "TaskList", "task_lists", "written_tasks"]
+__all__ = ["Task", "task_lists", "written_tasks"]
 
 _WRITES_LIST = lazy_pattern(r"(?!mcp__).*(?:todo|(?:update|set)_?plan|task_?(?:list|tracker))", re.I)
 """Tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not ``plan_trip``,
@@ -55,39 +55,24 @@ class Task:
         return self.status.casefold() not in _CLOSED
 
 
-@dataclass(frozen=True, slots=True)
-class TaskList:
-    """A list as it stood last."""
-
-    tasks: tuple[Task, ...]
-    turn_id: str
-    """The turn that wrote it last."""
-
-    @property
-    def is_open(self) -> bool:
-        """True if something is left to do."""
-        return any(task.is_open for task in self.tasks)
-
-
-def task_lists(evidence: Evidence) -> list[TaskList]:
+def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
     """The lists that stand: the one that was written whole last, and the tasks that were made one by one."""
-    written: TaskList | None = None
+    written: tuple[Task, ...] = ()
     made: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered"):
             continue
-        turn_id = turn.turn.id
+        turn_id, asked = turn.turn.id, call.input
         tasks = written_tasks(call)
         if tasks is not None:
-            written = TaskList(tuple(Task(task.text, task.status, turn_id) for task in tasks), turn_id)
+            written = tuple(replace(task, turn_id=turn_id) for task in tasks)
         elif _MAKES_TASK.fullmatch(call.name):
             number = _made_number(call) or str(len(made) + 1)
-            made[number] = Task(_text(call.input), _status(call.input), turn_id, number)
-        elif _UPDATES_TASK.fullmatch(call.name) and (task := made.get(_first(call.input, _ID_KEYS))):
-            text, status = _text(call.input) or task.text, str(call.input.get("status") or task.status)
+            made[number] = Task(_first(asked, _TEXT_KEYS), _status(asked), turn_id, number)
+        elif _UPDATES_TASK.fullmatch(call.name) and (task := made.get(_first(asked, _ID_KEYS))):
+            text, status = _first(asked, _TEXT_KEYS) or task.text, str(asked.get("status") or task.status)
             made[task.number] = Task(text, status, turn_id, task.number)
-    lists = [written] if written and written.tasks else []
-    return [*lists, TaskList(tuple(made.values()), next(reversed(made.values())).turn_id)] if made else lists
+    return [tasks for tasks in (written, tuple(made.values())) if tasks]
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
@@ -108,7 +93,7 @@ def _items(value: object) -> Iterator[Task]:
     if isinstance(value, Mapping):
         value = next((inner for inner in value.values() if isinstance(inner, list)), None)
     for entry in value if isinstance(value, list) else ():
-        if isinstance(entry, Mapping) and (text := _text(entry)):
+        if isinstance(entry, Mapping) and (text := _first(entry, _TEXT_KEYS)):
             yield Task(text, _status(entry))
 
 
@@ -127,10 +112,6 @@ def _made_number(call: Call) -> str:
 
 def _status(entry: Mapping[str, Any]) -> str:
     return str(entry.get("status") or "pending")
-
-
-def _text(entry: Mapping[str, Any]) -> str:
-    return _first(entry, _TEXT_KEYS)
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:

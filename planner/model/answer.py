@@ -274,7 +274,11 @@ def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
         problems = list(_fact_problems(fact, scope))
         reading.count(form, problems)
         if fact is not None and not problems:
-            reading.facts.append(_fact(fact, scope, now))
+            quote = scope.words(fact.turn, fact.lines) if fact.type == "constraint" else ""
+            source, timestamp = f"t{fact.turn}", max(0.0, now)
+            reading.facts.append(
+                ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=source, timestamp=timestamp)
+            )
     return reading
 
 
@@ -285,7 +289,9 @@ def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
     lines: tuple[Range, ...] = ()
     if strategy == "summarize":
         text = entry.text if entry.alone and not scope.invented(entry.text, number) else ""
-        lines = tuple(_lines_of(entry, len(scope.by_number[number].lines))) if entry.alone else ()
+        last = len(scope.by_number[number].lines)
+        cut = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= min(high, last))
+        lines = cut if entry.alone else ()
         strategy = "summarize" if lines or text else None
     return TurnProposal(
         turn_id=f"t{number}",
@@ -296,11 +302,6 @@ def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
         excerpts=lines,
         failed_approach=entry.failed,
     )
-
-
-def _lines_of(entry: TurnEntry, last: int) -> Iterator[Range]:
-    """The lines it points at, as far as the turn has them: up to number `last`."""
-    return ((max(1, low), min(high, last)) for low, high in entry.lines if low <= high and low <= last)
 
 
 def _entry_problems(entry: TurnEntry | None, scope: Scope) -> Iterator[str]:
@@ -326,12 +327,6 @@ def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]
     made_up = scope.invented(entry.text, number) if entry.strategy == "summarize" else []
     if made_up:
         yield f"the gist names {', '.join(made_up)}, which t{number} does not hold"
-
-
-def _fact(fact: FactEntry, scope: Scope, now: float) -> ExtractedFact:
-    quote = scope.words(fact.turn, fact.lines) if fact.type == "constraint" else ""
-    timestamp = max(0.0, now)
-    return ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=f"t{fact.turn}", timestamp=timestamp)
 
 
 def _fact_problems(fact: FactEntry | None, scope: Scope) -> Iterator[str]:

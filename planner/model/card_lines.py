@@ -35,19 +35,15 @@ COMMAND_LINES = 12
 SENTENCE_WORDS = 5
 """A line of a report with fewer words says nothing by itself."""
 SIGNATURE_WORTH = 0.4
-"""What a signature counts, and what stands within a merge conflict, beside the names that later turns use, each up to
-1."""
+"""What a signature counts, and what stands within a merge conflict, beside names, each up to 1."""
 ASKED_WORTH = 2.0
 """And what a name that the latest request names counts, wherever it stands."""
-RECENT_TURNS = 8
-"""What so few turns ago was read may be used yet: what it names counts as if it were."""
 AGAIN = 0.6
 """What a name counts each further time, against the time before."""
 REPEAT_CHARACTERS = 24
 """A longer line, not the user's, that stands on another card already is not shown again."""
 LATEST_TURNS = 16
-"""So many of the newest turns are shown nearly whole: planners missed what the live work stands on more than anything
-older."""
+"""So many of the newest turns are shown nearly whole: planners missed what the live work stands on most of all."""
 TASKS_SHARE = 0.1
 """Of the budget, what the newest list of tasks may take."""
 LONG_READING_LINES = 40
@@ -106,9 +102,13 @@ class _Choice:
         """True if `line` stands on its card."""
         return (turn.turn.id, line.number) in self._shown
 
+    def text(self, line: Line) -> str:
+        """What a card shows of `line`."""
+        return card_text(line, self.request.evidence)
+
     def cost(self, line: Line) -> float:
         """What showing `line` takes."""
-        return self.request.counter.raw(card_text(line, self.request.evidence)) + NUMBER_TOKENS
+        return self.request.counter.raw(self.text(line)) + NUMBER_TOKENS
 
     def take(self, turn: TurnEvidence, line: Line, limit: float) -> bool:
         """Show `line` if it fits and says something that no card does; True if it is shown now, and was not before."""
@@ -120,14 +120,13 @@ class _Choice:
         self.spent += cost
         self._spent_by_turn[turn_id] += cost
         self._shown.add((turn_id, line.number))
-        text = card_text(line, self.request.evidence).strip()
-        self._texts |= {text, (line.part, text)}
+        self._texts |= {self.text(line).strip(), (line.part, self.text(line).strip())}
         return True
 
     def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
         """True for a line that says what another card shows: one of a result whatever another says, any other what one
         of its own part says, for that something was planned does not say that it was done."""
-        text = card_text(line, self.request.evidence).strip()
+        text = self.text(line).strip()
         if line.source == "user" or len(text) < REPEAT_CHARACTERS or line.number in turn.obligations:
             return False
         return (text if line.part == "result" else (line.part, text)) in self._texts
@@ -156,7 +155,7 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
 
 
 def _kept(turn: TurnEvidence) -> Iterable[Line]:
-    return (turn.lines[number - 1] for number in sorted(turn.obligations - turn.boilerplate_lines))
+    return (turn.lines[number - 1] for number in sorted(turn.obligations))
 
 
 def _recap(turn: TurnEvidence) -> Iterable[Line]:
@@ -175,13 +174,10 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
 
     Not of long files that were read: of those what they define and what is used says more.
     """
-    results = [
-        line
-        for call, lines in _telling_results(turn)
-        for line in lines
-        if call.kind != "read" or len(lines) <= LONG_READING_LINES
-    ]
-    rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)] + results
+    rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
+    for call, result in _telling_results(turn):
+        if call.kind != "read" or len(result) <= LONG_READING_LINES:
+            rest += result
     shown = [*_changes(turn), *_from_ends(rest)]
     return shown[:LIVE_LINES] if turn.turn.live else shown
 
@@ -189,7 +185,7 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
 def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
     """What the host demands, how calls ended, of an edit that was made what it put in foremost, what a host's own text
     begins with, and what another agent found: sentences, no headings."""
-    yield from (turn.lines[number - 1] for number in sorted(turn.obligations))
+    yield from _kept(turn)
     yield from filter(_is_demand, turn.lines.of_part("user"))
     for call, outcome in turn.ended_calls:
         if call.kind != "write" or outcome.status == "failed":
@@ -199,11 +195,9 @@ def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
     heads = {line.block: line for line in reversed([*turn.lines.of_part("user")]) if line.text.strip()}
     yield from heads.values()
     reports = [line for call in turn.calls if call.is_report for line in turn.lines_of(call.result_block)]
-    yield from _from_ends([line for line in reports if _is_sentence(line.text)])
-
-
-def _is_sentence(text: str) -> bool:
-    return len(text.split()) >= SENTENCE_WORDS and not text.startswith("#")
+    yield from _from_ends(
+        [line for line in reports if len(line.text.split()) >= SENTENCE_WORDS and not line.text.startswith("#")]
+    )
 
 
 def _changes(turn: TurnEvidence) -> Iterator[Line]:
@@ -318,7 +312,7 @@ def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
         turn_id = turn.turn.id
         in_conflict = False
         for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
-            text = card_text(line, choice.request.evidence)
+            text = choice.text(line)
             in_conflict = text.startswith("<<<<<<< ") or (in_conflict and not text.startswith(">>>>>>> "))
             if choice.shows(turn, line) or _is_hidden(turn, line):
                 continue

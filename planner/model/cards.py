@@ -108,16 +108,10 @@ def _header_choices(
 
 def _groups(turns: Sequence[TurnEvidence], most: int) -> Iterator[Sequence[TurnEvidence]]:
     """Runs of at most `most` neighbours; a turn that must be seen stands alone."""
-    group: list[TurnEvidence] = []
-    for turn in turns:
-        before = group[-1] if group else turn
-        full = len(group) == most or turn.turn.number > before.turn.number + 1
-        if group and (full or _must_be_seen(turn) or _must_be_seen(before)):
-            yield group
-            group = []
-        group.append(turn)
-    if group:
-        yield group
+    placed = groupby(enumerate(turns), lambda one: (_must_be_seen(one[1]), one[1].turn.number - one[0]))
+    for (alone, _), run in placed:
+        members, size = [turn for _, turn in run], 1 if alone else most
+        yield from (members[at : at + size] for at in range(0, len(members), size))
 
 
 def _must_be_seen(turn: TurnEvidence) -> bool:

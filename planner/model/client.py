@@ -330,6 +330,7 @@ def sdk_timeout(seconds: float) -> Any:
     """A timeout for anthropic's SDK that is over early while there is no connection: then nothing was sent."""
     import anthropic
 
+    seconds = max(0.001, seconds)
     return anthropic.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds * CONNECT_SHARE))
 
 
@@ -389,10 +390,7 @@ def _message(error: BaseException) -> str:
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
 """Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
-_NOT_SENT = (
-    *("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror"),
-    *("UnsupportedProtocol", "LocalProtocolError", "TypeError"),
-)
+_NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
 """Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
 
 

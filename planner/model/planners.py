@@ -20,8 +20,8 @@ from planner.model.client import is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, Situation, notes_tokens, plan_questions
-from planner.plan import ExtractedFact, Provenance, Usage
-from planner.proposal import AgentRequest, PlanRequest, Proposal, TurnProposal, earlier_plan, read_and_new
+from planner.plan import Provenance, Usage
+from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
@@ -84,19 +84,15 @@ class ModelPlanner:
         question = PrefixQuestion(request, agent, text, share)
         return ask_all([question], share), ()
 
-    def _client(self, agent: AgentRequest | None) -> Any:
-        """What to ask cards with: a client of one's own, or the agent's. None: as the environment says."""
-        if self.client is not None or agent is None or names_provider(self.model):
-            return self.client
-        return agent.client
-
     def _ask(
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: float
     ) -> tuple[list[Outcome], str]:
         request = situation.request
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
-        client = self._client(request.agent_request)
+        client, agent = self.client, request.agent_request
+        if client is None and agent is not None and not names_provider(self.model):
+            client = agent.client
         with open_endpoint(client, self.model) as endpoint:
 
             def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
@@ -157,13 +153,8 @@ def _merged(
         noted = {"notes": (*notes, *prior.provenance.notes)}
         return replace(prior, provenance=prior.provenance.model_copy(update=noted))
     readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
-    turns: dict[str, TurnProposal] = dict(prior.turns)
-    named = dict.fromkeys(prior.provenance.named)
-    facts: dict[tuple[str, str], ExtractedFact] = {}
-    for reading in readings:
-        turns |= reading.turns
-        named |= dict.fromkeys(reading.turns)
-        facts |= {(fact.type, fact.content): fact for fact in reading.facts}
+    chosen = {turn_id: proposal for reading in readings for turn_id, proposal in reading.turns.items()}
+    facts = {(fact.type, fact.content): fact for reading in readings for fact in reading.facts}
     provenance = Provenance(
         planner="model",
         model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
@@ -171,11 +162,12 @@ def _merged(
         usage=usage,
         asked=asked,
         **_read(outcomes, request),
-        named=tuple(named),
+        named=tuple(dict.fromkeys((*prior.provenance.named, *chosen))),
         notes=(*notes, *(note for outcome in every for note in outcome.notes)),
     )
     last = outcomes[-1].reading
     brief = _brief_of(outcomes[-1:] if last is not None and last.brief else outcomes) or prior.brief
+    turns = {**prior.turns, **chosen}
     return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
 
 

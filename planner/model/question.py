@@ -12,20 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.brief import brief_text
+from planner.brief import Statement, brief_text, read_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.hosts import without_boilerplate
-from planner.evidence.state import (
-    RecordLine,
-    branches,
-    changed_files,
-    check_outcomes,
-    commits,
-    conflicts,
-    open_items,
-    pending_changes,
-    recoveries,
-)
+from planner.evidence.state import commits
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
@@ -34,6 +24,7 @@ from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_br
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import statements
 from planner.reading.tokens import TokenCounter
+from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens
 
 __all__ = ["Question", "Situation", "brief_tokens", "notes_tokens", "plan_questions", "sizes_text"]
@@ -80,9 +71,6 @@ CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 
 
-_RECORD = (changed_files, check_outcomes, pending_changes, conflicts, commits, branches, recoveries, open_items)
-
-
 @dataclass(frozen=True)
 class Situation:
     """What all questions about one request share, read once."""
@@ -114,11 +102,12 @@ class Situation:
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
     @lazy_property
-    def record(self) -> Sequence[RecordLine]:
+    def record(self) -> Sequence[Statement]:
         """What the calls did, as rules read it off them; where no commit shows, that, with the last turn."""
         evidence = self.request.evidence
-        none = [] if commits(evidence) else [RecordLine("no commit shows", (next(reversed(evidence.turns)),))]
-        return [*(one for read in _RECORD for one in read(evidence)), *none]
+        done = [one for one in read_brief(rules_brief(evidence)) if one.heading != "REQUEST"]
+        none = Statement("STATE", "no commit shows", (next(reversed(evidence.turns)),))
+        return done if commits(evidence) else [*done, none]
 
 
 @dataclass(frozen=True)
@@ -330,13 +319,13 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "".join(chosen[place] for place in sorted(chosen)).rstrip()
 
 
-def _outcomes(record: Sequence[RecordLine], scope: Scope, characters: int) -> str:
+def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str:
     """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
-    newest = [max((number.get(turn_id, 0) for turn_id in one.turn_ids), default=0) for one in record]
+    newest = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in record]
     lines: dict[int, str] = {}
     for at in sorted(range(len(record)), key=lambda at: -newest[at]):
-        line = one_line(f"{record[at].text} ({', '.join(record[at].turn_ids)})", characters)
+        line = one_line(record[at].line.removeprefix("- "), characters)
         characters -= len(line) + 1
         if not newest[at] or characters < 0:
             break

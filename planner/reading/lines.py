@@ -216,9 +216,10 @@ def turn_lines(history: History, turn: Turn) -> Lines:
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
-        for part, text in _texts(role, content):
+        if read := _read_of(role, content):
+            part, source, text = read
             bounds = array("I", [*_starts(text), len(text)])  # a tenth of a list
-            texts.append(BlockText(part, _source(role, content["type"]), block, text, first, bounds))
+            texts.append(BlockText(part, source, block, text, first, bounds))
             first = texts[-1].stop
     return Lines(tuple(texts))
 
@@ -277,27 +278,19 @@ def without_numbers(text: str) -> str:
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
-def _source(role: str, kind: str) -> Source:
-    """Whose words a block of this type is in a message of this role."""
-    if kind in ("document", "search_result"):
-        return "document"
+def _read_of(role: str, block: Block) -> tuple[Part, Source, str] | None:
+    """What is read of a block in a message of this role: who says it, whose words it is, and the text."""
+    kind, text = block["type"], block.get("text")
+    part: Part = "assistant" if role == "assistant" else "user"
+    if kind == "text" and isinstance(text, str):
+        return part, "agent" if role == "assistant" else "user" if role == "user" else "host", text
+    if kind.endswith("tool_use"):
+        return "call", "agent", call_text(block)
     if kind.endswith("tool_result"):
-        return "tool"
-    if kind == "compaction" or kind.endswith("tool_use") or role == "assistant":
-        return "agent"
-    return "user" if role == "user" else "host"
-
-
-def _texts(role: str, block: Block) -> Iterator[tuple[Part, str]]:
-    kind = block["type"]
-    if kind == "text" and isinstance(block.get("text"), str):
-        yield ("assistant" if role == "assistant" else "user"), block["text"]
-    elif kind.endswith("tool_use"):
-        yield "call", call_text(block)
-    elif kind.endswith("tool_result"):
-        yield "result", result_text(block)
-    elif kind in ("document", "search_result", "compaction") and (text := readable_text(block)):
-        yield ("assistant" if role == "assistant" else "user"), text
+        return "result", "tool", result_text(block)
+    if kind in ("document", "search_result", "compaction") and (text := readable_text(block)):
+        return part, "agent" if kind == "compaction" else "document", text
+    return None
 
 
 def call_text(block: Block) -> str:

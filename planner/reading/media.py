@@ -38,17 +38,16 @@ def image_size(block: Block) -> tuple[int, int] | None:
 def media_mark(block: Block) -> str:
     """``[image 640x480]``, ``[document report.pdf]`` or ``[file file_1]`` (given to a tool that runs code) for what a
     reader of text cannot see; empty for other blocks."""
-    if block.get("type") == "image":
+    kind, name = block.get("type"), block.get("title")
+    if kind == "image":
         size = image_size(block)
-        return f"[image {size[0]}x{size[1]}]" if size else "[image]"
-    if block.get("type") == "document":
-        title = block.get("title")
-        return (
-            f"[document {' '.join(title.split())[:60]}]" if isinstance(title, str) and title.strip() else "[document]"
-        )
-    if block.get("type") == "container_upload":
-        return f"[file {' '.join(str(block.get('file_id', '')).split())[:60]}]"
-    return ""
+        name = f"{size[0]}x{size[1]}" if size else ""
+    elif kind == "container_upload":
+        kind, name = "file", block.get("file_id")
+    elif kind != "document":
+        return ""
+    short = " ".join(name.split())[:60] if isinstance(name, str) else ""
+    return f"[{kind} {short}]" if short else f"[{kind}]"
 
 
 def visible_pages(block: Block) -> int:

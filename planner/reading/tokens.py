@@ -60,13 +60,6 @@ class TokenCounter:
         line that stands in several places is tokenized once."""
         return self._once(text, self._sum)
 
-    def joined(self, parts: Sequence[str]) -> str:
-        """`parts` as one text, each on lines of its own. How many tokens it has is known from them: asked for next, it
-        is not counted once more."""
-        text = "\n".join(parts)
-        self._once(text, lambda _: sum([self.raw(part + "\n") for part in parts[:-1]]) + self.raw(parts[-1]))
-        return text
-
     def _once(self, text: str, count: Callable[[str], int]) -> int:
         """What `count` says of `text`, the first time."""
         key, remembered = hash(text), self._remembered

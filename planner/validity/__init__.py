@@ -3,6 +3,8 @@
 Decides nothing and repairs nothing: it says what the API would answer 400 to.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -208,7 +208,7 @@ def test_verify_says_whether_all_is_whole(compactor, applied, folder):
     assert ran.code == 0
     assert "all whole" in ran.out
     with sqlite3.connect(folder / "store.db") as database:
-        database.execute("UPDATE blobs SET body = x'00' WHERE rowid = 3")
+        database.execute("UPDATE records SET body = x'00' WHERE key LIKE 'message/%'")
     database.close()
     damaged = compactor("store", "verify", "--json")
     assert damaged.code == 1

@@ -36,11 +36,11 @@ def variant(folder, cut, *answers):
 def test_what_one_keeps_and_the_other_loses_is_named_with_the_place_to_read(cuts, tmp_path):
     (cut,) = cuts
     one, other = variant(tmp_path / "a", cut, KEEP_READ), variant(tmp_path / "b", cut, KEEP_NOTHING)
-    compared = compare_prompts(one, other, cuts, ratio=0.15)
-    assert [row.method for row in compared.rows] == [one.name, other.name, "rules"]
-    one_kept, other_kept, _ = (row.recall.plain for row in compared.rows)
+    rows, differences = compare_prompts(one, other, cuts, ratio=0.15)
+    assert [row.method for row in rows] == [one.name, other.name, "rules"]
+    one_kept, other_kept, _ = (row.recall.plain for row in rows)
     assert one_kept == 1 > other_kept
-    found = {difference.what: difference for difference in compared.differences}
+    found = {difference.what: difference for difference in differences}
     assert found["DEFAULT_DEADLINE"].kept_by == one.name
     assert found["DEFAULT_DEADLINE"].turn_id == "t2"
     assert found["DEFAULT_DEADLINE"].line == "DEFAULT_DEADLINE = 900"

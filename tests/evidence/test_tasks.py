@@ -60,8 +60,8 @@ def carried(messages):
 
 def left_open(messages):
     evidence = gather_evidence(read_history(messages), COUNTER)
-    assert len(open_items(evidence)) == sum(task.is_open for one in task_lists(evidence) for task in one.tasks)
-    return [task.text for one in task_lists(evidence) for task in one.tasks if task.is_open]
+    assert len(open_items(evidence)) == sum(task.is_open for one in task_lists(evidence) for task in one)
+    return [task.text for one in task_lists(evidence) for task in one if task.is_open]
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(FORMS)), ITEMS, st.booleans()), min_size=1, max_size=4))

@@ -185,16 +185,6 @@ def test_a_text_of_any_length_is_counted_by_its_lines(parts):
     assert set(counter.vocabulary.asked) == set(lines)
 
 
-@given(st.lists(texts() | st.sampled_from(["", "a\r", "\n", "\v", "\u2028"]), min_size=1, max_size=6))
-def test_joined_parts_count_as_the_text_they_make_and_that_is_not_counted_again(parts):
-    counter = letters()
-    joined = counter.joined(parts)
-    assert joined == "\n".join(parts)
-    counter.vocabulary.asked.clear()
-    assert counter.raw(joined) == letters().raw(joined)
-    assert not counter.vocabulary.asked
-
-
 def test_counts_are_remembered_as_far_as_there_is_room(monkeypatch):
     monkeypatch.setattr("planner.reading.tokens.MOST_REMEMBERED", 100)
     counter, lines = letters(), [f"{number}{'x' * (number % 50)}" for number in range(250)]

@@ -1,5 +1,6 @@
 """A clock that is set by hand, an agent that grows or replaces its list, planners and stores that misbehave."""
 
+from concurrent.futures import wait
 from copy import deepcopy
 from random import Random
 
@@ -19,6 +20,12 @@ class Clock:
 
     def pass_(self, seconds):
         self.now += seconds
+
+
+def finished(worker):
+    """Wait for the job of `worker`, if it has one."""
+    if worker.job is not None:
+        wait([worker.job], 30)
 
 
 class Agent:

@@ -9,7 +9,7 @@ from applier.settings import load_settings
 from planner.plan import Provenance
 from planner.proposal import Proposal
 from planner.reading.messages import blocks
-from tests.session.agent import Agent
+from tests.session.agent import Agent, finished
 from tests.strategies import make_session
 
 
@@ -69,7 +69,7 @@ def test_what_was_thought_since_a_plan_was_made_goes_where_the_model_binds_it(se
     for _ in range(4):  # meanwhile the agent goes on
         agent.messages.append(rest.pop(0))
     planner.go.set()
-    worker_of(session).wait()
+    finished(worker_of(session))
     while session.state.compactions == 0:
         agent.messages.append(rest.pop(0))
         if agent.messages[-1]["role"] == "user":
@@ -86,13 +86,13 @@ def test_a_plan_made_ahead_is_taken_up_without_asking_again(session_of, planner,
     agent, rest = grown_to_the_worker(session)
     assert session.state.compactions == 0, "nothing waits for the worker"
     planner.go.set()
-    worker_of(session).wait()
+    finished(worker_of(session))
     while session.state.compactions == 0:
         agent.messages.append(rest.pop(0))
         if agent.messages[-1]["role"] == "user":
             clock.pass_(6)
             agent.call()
-            worker_of(session).wait()
+            finished(worker_of(session))
     assert set(planner.threads) == {"compactor-plan"}
     event = next(event for event in session.log() if event.kind == "post_compact")
     assert "by slow" in event.message
@@ -120,7 +120,7 @@ def test_a_failure_in_the_worker_changes_nothing_but_the_breaker(session_of, pla
     before = agent.sent[-1]
     planner.fails = True
     planner.go.set()
-    worker_of(session).wait()
+    finished(worker_of(session))
     agent.messages.append(rest.pop(0))
     agent.messages.append(rest.pop(0))
     assert agent.call()[: len(before)] == before
@@ -132,7 +132,7 @@ def test_a_plan_for_a_history_that_has_changed_is_thrown_away(session_of, planne
     session = session_ahead(session_of, planner, clock)
     grown_to_the_worker(session)
     planner.go.set()
-    worker_of(session).wait()
+    finished(worker_of(session))
     other = [{"role": "user", "content": "another task altogether"}, *make_session(200)[1:]]
     sent = session.prepare(other)
     assert "another task altogether" in str(sent)
@@ -144,10 +144,10 @@ def test_the_worker_is_debounced_and_does_one_job_at_a_time():
     assert worker.start(lambda: release.wait(30) and 1, now=100.0)
     assert not worker.start(lambda: 2, now=200.0), "one is running"
     release.set()
-    worker.wait()
+    finished(worker)
     assert worker.take().result() == 1
     assert worker.take() is None
     assert not worker.start(lambda: 3, now=104.9), "too soon"
     assert worker.start(lambda: 1 / 0, now=105.0)
-    worker.wait()
+    finished(worker)
     assert isinstance(worker.take().exception(), ZeroDivisionError)

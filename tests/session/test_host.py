@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
-from applier.session.planning import Breaker, Planning, Worker
+from applier.session.planning import Planning, Worker
 from applier.session.request import Gauge
 from applier.settings import SessionSettings, load_settings
 from applier.store import open_store
@@ -21,7 +21,7 @@ from planner.errors import SettingsError, StoreError
 from planner.reading.messages import blocks, plain_message
 from planner.settings import PlanSettings
 from planner.validity import check_messages
-from tests.session.agent import Agent, Clock
+from tests.session.agent import Agent, Clock, finished
 from tests.strategies import histories, image, make_session, text
 
 TOOLS = [{"name": f"tool_{number}", "input_schema": {"description": "some words on it " * 60}} for number in range(20)]
@@ -501,8 +501,8 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
         session.prepare(make_session(40))
         opened = session._state.store.use(lambda store: store)
-        with opened.database.transaction(write=True) as damage:
-            damage.rows("DROP TABLE histories")
+        with opened.backend.transaction(write=True):
+            opened.backend.rows("DROP TABLE records")
     assert session.log()[-1].kind == "store_failed"
     assert not session._state.store.is_open
 
@@ -595,14 +595,14 @@ def test_a_clock_that_goes_back_ends_every_wait(store, clock):
     clock.pass_(-86_400)
     session.prepare([*history, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}])
     assert session.state.tokens <= session.state.limit_tokens
-    breaker = Breaker(opened_at=clock() + 86_400, failures=3)
-    assert breaker.state(clock()) == "half_open"
+    planning = Planning("rules", None, SessionSettings(), clock, print, failures=3, failed_at=clock() + 86_400)
+    assert planning.breaker == "half_open"
     worker = Worker(5.0)
     assert worker.start(lambda: None, now=clock() + 86_400)
-    worker.wait()
+    finished(worker)
     worker.take()
     assert worker.start(lambda: None, now=clock())
-    worker.wait()
+    finished(worker)
 
 
 def busy_session(session_of, hold, inside):

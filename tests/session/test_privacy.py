@@ -8,13 +8,13 @@ import pytest
 from applier.adapters.frameworks.agent_tools import handle_tool_use
 from applier.session import PRESETS, Session
 from applier.store import open_store
-from applier.store.chain import unpack
+from applier.store.records import unpack
 from planner.errors import ReferenceNotFound
 from tests.session.agent import Agent, Clock
 from tests.strategies import make_session
 
 SECRET = "x7Gq-not-to-be-found"
-TABLES = "blobs", "plans", "facts", "events", "states"
+DIGEST_BYTES = 32
 
 
 def told(history, secret):
@@ -32,10 +32,10 @@ def told(history, secret):
 
 
 def bodies_with(path, secret):
-    """What a store's tables hold of `secret`, as it stands in the file: compressed, mostly."""
+    """What a store's records hold of `secret`, as it stands in the file: compressed, mostly."""
     with closing(sqlite3.connect(path)) as connection:
-        rows = [row for table in TABLES for row in connection.execute(f"SELECT digest, body FROM {table}")]
-    return [body for digest, body in rows if secret.encode() in unpack(body, digest, "row")]
+        bodies = [body for (body,) in connection.execute("SELECT body FROM records WHERE body != x''")]
+    return [body[DIGEST_BYTES:] for body in bodies if secret.encode() in unpack(body, "record")]
 
 
 @pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"off"}))

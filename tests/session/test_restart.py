@@ -11,7 +11,7 @@ import pytest
 
 from applier.session import Session
 from applier.store import open_store
-from applier.store.chain import digest_of, encode, pack
+from applier.store.records import digest_of, encode, next_order, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
 from planner.proposal import earlier_plan
 from planner.validity import check_messages
@@ -250,10 +250,10 @@ def make_older(store):
     plan = store.load_plan(state["frame"]["plan_id"]).model_dump(mode="json")
     assert plan["provenance"].keys() >= SINCE["provenance"]
     body = encode({**plan, "provenance": without(plan["provenance"], SINCE["provenance"])}, "plan")
-    with store.database.transaction(write=True) as transaction:
-        values = (digest_of(body), bytes.fromhex(plan["history"]["digest"].removeprefix("sha256:")), pack(body))
-        transaction.rows("INSERT INTO plans (digest, says, body) VALUES (?, ?, ?)", values)
-    older = {**state["frame"], "plan_id": f"p{digest_of(body).hex()[:8]}"}
+    says = plan["history"]["digest"].removeprefix("sha256:")
+    with store.backend.transaction(write=True):
+        store.backend.add({f"plan/{digest_of(body)}/{says}/{next_order(store.backend)}": pack(body)})
+    older = {**state["frame"], "plan_id": f"p{digest_of(body)[:8]}"}
     store.set_state("session:s", {**state, "frame": older, "before": None})
 
 

@@ -52,6 +52,10 @@ def postgres_url():
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request, tmp_path):
     """The name of a store that holds nothing yet."""
+    return new_url(request, tmp_path)
+
+
+def new_url(request, tmp_path):
     if request.param == "sqlite":
         return str(tmp_path / "folder" / "store.db")
     url = request.getfixturevalue("postgres_url")
@@ -62,9 +66,16 @@ def store_url(request, tmp_path):
     return url
 
 
-@pytest.fixture
-def store(store_url):
-    with open_store(store_url) as opened:
+@pytest.fixture(params=["sqlite", "postgres", "documented"])
+def store(request, tmp_path):
+    """A store that holds nothing yet, on each kind of database and on the backend that the documentation shows."""
+    if request.param == "documented":
+        page = Path(__file__).parents[2] / "docs" / "extending.md"
+        names = {}
+        exec(page.read_text().split("```python\n")[1].split("```")[0], names)
+        yield names["store"]
+        return
+    with open_store(new_url(request, tmp_path)) as opened:
         yield opened
 
 

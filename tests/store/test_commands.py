@@ -68,13 +68,11 @@ def test_a_store_that_cannot_be_had_is_one_line(run, store, command):
     assert (code, out, err.count("\n")) == (1, "", 1)
 
 
-def test_the_log_prints_whatever_clock_it_was(run, filled):
+def test_the_log_prints_time_and_numbers_and_nothing_for_what_is_none(run, filled):
     with open_store(filled) as store:
-        for time in (0, 10**14, -(10**14)):
-            store.record_event({"time": time, "kind": "test", "tokens_before": "many", "tokens_after": 1234})
+        store.record_event({"time": 0, "kind": "test", "tokens_before": "many", "tokens_after": 1234})
     code, out, _ = run("log", "--store", filled)
-    assert code == 0
-    assert [time in out for time in ("1970-01-01 00:00:00", "1e+14", "1,234")] == [True] * 3
+    assert (code, "1970-01-01 00:00:00" in out, "1,234" in out, "many" in out) == (0, True, True, False)
 
 
 def test_forgetting_says_what_is_left(run, filled):

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from applier.store import open_store
+from applier.store.records import pack
 from planner.errors import StoreDamaged
-from tests.store.damage import HISTORY, Damage, check_damage, damages, fill, read_all, sound_store
+from planner.reading.history import read_history
+from tests.store.damage import HISTORY, Damage, check_damage, damages, fill, plan_for, read_all, sound_store
+from tests.strategies import make_session
 
 
 @pytest.fixture
@@ -18,49 +21,87 @@ def filled(store):
     return store
 
 
-def change(store, sql, values=()):
-    with store.database.transaction(write=True) as transaction:
-        transaction.rows(sql, values)
+def rewrite(store, prefix, changed):
+    """Have the records whose keys begin with `prefix` be what `changed` makes of key and body; None: not there."""
+    with store.backend.transaction(write=True):
+        bodies = dict(store.backend.get(store.backend.keys(prefix)))
+        store.backend.remove(bodies)
+        others = [changed(key, body) for key, body in bodies.items()]
+        store.backend.add(dict(filter(None, others)))
 
 
-@pytest.mark.parametrize("table", ["blobs", "plans", "facts", "events", "states"])
-def test_a_changed_body_is_found(filled, table):
-    change(filled, f"UPDATE {table} SET body = ?", (b'{"role":"user","content":"forged"}',))
+@pytest.mark.parametrize("kind", ["message", "plan", "fact", "event", "state"])
+@pytest.mark.parametrize("forged", [b"", b"forged", pack(b'{"role":"user","content":"forged"}')[:-1]])
+def test_a_changed_body_is_found(filled, kind, forged):
+    rewrite(filled, f"{kind}/", lambda key, _: (key, forged))
     findings = filled.verify()
     assert findings
-    assert all(found.code == "damaged" and found.problem.startswith(table) for found in findings)
+    assert all(found.code == "damaged" and found.problem.startswith(kind) for found in findings)
     reads = {
-        "blobs": lambda: filled.restore("t1"),
-        "plans": lambda: filled.load_plan(filled.plans(HISTORY.digest)[0]),
-        "facts": lambda: filled.facts(HISTORY.digest),
-        "events": filled.events,
-        "states": lambda: filled.get_state("s"),
+        "message": lambda: filled.restore("t1"),
+        "plan": lambda: filled.load_plan(filled.plans(HISTORY.digest)[0]),
+        "fact": lambda: filled.facts(HISTORY.digest),
+        "event": filled.events,
+        "state": lambda: filled.get_state("s"),
     }
     with pytest.raises(StoreDamaged, match="does not match its digest"):
-        reads[table]()
+        reads[kind]()
+
+
+@pytest.mark.parametrize("kind", ["message", "plan", "history"])
+def test_a_body_that_stands_under_anothers_key_is_found(filled, kind):
+    other = read_history(make_session(3))
+    filled.save_history(other)
+    filled.save_plan(plan_for(other))
+    with filled.backend.transaction(write=True):
+        first, last, *_ = filled.backend.keys(f"{kind}/")
+        bodies = filled.backend.get([first, last])
+        filled.backend.remove([first, last])
+        filled.backend.add({first: bodies[last], last: bodies[first]})
+    assert filled.verify()
+    reads = {
+        "message": lambda: [filled.load_history(history.digest) for history in (HISTORY, other)],
+        "history": lambda: filled.load_history(HISTORY.digest),
+        "plan": lambda: [filled.load_plan(name) for name in filled.plans(HISTORY.digest)],
+    }
+    with pytest.raises(StoreDamaged):
+        reads[kind]()
+
+
+def part_of(key, name):
+    return key.split("/")[["node", "group", "position", "turn", "parent", "message", "says"].index(name)]
+
+
+def with_part(key, name, value):
+    parts = key.split("/")
+    parts[["node", "group", "position", "turn", "parent", "message", "says"].index(name)] = value
+    return "/".join(parts)
 
 
 @pytest.mark.parametrize(
-    ("sql", "problem"),
+    ("prefix", "changed", "problem"),
     [
-        ("DELETE FROM blobs", "its content is missing"),
-        ("DELETE FROM nodes WHERE position = 3", "the message before it is missing"),
-        ("DELETE FROM nodes WHERE position > 20", "its last message is missing"),
-        ("UPDATE nodes SET position = position + 1 WHERE position > 5", "does not match its digest"),
-        ("UPDATE nodes SET turn = 2", "does not match its digest"),
-        ("UPDATE nodes SET message = (SELECT message FROM nodes WHERE position = 4)", "does not match its digest"),
-        ("UPDATE histories SET tip = (SELECT digest FROM nodes WHERE position = 4)", "its last message is"),
+        ("message/", lambda *_: None, "its content is missing"),
+        ("node/", lambda key, _: None if part_of(key, "position") == "3" else (key, b""), "before it is missing"),
+        ("node/", lambda key, _: None if int(part_of(key, "position")) > 20 else (key, b""), "last message is missing"),
+        ("node/", lambda key, _: (with_part(key, "turn", "2"), b""), "missing or damaged"),
+        ("node/", lambda key, _: (with_part(key, "message", "0" * 64), b""), "missing or damaged"),
+        ("node/", lambda key, _: (with_part(key, "turn", "two"), b""), "is the key of no message"),
+        ("node/", lambda key, _: (key[:-1], b""), "is the key of no message"),
+        ("node/", lambda key, _: (key + "/", b""), "is the key of no record"),
     ],
 )
-def test_a_broken_chain_is_found_and_never_read_as_something_else(filled, sql, problem):
-    change(filled, sql)
+def test_a_broken_chain_is_found_and_never_read_as_something_else(filled, prefix, changed, problem):
+    rewrite(filled, prefix, changed)
     assert any(problem in found.problem for found in filled.verify())
     with pytest.raises(StoreDamaged):
         filled.load_history(HISTORY.digest)
 
 
 def test_what_is_whole_comes_back_beside_what_is_damaged(filled):
-    change(filled, "DELETE FROM blobs WHERE digest IN (SELECT message FROM nodes WHERE turn = 5)")
+    with filled.backend.transaction(write=True):
+        damaged = [part_of(key, "message") for key in filled.backend.keys("node/") if part_of(key, "turn") == "5"]
+        filled.backend.remove([f"message/{digest}" for digest in damaged])
     with pytest.raises(StoreDamaged, match=r"h[0-9a-f]{8}, message 8: its content is missing"):
         filled.restore("t5")
     for turn in HISTORY.turns:
@@ -83,29 +124,15 @@ def test_any_damage_to_the_file_is_an_error_or_changes_nothing(sound, tmp_path, 
     check_damage(sound, damage, tmp_path / "store.db")
 
 
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [
-        (table, column)
-        for table, columns in {
-            "blobs": ("body",),
-            "nodes": ("parent", "position", "turn", "message", "says"),
-            "histories": ("says", "tip"),
-            "plans": ("digest", "says", "body"),
-            "facts": ("says", "digest", "body"),
-            "events": ("digest", "body", "time"),
-            "states": ("digest", "body"),
-            "compactor_schema": ("version",),
-        }.items()
-        for column in columns
-    ],
-)
+@pytest.mark.parametrize("kind", ["message", "node", "history", "plan", "fact", "event", "state", "order"])
+@pytest.mark.parametrize("column", ["key", "body"])
 @pytest.mark.parametrize("value", ["text", 7, 2**62, -1, 0.5, b"", b"bytes", "\ud800".encode("utf-8", "surrogatepass")])
-def test_values_of_any_type_in_any_column_are_an_error_or_change_nothing(sound, sqlite_path, table, column, value):
+def test_values_of_any_type_in_any_column_are_an_error_or_change_nothing(sound, sqlite_path, kind, column, value):
     """SQLite gives back whatever a damaged file holds, whatever the column was declared as."""
     sqlite_path.write_bytes(sound.read_bytes())
     with closing(sqlite3.connect(sqlite_path)) as connection:
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = (SELECT max(rowid) FROM {table})", (value,))
+        last = "SELECT max(key) FROM records WHERE key LIKE ?"
+        connection.execute(f"UPDATE records SET {column} = ? WHERE key = ({last})", (value, f"{kind}%"))
         connection.commit()
     read_all(sqlite_path)
 

@@ -66,8 +66,8 @@ def holder(store_url):
         return connection
     import psycopg
 
-    from applier.store.postgres import PostgresDialect
+    from applier.store.postgres import PostgresBackend
 
     connection = psycopg.connect(store_url, autocommit=True)
-    connection.execute(PostgresDialect.begin_write)
+    connection.execute(PostgresBackend.begin_write)
     return connection

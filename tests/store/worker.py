@@ -157,8 +157,8 @@ def fork_in_transaction(name):
         begun, ended = threading.Event(), threading.Event()
 
         def hold():
-            with store.database.transaction(write=True) as transaction:
-                transaction.rows("DELETE FROM histories")
+            with store.backend.transaction(write=True):
+                store.backend.remove(store.backend.keys("history/"))
                 begun.set()
                 ended.wait()
 
@@ -175,8 +175,8 @@ def fork_in_transaction(name):
 
         child = -1
         try:
-            with store.database.transaction(write=True) as transaction:
-                transaction.rows("DELETE FROM states")
+            with store.backend.transaction(write=True):
+                store.backend.remove(store.backend.keys("state/"))
                 child = os.fork()
         except StoreError as error:
             os._exit(child or "the process was forked in mid-transaction; do it again" not in str(error))

@@ -119,18 +119,8 @@ def test_a_compaction_is_read_whole_or_by_part():
     assert texts[1] == ["build the thing now", "ship the thing now"]
 
 
-def test_the_older_form_without_envelopes_is_read():
-    items = [
-        {"id": "x", "timestamp": "2026-01-01T00:00:00Z", "instructions": "Base."},
-        {"record_type": "state"},
-        said("user", "list the files"),
-        shell("a"),
-        output("a"),
-    ]
-    transcript = read_transcript("\n".join(map(json.dumps, items)))
-    assert (transcript.format, transcript.system, len(transcript.messages)) == ("codex", "Base.", 3)
-
-
 def test_a_line_of_another_form_is_named():
     with pytest.raises(TranscriptError, match=r"text, line 2: call_id"):
         read_transcript(lines(said("user", "hi"), {**shell("a"), "call_id": 5}))
+    with pytest.raises(TranscriptError, match=r"text, line 2: expected a line with a 'payload', found \"{'type'"):
+        read_transcript(lines(said("user", "hi")) + '{"type": "message"}\n{}\n')

@@ -8,18 +8,16 @@ model reads; what is restored goes to it as an ordinary tool result, and no hist
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from applier.store.protocol import Match, Restored, SearchResult
+from applier.session import Session
+from applier.store.store import Restored, SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.reading.lines import Part
 from planner.reading.messages import Block
-
-if TYPE_CHECKING:
-    from applier.session import Session
 
 __all__ = [
     "AGENT_TOOLS",
@@ -152,37 +150,28 @@ def _matching(record: _Record, asked: SearchContext) -> str:
 
 
 def _shown(result: SearchResult, room: int) -> str:
-    """The matches within about `room` characters; what does not fit beside the next is shown by its hits alone.
+    """The matches within about `room` characters; one that does not fit beside the next is shown by its hits alone.
 
-    One that says the same as one above, a file that was read again, is only named.
+    One that says the same as those above, a file that was read again, is only named.
     """
     shown: list[str] = []
     named: list[str] = []
     known: set[str] = set()
-    for at, match in enumerate(result.matches, 1):
-        lines = set(_HIT.findall(match.excerpt))
-        entry = _entry(match, room, is_last=at == len(result.matches))
-        if shown and (lines <= known or len(entry) > room):
+    for match in result.matches:
+        hits, entry = set(_HIT.findall(match.excerpt)), f"{match.turn_id}\n{match.excerpt}"
+        if len(entry) > room - (TURN_CHARACTERS // 2 if match is not result.matches[-1] else 0):
+            entry = _NEAR.sub("", entry).rstrip("\n")
+        if shown and (hits <= known or len(entry) > room):
             named.append(match.turn_id)
             continue
-        known |= lines
+        known |= hits
         shown.append(entry if len(entry) <= room else f"{entry[:room]}…")
         room -= len(entry) + 1
-    if result.turns > len(shown):
-        shown.append(_others(result.turns - len(shown), named))
+    if others := result.turns - len(shown):
+        names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
+        more = "1 more turn matches" if others == 1 else f"{others} more turns match"
+        shown.append(f"… {more}{names}: narrow it by words, part or tool")
     return "\n".join(shown)
-
-
-def _entry(match: Match, room: int, *, is_last: bool) -> str:
-    entry = f"{match.turn_id}\n{match.excerpt}"
-    fits = len(entry) <= room - (0 if is_last else TURN_CHARACTERS // 2)
-    return entry if fits else _NEAR.sub("", entry).rstrip("\n")
-
-
-def _others(count: int, named: Sequence[str]) -> str:
-    names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
-    more = "1 more turn matches" if count == 1 else f"{count} more turns match"
-    return f"… {more}{names}: narrow it by words, part or tool"
 
 
 def _compact(session: Session, asked: Compact) -> Answer:

@@ -18,6 +18,7 @@ import anyio.to_thread
 import httpx2
 
 from applier.adapters.frameworks.bridge import SessionOf, opener
+from applier.session import Session
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body, stop_reason_of
 from planner.errors import SettingsError
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from anthropic import APIResponse, AsyncAPIResponse
     from anthropic._middleware import AsyncCallNext, CallNext
     from anthropic._request import APIRequest
-
-    from applier.session import Session
 
     _AnyResponse = APIResponse[Any] | AsyncAPIResponse[Any]
 
@@ -93,9 +92,8 @@ class CompactionMiddleware(anthropic.Middleware):
 
     def _exchange(self, request: APIRequest) -> _Exchange | None:
         body = request.json
-        if request.method.lower() != "post" or request.url.split("?")[0] != "/v1/messages":
-            return None
-        if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+        is_ours = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
+        if not is_ours or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             return None
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
             return None  # a thread held by hand: only its owner has the whole conversation
@@ -181,25 +179,20 @@ def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[
     """
     plain = get_origin(stream_class) or stream_class
 
+    def told(event: Any) -> Any:
+        kind = getattr(event, "type", "")
+        if kind in ("message_start", "message_delta"):
+            hear(event.message if kind == "message_start" else event.delta)
+        return event
+
     def events(stream: Any) -> Iterator[Any]:
-        for event in plain.__stream__(stream):
-            _tell(event, hear)
-            yield event
+        yield from map(told, plain.__stream__(stream))
 
     async def async_events(stream: Any) -> AsyncIterator[Any]:
         async for event in plain.__stream__(stream):
-            _tell(event, hear)
-            yield event
+            yield told(event)
 
     chosen = async_events if issubclass(plain, anthropic.AsyncStream) else events
     return types.new_class(
         f"Listening{plain.__name__}", (stream_class,), exec_body=lambda body: body.update(__stream__=chosen)
     )
-
-
-def _tell(event: Any, hear: Callable[[object], None]) -> None:
-    kind = getattr(event, "type", "")
-    if kind == "message_start":
-        hear(event.message)
-    elif kind == "message_delta":
-        hear(event.delta)

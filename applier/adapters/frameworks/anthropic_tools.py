@@ -8,17 +8,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import anthropic
 import anyio.to_thread
 from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
+from applier.session import Session
 from planner.errors import CompactorError
-
-if TYPE_CHECKING:
-    from applier.session import Session
 
 __all__ = ["agent_tools", "async_agent_tools"]
 
@@ -30,7 +29,14 @@ def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
 
 def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
     """The same for ``AsyncAnthropic``; the store is read in a worker thread."""
-    return [anthropic.beta_async_tool(_async_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
+
+    def in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
+        async def call_in_thread(**arguments: Any) -> Any:
+            return await anyio.to_thread.run_sync(partial(call, **arguments))
+
+        return call_in_thread
+
+    return [anthropic.beta_async_tool(in_thread(_caller(session, tool["name"])), **tool) for tool in AGENT_TOOLS]
 
 
 def _caller(session: Session, name: str) -> Callable[..., Any]:
@@ -41,12 +47,3 @@ def _caller(session: Session, name: str) -> Callable[..., Any]:
             raise ToolError(str(error)) from None
 
     return call
-
-
-def _async_caller(session: Session, name: str) -> Callable[..., Any]:
-    call = _caller(session, name)
-
-    async def call_in_thread(**arguments: Any) -> Any:
-        return await anyio.to_thread.run_sync(lambda: call(**arguments))
-
-    return call_in_thread

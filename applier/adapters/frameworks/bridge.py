@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from applier.session import Session
 from applier.settings import load_settings
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import Message, message_digest
-
-if TYPE_CHECKING:
-    from applier.session import Session
 
 __all__ = ["SessionOf", "opener", "through"]
 

@@ -15,7 +15,8 @@ several threads passes a function that names the session of each::
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from itertools import groupby
+from typing import Any, cast
 
 import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -32,11 +33,9 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from applier.adapters.frameworks.bridge import SessionOf, opener, through
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
+from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.reading.messages import Message
-
-if TYPE_CHECKING:
-    from applier.session import Session
 
 __all__ = ["LangChainCompaction", "pre_model_hook"]
 
@@ -114,7 +113,6 @@ def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> 
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:
-    """A tool as the Messages API would define it."""
     if isinstance(tool, dict) and "name" in tool:
         return tool
     function = convert_to_openai_tool(tool)["function"]
@@ -136,19 +134,11 @@ def _through(
     System messages in front stay there, untouched; others are part of the conversation.
     """
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    groups = through(act, _grouped(messages[lead:]), _plain, _built)
+    runs = groupby(messages[lead:], lambda message: isinstance(message, ToolMessage))
+    # the results of parallel calls stand together, as in one message
+    plain = [group for is_result, run in runs for group in ([list(run)] if is_result else ([one] for one in run))]
+    groups = through(act, plain, _plain, _built)
     return None if groups is None else [*messages[:lead], *(message for group in groups for message in group)]
-
-
-def _grouped(messages: Sequence[AnyMessage]) -> list[list[AnyMessage]]:
-    """Results of parallel calls stand together, as in one message."""
-    groups: list[list[AnyMessage]] = []
-    for message in messages:
-        if groups and isinstance(message, ToolMessage) and isinstance(groups[-1][0], ToolMessage):
-            groups[-1].append(message)
-        else:
-            groups.append([message])
-    return groups
 
 
 def _plain(group: list[AnyMessage]) -> Message:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio.to_thread
 from pydantic_ai import RetryModelRequest, RunContext
@@ -33,16 +33,13 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestContext
 from pydantic_core import to_jsonable_python
 
 from applier.adapters.frameworks.bridge import SessionOf, opener, through
+from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.reading.messages import Block, Message, blocks, result_text, to_json
-
-if TYPE_CHECKING:
-    from pydantic_ai.models import ModelRequestContext
-
-    from applier.session import Session
 
 __all__ = ["CompactedHistory"]
 
@@ -88,13 +85,11 @@ class CompactedHistory(AbstractCapability[Any]):
             RetryModelRequest: the prompt was too long, and the session has a shorter one.
         """
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
-        if session is not None and await anyio.to_thread.run_sync(_shortened, session, self._given, error):
-            raise RetryModelRequest from error
+        if session is not None:
+            recover = partial(session.recover, error=error)
+            if await anyio.to_thread.run_sync(_through, recover, self._given) is not None:
+                raise RetryModelRequest from error
         raise error
-
-
-def _shortened(session: Session, messages: Sequence[ModelMessage], error: Exception) -> bool:
-    return _through(lambda plain: session.recover(plain, error), messages) is not None
 
 
 def _through(
@@ -139,11 +134,11 @@ def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> 
     """`view` with the system prompts and instructions that stood in messages which are gone."""
     kept = {id(part) for message in view for part in message.parts}
     lost = [p for m in messages for p in m.parts if isinstance(p, SystemPromptPart) and id(p) not in kept]
-    if lost and view and isinstance(view[0], ModelRequest):
+    if lost and isinstance(view[0], ModelRequest):
         view[0] = replace(view[0], parts=[*lost, *view[0].parts])
-    last = messages[-1] if messages else None
-    if isinstance(last, ModelRequest) and view and view[-1] is not last and isinstance(view[-1], ModelRequest):
-        view[-1] = replace(last, parts=view[-1].parts)
+    newest, last = messages[-1], view[-1]
+    if isinstance(newest, ModelRequest) and isinstance(last, ModelRequest) and last is not newest:
+        view[-1] = replace(newest, parts=last.parts)
     return view
 
 
@@ -171,21 +166,19 @@ def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
     for part in filter(_speaks, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             for piece in part.content:
-                yield _user_block(piece), replace(part, content=[piece])
+                yield _block(piece), replace(part, content=[piece])
         else:
             yield _block(part), part
 
 
 def _block(part: Any) -> Block:
-    if isinstance(part, TextPart | UserPromptPart):
-        return {"type": "text", "text": part.content}
+    """`part`, or a piece of a user prompt, as a block."""
+    if isinstance(part, str | TextPart | UserPromptPart):
+        return {"type": "text", "text": part if isinstance(part, str) else part.content}
+    if isinstance(part, BinaryContent) and part.is_image:
+        return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.base64}}
     if isinstance(part, ToolCallPart):
-        return {
-            "type": "tool_use",
-            "id": part.tool_call_id,
-            "name": part.tool_name,
-            "input": part.args_as_dict(),
-        }
+        return {"type": "tool_use", "id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
     if isinstance(part, ToolReturnPart):
         text = part.model_response_str(wrap_if_error=False)
         result = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": text}
@@ -193,15 +186,6 @@ def _block(part: Any) -> Block:
     if isinstance(part, ThinkingPart) and part.signature:
         return {"type": "thinking", "thinking": part.content, "signature": part.signature}
     return {"type": _FOREIGN, "part": to_jsonable_python(part)}
-
-
-def _user_block(piece: Any) -> Block:
-    if isinstance(piece, str):
-        return {"type": "text", "text": piece}
-    if isinstance(piece, BinaryContent) and piece.is_image:
-        source = {"type": "base64", "media_type": piece.media_type, "data": piece.base64}
-        return {"type": "image", "source": source}
-    return {"type": _FOREIGN, "part": to_jsonable_python(piece)}
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:

@@ -1,5 +1,337 @@
-"""A proxy between any client and its provider, with a session behind every conversation; needs the extra ``proxy``."""
+"""A proxy between any client and its provider, with a session behind every conversation; needs the extra ``proxy``.
 
-from applier.adapters.proxy.proxy_server import ProxyServer, ProxySettings, Upstreams
+Two endpoints with sessions behind them on a port, everything else passed on. Decides who may use the proxy, and which
+upstream a request is for. One that is for none is refused, for its key was given for another.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Send
+
+from applier.adapters.proxy.gateway import NAME_HEADER, Conversations, Gateway, Metrics, Passage
+from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, Wire
+from applier.serving import AppServer
+from applier.session import Session
+from applier.session.presets import preset_named
+from applier.settings import load_settings
+from planner.errors import SettingsError
+from planner.proposal import Account
+from planner.reading.families import names_provider
 
 __all__ = ["ProxyServer", "ProxySettings", "Upstreams"]
+
+MAX_BODY_BYTES = 64 * 2**20
+"""Twice what the Messages API takes: a history that outgrew it may still come in to be compacted."""
+_STOP_SECONDS = 10
+"""How long answers under way may still run after the proxy was told to stop."""
+_BACKLOG = 512
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_CONNECT_SECONDS = 10.0
+_TOKEN_HEADER = "x-compactor-token"
+_LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
+_OF_A_CONNECTION = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    b"upgrade".split()
+)
+"""Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
+_OF_THE_PROXY = frozenset((b"host", b"content-length", _TOKEN_HEADER.encode(), NAME_HEADER.encode()))
+_TOO_LONG = (400, 413)
+
+
+@dataclass(frozen=True)
+class Upstreams:
+    """Where requests of either API go; empty: nowhere, they are refused.
+
+    Raises:
+        SettingsError: one is no address.
+    """
+
+    anthropic: str = "https://api.anthropic.com"
+    openai: str = "https://api.openai.com"
+    """Without the ``/v1`` that its clients' base URLs end in."""
+    read_seconds: float = 600.0
+    """How long a provider may say nothing: a model may think for minutes."""
+
+    def __post_init__(self) -> None:
+        """See that they can be reached."""
+        for address in filter(None, (self.anthropic, self.openai)):
+            if not address.lower().startswith(("http://", "https://")) or not _host(address):
+                raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _base(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> str:
+    """Of the upstream that a request is for."""
+    if _is_anthropics(path, headers):
+        base, problem = upstreams.anthropic, "no upstream for Anthropic's API: start with --upstream URL"
+    elif path.startswith("/v1/"):
+        base, problem = upstreams.openai, "no upstream for OpenAI's API: start with --openai-upstream URL"
+    else:
+        base, problem = "", "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
+    if not base:
+        raise _RefusedError(404, "not_found_error", f"{path}: {problem}")
+    return base
+
+
+def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
+    """By what only its clients send: its API demands a version, its keys have a form; ``/api/…`` is Claude Code's."""
+    return (
+        path == "/"
+        or f"{path}/".startswith(("/v1/messages/", "/api/"))
+        or "x-api-key" in headers
+        or any(name.startswith("anthropic-") for name in headers)
+        or headers.get("authorization", "").rpartition(" ")[2].startswith("sk-ant-")
+    )
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """Where the proxy listens, where it sends, and what its sessions are like."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any that is free."""
+    token: str = field(default="", repr=False)
+    """What every request must carry in ``x-compactor-token``; needed to listen beyond loopback."""
+    upstreams: Upstreams = field(default_factory=Upstreams)
+    store: str | None = None
+    session: dict[str, Any] = field(default_factory=dict)
+    """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others as always."""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Only this machine can reach it."""
+        return self.host in _LOOPBACK_HOSTS
+
+
+class ProxyServer(AppServer):
+    """The proxy; a context manager that listens from its start.
+
+    ::
+
+        with ProxyServer(ProxySettings(session={"window_tokens": 60_000})) as proxy:
+            client = anthropic.Anthropic(base_url=proxy.url)
+    """
+
+    def __init__(self, settings: ProxySettings = ProxySettings()) -> None:
+        """Open the port; nothing is answered yet.
+
+        Raises:
+            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
+                session is wrong.
+        """
+        if not settings.is_loopback and not settings.token:
+            example = secrets.token_urlsafe(24)
+            raise SettingsError(
+                f"{settings.host} can be reached by others: set a token ($COMPACTOR_PROXY_TOKEN), such as {example}"
+            )
+        self.settings, self.metrics = settings, Metrics()
+        self.rules_for_want_of_upstream = False
+        """Conversations were planned by rules because no model can be asked where they go."""
+        self._session_settings = load_settings(**settings.session)
+        preset_named(self._session_settings.preset)
+        self.gateway = Gateway(Conversations(self._open_session), self.metrics)
+        super().__init__(_app(self.gateway, settings), _listening(settings.host, settings.port), _STOP_SECONDS)
+
+    @property
+    def url(self) -> str:
+        """The base URL for a client."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _open_session(self, session_id: str, model: str, account: Account | None) -> Session:
+        """Its planner asks as the agent does; a model that names its provider there, as the environment says."""
+        settings, planner = self._session_settings, self._session_settings.planner
+        if names_provider(settings.planner_model):
+            account = None
+        elif account is None and planner != "rules":
+            planner, self.rules_for_want_of_upstream = "rules", True
+        store = self.settings.store
+        return Session(
+            settings=settings, planner=planner, client=account, model=model, store=store, session_id=session_id
+        )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket that is known as TCP: asyncio sends what it is given at once on those only."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsError(
+            f"{host}:{port}: {str(error.strerror).split(' (')[0]}; choose another host or port"
+        ) from None
+    return socket.socket(fileno=opened.detach())  # looks its protocol up
+
+
+def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
+    """The application; its shutdown closes the sessions of `gateway`."""
+    proxy = _Proxy(gateway, settings)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        await proxy.client.aclose()
+        await anyio.to_thread.run_sync(gateway.conversations.close)
+
+    return Starlette(
+        routes=[
+            Route("/health", proxy.health),
+            Route("/metrics", proxy.metrics),
+            Route("/v1/messages", partial(proxy.answer, wire=MESSAGES), methods=["POST"]),
+            Route("/v1/chat/completions", partial(proxy.answer, wire=CHAT), methods=["POST"]),
+            Route("/{path:path}", proxy.answer, methods=_METHODS),
+        ],
+        exception_handlers={
+            _RefusedError: lambda _request, error: cast(_RefusedError, error).answer,
+            ClientDisconnect: lambda _request, _error: Response(status_code=499),
+        },
+        lifespan=lifespan,
+    )
+
+
+class _RefusedError(Exception):
+    """Ends a request with an error of the proxy's own, in the form of the Messages API, which OpenAI's clients read,
+    too."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        error = {"type": kind, "message": f"compactor proxy: {message}"}
+        self.answer = JSONResponse({"type": "error", "error": error}, status_code=status)
+
+
+class _Proxy:
+    """The endpoints; one client for all requests."""
+
+    def __init__(self, gateway: Gateway, settings: ProxySettings) -> None:
+        self.gateway, self.settings = gateway, settings
+        timeout = httpx.Timeout(settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
+        self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
+
+    async def health(self, request: Request) -> Response:
+        self._guard(request.headers)
+        return PlainTextResponse("ok\n")
+
+    async def metrics(self, request: Request) -> Response:
+        self._guard(request.headers)
+        return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
+
+    async def answer(self, request: Request, wire: Wire | None = None) -> Response:
+        """To a request of the API `wire`, or to one that the proxy does not understand."""
+        self._guard(request.headers)
+        raw = await _read(request)
+        base = _base(self.settings.upstreams, request.url.path, request.headers)
+        if wire is None:
+            self.gateway.metrics.add("requests", 'kind="passed"')
+            return await self._pass(request, base, raw)
+        started = time.perf_counter()
+        passage = await anyio.to_thread.run_sync(self.gateway.prepare, wire, base, raw, dict(request.headers))
+        self.gateway.metrics.add("added_seconds", amount=time.perf_counter() - started)
+        return await self._pass(request, base, passage.raw, passage)
+
+    def _guard(self, headers: Mapping[str, str]) -> None:
+        """Let in what may come in.
+
+        A loopback proxy answers to loopback names only, none answers another site's page, and where a token is set
+        every request needs it.
+        """
+        host, origin, token = headers.get("host", ""), headers.get("origin"), self.settings.token
+        if self.settings.is_loopback and _host(f"//{host}") not in _LOOPBACK_HOSTS:
+            raise _RefusedError(403, "permission_error", f"host {host!r} is not this machine")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            raise _RefusedError(403, "permission_error", "requests of other sites' pages are refused")
+        if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
+            raise _RefusedError(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
+
+    async def _pass(self, request: Request, base: str, body: bytes, passage: Passage | None = None) -> Response:
+        try:
+            upstream = await self._send(request, base, body, is_read=passage is not None)
+            if passage is not None and upstream.status_code in _TOO_LONG:
+                text = (await upstream.aread()).decode("utf-8", "replace")
+                shorter = await anyio.to_thread.run_sync(self.gateway.shorter, passage, upstream.status_code, text)
+                if shorter is not None:
+                    upstream = await self._send(request, base, shorter, is_read=True)
+        except httpx.TimeoutException:
+            raise _RefusedError(504, "timeout_error", "the provider did not answer in time") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            problem = f"the provider cannot be reached ({type(error).__name__})"
+            raise _RefusedError(502, "api_error", problem) from None
+        self.gateway.metrics.add("upstream_responses", f'status="{upstream.status_code // 100}xx"')
+        return _Passing(upstream, self._chunks(upstream, passage))
+
+    async def _send(self, request: Request, base: str, body: bytes, *, is_read: bool) -> httpx.Response:
+        """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
+        left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
+        headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
+        headers += [(b"accept-encoding", b"identity")] if is_read else []
+        url, query = httpx.URL(base), request.scope["query_string"]
+        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())
+        url = url.copy_with(raw_path=path + (b"?" + query if query else b""))
+        outgoing = httpx.Request(request.method, url, headers=headers, content=body or None)
+        return await self.client.send(outgoing, stream=True)
+
+    async def _chunks(self, upstream: httpx.Response, passage: Passage | None) -> AsyncIterator[bytes]:
+        """The answer's bytes as they arrive; the session hears of it even if the client hangs up."""
+        answer, is_read = bytearray(), passage is not None and upstream.is_success
+        try:
+            if upstream.is_stream_consumed:
+                yield upstream.content
+                return
+            async for chunk in upstream.aiter_raw():
+                if is_read and len(answer) <= MAX_READ_BYTES:
+                    answer += chunk
+                yield chunk
+        finally:
+            with anyio.CancelScope(shield=True):
+                await upstream.aclose()
+                if passage is not None and is_read:
+                    is_stream = "event-stream" in upstream.headers.get("content-type", "")
+                    observe = partial(self.gateway.observe, is_stream=is_stream)
+                    await anyio.to_thread.run_sync(observe, passage, bytes(answer))
+
+
+class _Passing(StreamingResponse):
+    """An answer that passes on as it arrives; if the provider breaks it off, so does this."""
+
+    def __init__(self, upstream: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
+        super().__init__(chunks, upstream.status_code)
+        # an error's body was read, and decoded, to see whether it is about the length
+        decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
+        left_out = _OF_A_CONNECTION | decoded
+        self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
+
+    async def stream_response(self, send: Send) -> None:
+        with suppress(httpx.HTTPError):  # without an end: the server closes the connection, as the provider did
+            await super().stream_response(send)
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise _RefusedError(413, "request_too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
+    return bytes(body)

@@ -84,13 +84,6 @@ class Metrics:
         return "\n".join([*lines, f"{gauge} {open_conversations}"]) + "\n"
 
 
-@dataclass
-class _Conversation:
-    session: Session
-    places: tuple[tuple[str, str], ...] = ()
-    """Scope and digests of its newest answer, by which the next request finds it."""
-
-
 class Conversations:
     """Open sessions by conversation, the longest unused one closed first; may be used from several threads."""
 
@@ -100,8 +93,10 @@ class Conversations:
         A closed one continues from the store, by its id, when its conversation comes back.
         """
         self._open, self._limit = open_session, limit
-        self._known: dict[str, _Conversation] = {}
-        """The longest unused first."""
+        self._known: dict[str, Session] = {}
+        """By id, the longest unused first."""
+        self._places: dict[str, list[tuple[str, str]]] = {}
+        """Scope and digests of the newest answer of each, by which the next request finds it."""
         self._lock = threading.Lock()
         self._planned: list[Planned] = []
         """In sessions that are closed."""
@@ -111,28 +106,29 @@ class Conversations:
         return len(self._known)
 
     def session(
-        self, messages: Sequence[Any], model: str, name: str, scope: str, account: Account | None
+        self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str], account: Account | None
     ) -> Session | None:
         """The session of the conversation that `messages` continues; None if nothing in it was answered yet.
 
-        Its planner asks as `account`, which belongs to `scope`; None: nobody can be asked where its requests go.
+        Its planner asks as `account`, which is the client's; None: nobody can be asked where its requests go.
         """
         answers = list(_answers(messages))
         if not answers:
             return None
+        scope, model = _scope(body, headers), str(body.get("model") or "")
         with self._lock:
-            key = self._find(scope, answers) or self._new_key(scope, answers, name)
-            conversation = self._known.pop(key, None) or _Conversation(self._open(key, model, account))
-            conversation.places = tuple((scope, digest) for digest in answers[-1] if digest)
-            self._known[key] = conversation
+            key = self._find(scope, answers) or self._new_key(scope, answers, _name(headers))
+            session = self._known.pop(key, None) or self._open(key, model, account)
+            self._known[key] = session
+            self._places[key] = [(scope, digest) for digest in answers[-1] if digest]
             while len(self._known) > self._limit:
                 self._close(next(iter(self._known)))
-            return conversation.session
+            return session
 
     def sessions(self) -> list[Session]:
         """All that are open."""
         with self._lock:
-            return [conversation.session for conversation in self._known.values()]
+            return list(self._known.values())
 
     def planned(self) -> list[Planned]:
         """Who was asked for plans in all of them, closed ones included."""
@@ -146,7 +142,7 @@ class Conversations:
 
     def _find(self, scope: str, answers: list[tuple[str, str]]) -> str | None:
         """The conversation whose newest answer stands in the list: with all before it as it was, else by itself."""
-        places = {place: key for key, conversation in self._known.items() for place in conversation.places}
+        places = {place: key for key, own in self._places.items() for place in own}
         wholes, alones = zip(*reversed(answers), strict=True)
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
         return next(filter(None, keys), None)
@@ -162,7 +158,8 @@ class Conversations:
         return newest if first in self._known else first
 
     def _close(self, key: str) -> None:
-        session = self._known.pop(key).session
+        session = self._known.pop(key)
+        del self._places[key]
         self._planned += session.state.planned
         session.close()
 
@@ -241,7 +238,8 @@ class Gateway:
     def _prepared(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str]) -> Passage:
         body = json.loads(raw)
         messages = (wire.messages(body) if isinstance(body, dict) else None) or []
-        session = self._session(wire, base_url, body, messages, headers) if messages else None
+        account = _account(base_url, headers) if wire.can_plan else None
+        session = self.conversations.session(messages, body, headers, account) if messages else None
         if session is None:
             self.metrics.add("requests", 'kind="passed"')
             return Passage(wire, raw)
@@ -252,13 +250,6 @@ class Gateway:
         outgoing = raw if is_same else _bytes(wire.with_messages(body, prepared))
         self.metrics.add("requests", f'kind="{"unchanged" if is_same else "prepared"}"')
         return Passage(wire, outgoing, session, body, messages)
-
-    def _session(
-        self, wire: Wire, base_url: str, body: dict[str, Any], messages: list[Any], headers: Mapping[str, str]
-    ) -> Session | None:
-        account = _account(base_url, headers) if wire.can_plan else None
-        model, scope = str(body.get("model") or ""), _scope(body, headers)
-        return self.conversations.session(messages, model, _name(headers), scope, account)
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
         """What to send instead, after the provider refused `passage` with `text`; None: nothing shorter."""
@@ -296,7 +287,6 @@ class Gateway:
 
     @contextmanager
     def _counted(self, session: Session) -> Iterator[None]:
-        """Count the compactions of `session` meanwhile."""
         before = session.state.compactions
         yield
         self.metrics.add("compactions", amount=session.state.compactions - before)

@@ -67,7 +67,7 @@ def read_transcript(
 
 
 def _kind(document: Document) -> str:
-    value = document.value[0] if document.numbers == (1,) else document.value
+    value = document.value[0] if len(document.lines) == 1 else document.value
     if isinstance(value, dict) and "messages" in value:
         return f"'messages' of type {type(value['messages']).__name__}"
     if isinstance(value, dict):

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
-from applier.adapters.transcripts.transcript import Client, Transcript
+from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks
@@ -97,8 +96,6 @@ class _LogMessage(BaseModel):
 
 class _LogLine(BaseModel):
     """A line that may belong to the conversation."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     """Where it stands in the file, from 1."""
@@ -224,13 +221,9 @@ def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[in
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
     answers = {line.answer for line in lines if line.answer and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer in answers)
-    calls: set[str] = set()
-    for line in lines:
-        if line.number in chosen:
-            calls |= line.ids("tool_use", "id")
-    for line in lines:
-        if line.number in chosen:
-            calls -= line.ids("tool_result", "tool_use_id")
+    held = [line for line in lines if line.number in chosen]
+    calls = {key for line in held for key in line.ids("tool_use", "id")}
+    calls -= {key for line in held for key in line.ids("tool_result", "tool_use_id")}
     for line in lines:
         results = line.ids("tool_result", "tool_use_id")
         if results and results <= calls:
@@ -301,34 +294,21 @@ def _marked(text: str) -> str:
 
 
 def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
-    envelope, session = _envelope(origins.log), origins.session_id
+    newest: LogLine = next((line for line in reversed(list(origins.log.values())) if "cwd" in line), {})
+    envelope, session = {key: newest[key] for key in _ENVELOPE if key in newest}, origins.session_id
     # The client takes the newest usage for the size of its context: the log's own would make it compact at once.
     usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
     renamed: dict[str, str] = {}
     parent, moment = None, origins.start
     for message in messages:
-        held = [line for line in origins.lines_of(message) if not _is_blank(line)]
-        for line in held or list(_new_lines(message, len(renamed), origins)):
+        for line in origins.lines_of(message) or list(_new_lines(message, len(renamed), origins)):
             uuid = str(uuid5(UUID(session), str(len(renamed))))
             renamed[str(line.get("uuid") or uuid)] = uuid
             moment = line.get("timestamp") or moment
             own = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment, "sessionId": session}
             yield {**envelope, **_rebound(line, renamed, usage), **own}
             parent = uuid
-
-
-def _envelope(log: Mapping[int, LogLine]) -> LogLine:
-    newest: LogLine = next((line for line in reversed(list(log.values())) if "cwd" in line), {})
-    return {key: newest[key] for key in _ENVELOPE if key in newest}
-
-
-def _is_blank(line: LogLine) -> bool:
-    """True for blank text of the assistant, which the API refuses."""
-    if line.get("type") != "assistant":
-        return False
-    content = blocks(line["message"])
-    return all(block.get("type") == "text" and not str(block.get("text", "")).strip() for block in content)
 
 
 def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
-from applier.adapters.transcripts.session_log import Assembly, LogLine, Origins
-from applier.adapters.transcripts.transcript import Client, Transcript
+from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript
+from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 
@@ -35,7 +35,10 @@ class _Codex:
     title = "a rollout of Codex"
 
     def detects(self, document: Document) -> bool:
-        return any(isinstance(value, dict) and _is_rollout_line(value) for _, value in document.lines)
+        return any(
+            isinstance(value, dict) and value.get("type") in _ENVELOPES and isinstance(value.get("payload"), dict)
+            for _, value in document.lines
+        )
 
     def read(self, document: Document, part: int | None) -> Transcript:
         rollout = _Rollout(document)
@@ -71,13 +74,6 @@ class _Codex:
 CODEX: Client = _Codex()
 
 
-class _Line(BaseModel):
-    """One line: a payload in its envelope, or (older versions) the bare item."""
-
-    type: str = ""
-    payload: dict[str, Any] | None = None
-
-
 class _Item(BaseModel):
     """A response item, or an event; each type uses some of the fields."""
 
@@ -93,11 +89,6 @@ class _Item(BaseModel):
     num_turns: int = 0
 
 
-def _is_rollout_line(value: dict[str, Any]) -> bool:
-    kind = value.get("type")
-    return (kind in _ENVELOPES and isinstance(value.get("payload"), dict)) or kind in _CALLS | _OUTPUTS
-
-
 class _Rollout:
     """A rollout as far as it was read."""
 
@@ -111,20 +102,22 @@ class _Rollout:
 
     def read(self, number: int, value: Any) -> None:
         """Take in one line."""
+        place = f"{self.assembly.name}, line {number}"
+        if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
+            raise TranscriptError(f"{place}: expected a line with a 'payload', found {str(value)[:60]!r}")
         try:
-            line = _Line.model_validate(value)
-            self._line(line.type, value if line.payload is None else line.payload, number, bare=line.payload is None)
+            self._line(value.get("type"), value["payload"], number)
         except ValidationError as error:
-            raise malformed(error, f"{self.assembly.name}, line {number}") from None
+            raise malformed(error, place) from None
 
-    def _line(self, kind: str, data: dict[str, Any], number: int, *, bare: bool) -> None:
-        if kind == "session_meta" or (bare and "instructions" in data):
+    def _line(self, kind: object, data: dict[str, Any], number: int) -> None:
+        if kind == "session_meta":
             base = data.get("base_instructions") or data.get("instructions")
             text = base.get("text") if isinstance(base, dict) else base
             self.system += [text] if isinstance(text, str) and text else []
         elif kind == "compacted":
             self._compacted(data, number)
-        elif kind == "response_item" or bare:
+        elif kind == "response_item":
             self._item(_Item.model_validate(data), number)
         elif data.get("type") == "thread_rolled_back":
             turns = _Item.model_validate(data).num_turns
@@ -215,15 +208,18 @@ def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
     """What stands before the conversation: the session's own data, instructions, and the newest settings."""
     start = min((min(numbers) for numbers in like.source["lines"]), default=0)
     head = [line for number, line in origins.log.items() if number < start]
-    meta = next((_payload(line) for line in head if line.get("type") == "session_meta" or "instructions" in line), {})
-    payload = {"timestamp": origins.start, **meta, "id": origins.session_id}
+    metas: list[LogLine] = [line["payload"] for line in head if line.get("type") == "session_meta"]
+    payload = {"timestamp": origins.start, **(metas or [{}])[0], "id": origins.session_id}
     yield {"timestamp": origins.start, "type": "session_meta", "payload": payload}
     contexts = [line for line in origins.log.values() if line.get("type") == "turn_context"]
-    if contexts:
-        yield {**contexts[-1], "timestamp": origins.start}
-    for item in map(_payload, head):
-        if item.get("type") == "message":
-            yield {"timestamp": origins.start, "type": "response_item", "payload": item}
+    yield from ({**line, "timestamp": origins.start} for line in contexts[-1:])
+    for line in head:
+        if line["payload"].get("type") == "message":
+            yield {"timestamp": origins.start, "type": "response_item", "payload": line["payload"]}
+
+
+_SHOWN_AS = {"user": "user_message", "assistant": "agent_message"}
+"""The event by which the client shows a message when it resumes; it sends the items themselves."""
 
 
 def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
@@ -231,16 +227,13 @@ def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
     for message in messages:
         lines = origins.lines_of(message)
         moment = next((line["timestamp"] for line in lines if line.get("timestamp")), moment)
-        held = [_payload(line) for line in lines if line.get("type") != "compacted"]
+        held = [line["payload"] for line in lines if line.get("type") != "compacted"]
         for item in held or _new_items(message):
             yield {"timestamp": moment, "type": "response_item", "payload": item}
-            if item.get("type") == "message" and item.get("role") in ("user", "assistant"):
-                yield {"timestamp": moment, "type": "event_msg", "payload": _event(item)}
-
-
-def _payload(line: LogLine) -> LogLine:
-    payload = line.get("payload")
-    return payload if isinstance(payload, dict) else line
+            kind = _SHOWN_AS.get(item.get("role", "")) if item.get("type") == "message" else None
+            if kind:
+                shown = {"type": kind, "message": readable_text(item.get("content"))}
+                yield {"timestamp": moment, "type": "event_msg", "payload": shown}
 
 
 def _new_items(message: Message) -> Iterator[LogLine]:
@@ -257,9 +250,3 @@ def _new_items(message: Message) -> Iterator[LogLine]:
         elif block["type"] == "tool_result":
             output = readable_text(block.get("content"))
             yield {"type": "function_call_output", "call_id": block.get("tool_use_id"), "output": output}
-
-
-def _event(item: LogLine) -> LogLine:
-    """What the client shows of a message when it resumes; it sends the items themselves."""
-    kind = "user_message" if item["role"] == "user" else "agent_message"
-    return {"type": kind, "message": readable_text(item.get("content"))}

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -36,17 +35,10 @@ class Document:
     path: str | None
     value: Any
     """The one JSON value; of JSONL the list of its values."""
-    numbers: tuple[int, ...] | None = None
-    """Of JSONL: the line of each value, from 1."""
+    lines: tuple[tuple[int, Any], ...] = ()
+    """Of JSONL: each value with its line, from 1."""
     torn: TranscriptError | None = None
     """JSONL whose last line breaks off, as a log does whose writer was killed: what to raise for it."""
-    indent: int | None = None
-    """How the JSON was indented; None if it was not."""
-
-    @property
-    def lines(self) -> Iterator[tuple[int, Any]]:
-        """The values of JSONL with their lines; none of JSON."""
-        return zip(self.numbers or (), self.value if self.numbers else (), strict=True)
 
 
 def load_document(source: str | bytes | os.PathLike[str]) -> Document:
@@ -98,24 +90,24 @@ def _parsed(name: str, path: str | None, text: str) -> Document:
     if not lines:
         raise TranscriptError(f"{name}: empty; expected a list of messages as JSON or JSONL")
     if len(lines) == 1 or not _is_json(lines[0][1]):
-        return document_of(_value(name, text, 1), name, path, _indent(text))
-    values: dict[int, Any] = {}
+        return document_of(_value(name, text, 1), name, path)
+    values: list[tuple[int, Any]] = []
     torn = None
     for number, line in lines:
         try:
-            values[number] = _value(name, line, number)
+            values.append((number, _value(name, line, number)))
         except TranscriptError as error:
             if number != lines[-1][0]:
                 raise
             torn = error
-    return Document(name, path, list(values.values()), tuple(values), torn)
+    return Document(name, path, [value for _, value in values], tuple(values), torn)
 
 
-def document_of(value: Any, name: str, path: str | None = None, indent: int | None = None) -> Document:
+def document_of(value: Any, name: str, path: str | None = None) -> Document:
     """The document of one `value`; an object that holds no list of messages is JSONL of one line."""
     if isinstance(value, Mapping) and "messages" not in value:
-        return Document(name, path, [dict(value)], (1,))
-    return Document(name, path, value, indent=indent)
+        return Document(name, path, [value], ((1, value),))
+    return Document(name, path, value)
 
 
 def _is_json(line: str) -> bool:
@@ -156,22 +148,13 @@ def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
     return f"{place}: not JSON ({error.msg.lower()}, found {shown!r}); expected one value, or one on each line"
 
 
-def _indent(text: str) -> int | None:
-    """How far the first entry of a JSON text that begins a line for it is indented.
-
-    Matches ``[\\n  {"role"`` (2); not ``[{"role"``, which stands on one line.
-    """
-    start = re.match(r"\s*[\[{]\r?\n( *)\S", text)
-    return len(start.group(1)) if start else None
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
+def json_text(value: Any) -> str:
     """`value` as JSON that ends a line; a lone surrogate is escaped, for UTF-8 has none."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
     except UnicodeEncodeError:
-        text = json.dumps(value, indent=indent)
+        text = json.dumps(value)
     return text + "\n"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from applier.adapters.transcripts.document import Document, json_text
-from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, to_openai
+from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, plain_entry, to_openai
 from applier.adapters.transcripts.transcript import Transcript, guess_task, pairing_warnings
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, given_message
@@ -49,9 +49,8 @@ class MessageList:
             raise document.torn
         if not -len(held) <= (part or 0) < len(held):
             raise TranscriptError(f"{document.name}: no part {part}; it holds {len(held)} (0 to {len(held) - 1})")
-        chosen, several, parts = held[part or 0], list[str](), f"part=0 to {len(held) - 1}"
-        if part is None and len(held) > 1:
-            several.append(f"{document.name}: holds {len(held)} conversations; this is the first ({parts})")
+        chosen, several = held[part or 0], part is None and len(held) > 1
+        first = f"{document.name}: holds {len(held)} conversations; this is the first (part=0 to {len(held) - 1})"
         places = [chosen.place_of(number) for number in range(len(chosen.entries))]
         lead, task, tools = self.leading(chosen.entries), chosen.container.get("task"), chosen.container.get("tools")
         numbered = [pair for pair in self.messages(chosen.entries, places) if pair[0] >= lead]
@@ -59,11 +58,15 @@ class MessageList:
         places = [places[number] for number, _ in numbered]
         return Transcript(
             messages=messages,
-            system=_system(chosen.entries[:lead]) if lead else _given_system(document, chosen.container),
+            system=_system(chosen, lead),
             tools=tools if isinstance(tools, list) else None,
             task=task if isinstance(task, str) and task.strip() else guess_task(messages),
-            format=self.name if document.numbers is None else f"{self.name}_jsonl",
-            warnings=(*several, *_odd_roles(messages, places), *pairing_warnings(messages, places)),
+            format=f"{self.name}_jsonl" if document.lines else self.name,
+            warnings=(
+                *((first,) if several else ()),
+                *_odd_roles(messages, places),
+                *pairing_warnings(messages, places),
+            ),
             source={"path": document.path, "conversation": chosen},
         )
 
@@ -72,9 +75,7 @@ class MessageList:
         held: _Conversation = like.source["conversation"]
         entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
         value = _replaced(held.document.value, held.where, entries)
-        if held.document.numbers is not None:
-            return "".join(map(json_text, value))
-        return json_text(value, held.document.indent)
+        return json_text(value) if not held.document.lines else "".join(map(json_text, value))
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class _Conversation:
     def place_of(self, number: int) -> str:
         """One of its messages, for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
         name, where = self.document.name, (*self.where, number)
-        if self.document.numbers is not None:
-            return f"{name}, line {self.document.numbers[int(where[0])]}{_steps(where[1:])}"
+        if self.document.lines:
+            return f"{name}, line {self.document.lines[int(where[0])][0]}{_steps(where[1:])}"
         return f"{name}, {_steps(where if self.where else ('messages', *where)).lstrip('.')}"
 
 
@@ -100,17 +101,16 @@ def _steps(where: Where) -> str:
 
 
 def _conversations(document: Document) -> list[_Conversation]:
-    """The lists of messages in `document`."""
     value = document.value
     if _is_record(value):
         return [_of_record(document, (), value)]
-    if document.numbers == (1,) and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys():
+    if len(document.lines) == 1 and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys():
         return []
     if not isinstance(value, list) or (value and all(isinstance(item, str | int | float | list) for item in value)):
         return []
     if value and all(map(_is_record, value)):
         return [_of_record(document, (number,), record) for number, record in enumerate(value)]
-    return [_Conversation(document, (), {}, list(map(_dumped, value)))]
+    return [_Conversation(document, (), {}, list(map(plain_entry, value)))]
 
 
 def _is_record(entry: object) -> bool:
@@ -118,26 +118,17 @@ def _is_record(entry: object) -> bool:
 
 
 def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
-    return _Conversation(document, (*where, "messages"), record, list(map(_dumped, record["messages"])))
+    return _Conversation(document, (*where, "messages"), record, list(map(plain_entry, record["messages"])))
 
 
-def _dumped(entry: Any) -> Any:
-    dump = getattr(entry, "model_dump", None)
-    return dump(mode="json", exclude_unset=True) if callable(dump) else entry
-
-
-def _given_system(document: Document, container: Data) -> str | list[Block] | None:
-    system = container.get("system")
-    if not isinstance(system, str | list | None):
-        wanted = "expected 'system' to be text or a list of blocks"
-        raise TranscriptError(f"{document.name}: {wanted}, found {type(system).__name__}")
-    return system
-
-
-def _system(lead: Sequence[Data]) -> str | list[Block] | None:
-    contents = [entry["content"] for entry in lead]
-    if len(contents) == 1 and isinstance(contents[0], str):
+def _system(held: _Conversation, lead: int) -> str | list[Block] | None:
+    """The first `lead` entries, or what stands beside the list."""
+    contents = [entry["content"] for entry in held.entries[:lead]] or [held.container.get("system")]
+    if len(contents) == 1 and isinstance(contents[0], str | list | None):
         return contents[0]
+    if not lead:
+        wanted = "expected 'system' to be text or a list of blocks"
+        raise TranscriptError(f"{held.document.name}: {wanted}, found {type(contents[0]).__name__}")
     texts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in contents]
     return [block for blocks in texts for block in blocks] or None
 

@@ -9,9 +9,8 @@ it, so that it can be undone exactly.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -26,14 +25,12 @@ __all__ = [
     "from_openai",
     "is_chat",
     "leading_system",
+    "plain_entry",
     "strip_openai",
     "to_openai",
 ]
 
-ChatMessage = dict[str, Any]
 Data = dict[str, Any]
-
-
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """``function`` is the older form of a tool's answer: it passes through untouched."""
 _ONLY_CHAT = frozenset({"tool", "developer", "function", "image_url", "input_audio", "refusal", "file"})
@@ -56,10 +53,11 @@ class _Pair:
     def over(self, original: Data) -> Data:
         """`original` in Anthropic's form; the same object if nothing differs."""
         converted = self.made(original)
-        plain = self.back(converted)
+        plain = self.back(converted) or {}
         if converted == original == plain:
             return original
-        rest = _difference(original, plain or {})
+        steps = {"set": _beyond(original, plain), "drop": [key for key in plain if key not in original]}
+        rest = {name: step for name, step in steps.items() if step}
         return {**converted, REMAINDER: rest} if rest else converted
 
     def home(self, converted: Data) -> Data | None:
@@ -68,29 +66,21 @@ class _Pair:
         if not isinstance(rest, dict):
             return self.back(converted)
         plain = self.back({key: value for key, value in converted.items() if key != REMAINDER})
-        original = _restored(plain or {}, rest)
+        kept = {key: value for key, value in (plain or {}).items() if key not in rest.get("drop", ())}
+        original = _with(kept, rest.get("set", {}))
         return original if self.over(original) == converted else plain
 
 
-def _difference(full: Data, plain: Data) -> Data:
-    """How to get from `plain` to `full`: keys to set, keys to drop, and the same for dicts inside."""
-    inside = {
-        key: _difference(value, plain[key])
-        for key, value in full.items()
-        if isinstance(value, dict) and isinstance(plain.get(key), dict)
-    }
-    steps = {
-        "set": {k: v for k, v in full.items() if k not in inside and (k not in plain or plain[k] != v)},
-        "drop": [key for key in plain if key not in full],
-        "inside": {key: steps for key, steps in inside.items() if steps},
-    }
-    return {name: step for name, step in steps.items() if step}
+def _beyond(full: Data, plain: Data) -> Data:
+    """What `full` has otherwise than `plain`; of a dict in both only what differs inside."""
+    both = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
+    differs = {key: value for key, value in full.items() if key not in plain or plain[key] != value}
+    return {key: _beyond(both[key], plain[key]) if key in both else value for key, value in differs.items()}
 
 
-def _restored(plain: Data, rest: Data) -> Data:
-    kept = {key: value for key, value in plain.items() if key not in rest.get("drop", ())}
-    inside = {key: _restored(kept[key], steps) for key, steps in rest.get("inside", {}).items() if key in kept}
-    return {**kept, **rest.get("set", {}), **inside}
+def _with(plain: Data, rest: Data) -> Data:
+    both = {key for key, value in rest.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
+    return {**plain, **{key: _with(plain[key], value) if key in both else value for key, value in rest.items()}}
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
@@ -107,21 +97,56 @@ def from_openai(messages: Sequence[object]) -> list[Message]:
 
 def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
     """As `from_openai`, each message with the number of its first entry; an error names the entry by its place."""
-    plain = enumerate(map(_checked, entries, places))
-    for is_tool, group in groupby(plain, key=lambda numbered: numbered[1]["role"] == "tool"):
+    converted = enumerate(map(_converted, entries, places))
+    for is_spoken, group in groupby(converted, key=lambda numbered: "role" in numbered[1]):
         numbers, messages = zip(*group, strict=True)
-        if is_tool:
-            yield numbers[0], {"role": "user", "content": list(map(_TOOL.over, messages))}
+        if is_spoken:
+            yield from zip(numbers, messages, strict=True)
         else:
-            yield from zip(numbers, map(_over, messages), strict=True)
+            yield numbers[0], {"role": "user", "content": list(messages)}
 
 
-def _over(message: ChatMessage) -> Message:
-    pair = _SPOKEN.get(message["role"])
+def plain_entry(entry: Any) -> Any:
+    """`entry` as JSON data if it is an SDK's object; without the fields that nobody set."""
+    dump = getattr(entry, "model_dump", None)
+    return dump(mode="json", exclude_unset=True) if callable(dump) else entry
+
+
+def _converted(entry: object, place: str) -> Message | Block:
+    """`entry` as a message, or as the result that it is."""
+    message = plain_entry(entry)
+    if not isinstance(message, dict):
+        raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
+    try:
+        return _over(message)
+    except TranscriptError as error:
+        raise TranscriptError(f"{place}: {error}") from None
+
+
+def _over(message: Data) -> Message | Block:
+    role, content = message.get("role"), message.get("content")
+    if role not in _ROLES:
+        raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {role!r:.60}")
+    if not isinstance(content, str | list) and not (content is None and role in ("assistant", "tool")):
+        raise TranscriptError(f"expected 'content' to be text or a list of parts, found {content!r:.60}")
+    for part in content if isinstance(content, list) else ():
+        _need(part, "type")
+    pair = _TOOL if role == "tool" else _SPOKEN.get(role)
     return pair.over(message) if pair else message
 
 
-def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
+def _need(holder: object, key: str, kind: type = str) -> Any:
+    """What stands under `key`, if it is of that `kind`."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(value, kind):
+        raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {value!r:.60}")
+    return value
+
+
+_KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
+
+
+def to_openai(messages: Sequence[Message]) -> list[Data]:
     """Anthropic `messages` as OpenAI chat messages; what `from_openai` made comes back as it was.
 
     Results become tool messages ahead of the rest of their message; thinking is left out.
@@ -129,7 +154,7 @@ def to_openai(messages: Sequence[Message]) -> list[ChatMessage]:
     return [back for message in messages for back in _back(message)]
 
 
-def _back(message: Message) -> Iterator[ChatMessage]:
+def _back(message: Message) -> Iterator[Data]:
     pair = _SPOKEN.get(message["role"])
     if pair is None:
         yield message
@@ -182,99 +207,51 @@ def is_chat(messages: Sequence[object]) -> bool | None:
     return None
 
 
-def _checked(entry: object, place: str) -> ChatMessage:
-    """`entry` as a dict that holds all that its conversion reads."""
-    dump = getattr(entry, "model_dump", None)
-    message = dump(mode="json", exclude_unset=True) if callable(dump) else entry
-    if not isinstance(message, dict):
-        raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
-    role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
-    if role not in _ROLES:
-        raise TranscriptError(f"{place}: role: expected one of {', '.join(_ROLES)}, found {role!r:.60}")
-    if not isinstance(content, str | list) and not (content is None and role in ("assistant", "tool")):
-        raise TranscriptError(f"{place}: expected 'content' to be text or a list of parts, found {content!r:.60}")
-    for key in ("tool_call_id",) if role == "tool" else ("refusal",) if message.get("refusal") else ():
-        _need(message, place, key)
-    for at, part in enumerate(content if isinstance(content, list) else ()):
-        _check_part(part, f"{place}: content.{at}")
-    if not isinstance(calls, list | None):
-        raise TranscriptError(f"{place}: expected 'tool_calls' to be a list, found {calls!r:.60}")
-    for at, call in enumerate(calls or ()):
-        _check_call(call, f"{place}: tool_calls.{at}")
-    return message
+def _user(message: Data) -> Message:
+    return {"role": "user", "content": _blocks(message["content"])}
 
 
-def _check_part(part: object, place: str) -> None:
-    kind = _need(part, place, "type")
-    if kind in ("text", "refusal"):
-        _need(part, place, kind)
-    elif kind == "image_url":
-        _need(_need(part, place, "image_url", dict), f"{place}.image_url", "url")
+def _chat_user(message: Message) -> Data:
+    return {"role": "user", "content": _parts(message["content"])}
 
 
-def _check_call(call: object, place: str) -> None:
-    _need(call, place, "id")
-    kind = next((kind for kind in _TEXT_OF_CALL if isinstance(call, dict) and call.get(kind)), None)
-    if kind is None:
-        raise TranscriptError(f"{place}: expected a 'function' or a 'custom' tool in a tool call")
-    for key in ("name", _TEXT_OF_CALL[kind]):
-        _need(_need(call, place, kind, dict), f"{place}.{kind}", key)
-
-
-_TEXT_OF_CALL = {"function": "arguments", "custom": "input"}
-
-
-def _need(holder: object, place: str, key: str, kind: type = str) -> Any:
-    value = holder.get(key) if isinstance(holder, dict) else None
-    if not isinstance(value, kind):
-        raise TranscriptError(f"{place}: {key}: expected {'text' if kind is str else 'an object'}, found {value!r:.60}")
-    return value
-
-
-def _user(message: ChatMessage) -> Message:
-    content = message["content"]
-    return {"role": "user", "content": content if isinstance(content, str) else list(map(_PART.over, content))}
-
-
-def _chat_user(message: Message) -> ChatMessage:
-    content = message["content"]
-    return {"role": "user", "content": content if isinstance(content, str) else _parts(content)}
-
-
-def _assistant(message: ChatMessage) -> Message:
-    content, calls, refusal = message.get("content"), message.get("tool_calls"), message.get("refusal")
-    if isinstance(content, str) and not calls and not refusal:
+def _assistant(message: Data) -> Message:
+    content = message.get("content")
+    calls = _need(message, "tool_calls", list) if message.get("tool_calls") else []
+    refusals = [{"type": "text", "text": _need(message, "refusal")}] if message.get("refusal") else []
+    if isinstance(content, str) and not calls and not refusals:
         return {"role": "assistant", "content": content}
     parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or ()
-    refusals: list[Block] = [{"type": "text", "text": refusal}] if refusal else []
-    return {"role": "assistant", "content": [*map(_PART.over, parts), *refusals, *map(_CALL.over, calls or ())]}
+    return {"role": "assistant", "content": [*map(_PART.over, parts), *refusals, *map(_CALL.over, calls)]}
 
 
-def _chat_assistant(message: Message) -> ChatMessage:
+def _chat_assistant(message: Message) -> Data:
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
     calls = [_CALL.home(block) for block in content if block["type"] == "tool_use"]
-    parts = _parts(block for block in content if block["type"] != "tool_use")
+    parts = _parts([block for block in content if block["type"] != "tool_use"])
     alone = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
     content_parts = parts[0]["text"] if alone else parts or None
     return {"role": "assistant", "content": content_parts, **({"tool_calls": calls} if calls else {})}
 
 
-def _result(message: ChatMessage) -> Block:
-    content = message.get("content") or ""
-    inner = content if isinstance(content, str) else list(map(_PART.over, content))
-    return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": inner}
+def _result(message: Data) -> Block:
+    content = _blocks(message.get("content") or "")
+    return {"type": "tool_result", "tool_use_id": _need(message, "tool_call_id"), "content": content}
 
 
-def _tool(block: Block) -> ChatMessage:
-    content = block.get("content") or ""
-    inner = content if isinstance(content, str) else _parts(content)
-    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": inner}
+def _tool(block: Block) -> Data:
+    content = _parts(block.get("content") or "")
+    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content}
 
 
-def _parts(content: Iterable[Block]) -> list[Data]:
-    return [part for part in map(_PART.home, content) if part is not None]
+def _blocks(content: str | Sequence[Data]) -> Any:
+    return content if isinstance(content, str) else list(map(_PART.over, content))
+
+
+def _parts(content: str | Sequence[Block]) -> Any:
+    return content if isinstance(content, str) else [part for part in map(_PART.home, content) if part is not None]
 
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
@@ -287,27 +264,27 @@ def block_of_part(part: Data) -> Block:
     return _PART.over(part)
 
 
-def _block(part: dict[str, Any]) -> Block:
-    kind = part["type"]
-    if kind == "refusal":
-        return {"type": "text", "text": part["refusal"]}
+def _block(part: Data) -> Block:
+    kind, file = part["type"], part.get("file")
+    if kind in ("text", "refusal"):
+        text = _need(part, kind)
+        return part if kind == "text" else {"type": "text", "text": text}
     if kind == "image_url":
-        return {"type": "image", "source": _source(part["image_url"]["url"])}
-    file = part.get("file")
+        return {"type": "image", "source": _source(_need(_need(part, "image_url", dict), "url"))}
     if kind == "file" and isinstance(file, dict) and _DATA_URL.fullmatch(str(file.get("file_data"))):
         named = {"title": file["filename"]} if "filename" in file else {}
         return {"type": "document", "source": _source(file["file_data"]), **named}
     return part
 
 
-def _source(url: str) -> dict[str, Any]:
+def _source(url: str) -> Data:
     data = _DATA_URL.fullmatch(url)
     if data is None:
         return {"type": "url", "url": url}
     return {"type": "base64", "media_type": data[1], "data": data[2]}
 
 
-def _part(block: Block) -> dict[str, Any] | None:
+def _part(block: Block) -> Data | None:
     kind, source = block["type"], block.get("source")
     if kind in _HAS_NO_PART:
         return None
@@ -326,38 +303,31 @@ def _part(block: Block) -> dict[str, Any] | None:
     return block
 
 
-def _use(call: dict[str, Any]) -> Block:
-    if call.get("function"):
-        name, value = call["function"]["name"], arguments_as_object(call["function"]["arguments"])
+def _use(call: Data) -> Block:
+    key, function, custom = _need(call, "id"), call.get("function"), call.get("custom")
+    if function:
+        name, value = _need(function, "name"), arguments_as_object(_need(function, "arguments"))
+    elif custom:
+        name, value = _need(custom, "name"), {"input": _need(custom, "input")}
     else:
-        name, value = call["custom"]["name"], {"input": call["custom"]["input"]}
-    return {"type": "tool_use", "id": call["id"], "name": name, "input": value}
+        raise TranscriptError("expected a 'function' or a 'custom' tool in a tool call")
+    return {"type": "tool_use", "id": key, "name": name, "input": value}
 
 
-def _call(block: Block) -> dict[str, Any]:
+def _call(block: Block) -> Data:
     arguments = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
     function = {"name": block.get("name"), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
 
 
-def arguments_as_object(text: str) -> dict[str, Any]:
+def arguments_as_object(text: str) -> Data:
     """The object that `text` is as JSON; what is no JSON object stands whole under ``arguments``."""
     try:
-        value = json.loads(text, parse_constant=_refused, parse_float=_finite)
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)  # NaN, and what is larger than every float, cannot be sent
     except (ValueError, RecursionError):
         return {"arguments": text}
     return value if isinstance(value, dict) else {"arguments": text}
-
-
-def _refused(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is too large")
-    return number
 
 
 _PART, _CALL, _TOOL = _Pair(_block, _part), _Pair(_use, _call), _Pair(_result, _tool)

@@ -27,7 +27,7 @@ from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import reviewed
 from applier.store.opening import STORE_VARIABLE, open_store, store_file
-from applier.store.reference import history_key
+from applier.store.records import history_key
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.history import read_history
 
@@ -164,25 +164,6 @@ _Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     path = settings or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
-    before, after = _changed(path, change)
-    old, new = ([f"{line}\n" for line in text.splitlines()] for text in (before, after))
-    diff = "".join(unified_diff(old, new, str(path), str(path)))
-    write = bool(diff) and not dry_run
-    if as_json:
-        print_json({"settings": str(path), "change": diff, "written": write})
-    else:
-        echo(diff or f"{path}: nothing to change\n", nl=False)
-    if not write:
-        return
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody to ask here: say --yes to make this change.")
-    if yes or click.confirm("Make this change?", abort=True, err=as_json):
-        make_folder(path.parent)
-        write_whole(path, after)
-
-
-def _changed(path: Path, change: _Change) -> tuple[str, str]:
-    """The text of the settings in `path`, empty if it is not there, and after `change`; the same if none is needed."""
     try:
         if path.exists() and not path.is_file():  # a device may have no end, a pipe no writer
             raise ValueError("expected a file")
@@ -193,7 +174,23 @@ def _changed(path: Path, change: _Change) -> tuple[str, str]:
         new = change(old)
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: cannot be changed: {error}") from None
-    return before, before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+    after = before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+    diff = _difference(before, after, str(path))
+    write = bool(diff) and not dry_run
+    if as_json:
+        print_json({"settings": str(path), "change": diff, "written": write})
+    else:
+        echo(diff or f"{path}: nothing to change\n", nl=False)
+    if write and not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody to ask here: say --yes to make this change.")
+    if write and (yes or click.confirm("Make this change?", abort=True, err=as_json)):
+        make_folder(path.parent)
+        write_whole(path, after)
+
+
+def _difference(before: str, after: str, name: str) -> str:
+    old, new = ([f"{line}\n" for line in text.splitlines()] for text in (before, after))
+    return "".join(unified_diff(old, new, name, name))
 
 
 def _keep(call: HookCall) -> None:

@@ -6,14 +6,14 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from applier.cli.options import SHARE, OutputFile, as_csv, as_json
+from applier.cli.options import OUTPUT_FILE, SHARE, as_csv, as_json
 from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
     EvaluationMean,
@@ -50,7 +50,6 @@ PROMPT_COLUMNS = {"prompts": "method"} | {
 }
 """Likewise of two folders of prompts."""
 
-
 _EXISTING = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
@@ -75,7 +74,7 @@ _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=
 )
 @click.option("--model", help="The planner model of the method `model`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--chart", metavar="FILE", type=OutputFile(), help="Draw recall against size: .svg, .png and others.")
+@click.option("--chart", metavar="FILE", type=OUTPUT_FILE, help="Draw recall against size: .svg, .png and others.")
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
 @click.option(
     "--probes",
@@ -153,12 +152,10 @@ def _cell(value: str | float | None) -> str:
 
 
 def _print_losses(row: EvaluationRow) -> None:
-    recall, survival = row.recall, row.survival
-    losses = (recall.lost, recall.bare, survival.failures_lost, survival.demands_lost)
+    losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     titled = zip(("lost", "bare", "failed", "said"), losses, strict=True)
-    _print_list(
-        f"{row.cut} {row.method} {row.ratio:.2f}", (f"{title}: {what}" for title, lost in titled for what in lost)
-    )
+    lines = (f"{title}: {what}" for title, lost in titled for what in lost)
+    _print_list(f"{row.cut} {row.method} {row.ratio:.2f}", lines)
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
@@ -186,13 +183,7 @@ def _exam_views(
 def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool, as_csv: bool) -> None:
     means = exam_means([(view, view.scores) for view in views])
     if as_csv:
-        asked = ((view, question) for view in views for question in view.exam.questions)
-        print_csv(
-            [
-                _names(view) | {"question": own.number, "kind": own.kind, "score": view.scores[own.number]}
-                for view, own in asked
-            ]
-        )
+        print_csv([row for view in views for row in _answers(view)])
         return
     if as_json:
         of_views = [_names(view) | {"sha": view.sha, "lost": [own.number for own in view.lost]} for view in views]
@@ -204,6 +195,12 @@ def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool, as_csv
         lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
         _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
     _print_rows([_scores(mean) for mean in means])
+
+
+def _answers(view: ExamView) -> Iterator[dict[str, object]]:
+    scores = view.scores
+    for own in view.exam.questions:
+        yield _names(view) | {"question": own.number, "kind": own.kind, "score": scores[own.number]}
 
 
 def _names(view: ExamView) -> dict[str, object]:
@@ -226,41 +223,31 @@ def _scores(mean: ExamMean) -> dict[str, Any]:
 @click.option("--ratio", type=SHARE, default=DEFAULT_RATIO, show_default=True)
 @as_json
 def prompts_eval_command(
-    places: tuple[Path, ...],
-    folders: tuple[Path, ...],
-    answers: tuple[Path, ...],
-    model: str | None,
+    places: Sequence[Path],
+    folders: Sequence[Path],
+    answers: Sequence[Path],
     ratio: float,
     as_json: bool,
+    model: str | None,
 ) -> None:
     """Compare two folders of prompts by what they keep.
 
     TRANSCRIPTS are planned by both at the same target. Below the table stands what only one of them kept: that is
     what to read when editing a prompt.
     """
-    first, second = _variants(folders, answers, model)
-    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
-    with progress("planning", len(cuts)) as done:
-        comparison = compare_prompts(first, second, cuts, ratio, done)
-    means = evaluation_means(comparison.rows)
-    if as_json:
-        differences = [asdict(difference) for difference in comparison.differences]
-        print_json({"means": [asdict(mean) for mean in means], "differences": differences})
-        return
-    _print_means(PROMPT_COLUMNS, means)
-    for keeper in dict.fromkeys(difference.kept_by for difference in comparison.differences):
-        own = (difference for difference in comparison.differences if difference.kept_by == keeper)
-        echo("")
-        _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))
-
-
-def _variants(
-    folders: Sequence[Path], answers: Sequence[Path], model: str | None
-) -> tuple[PromptVariant, PromptVariant]:
     if len(folders) > 2 or len(answers) not in (0, 2):
         raise click.UsageError("give at most two --prompts, and --answers for both or for none.")
-    places = [None, None, *folders][-2:]
-    first, second = (
-        PromptVariant(place, own, model=model) for place, own in zip(places, answers or (None, None), strict=True)
-    )
-    return first, second
+    sides = zip([None, None, *folders][-2:], answers or (None, None), strict=True)
+    first, second = (PromptVariant(place, recorded, model=model) for place, recorded in sides)
+    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
+    with progress("planning", len(cuts)) as done:
+        rows, differences = compare_prompts(first, second, cuts, ratio, done)
+    means = evaluation_means(rows)
+    if as_json:
+        print_json({"means": [asdict(mean) for mean in means], "differences": list(map(asdict, differences))})
+        return
+    _print_means(PROMPT_COLUMNS, means)
+    for keeper in dict.fromkeys(difference.kept_by for difference in differences):
+        own = (difference for difference in differences if difference.kept_by == keeper)
+        echo("")
+        _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))

@@ -55,15 +55,14 @@ def show(name: str, folder: Path | None) -> None:
 
 @prompts_command.command
 @_folder
-@click.pass_context
-def check(context: click.Context, folder: Path | None) -> None:
+def check(folder: Path | None) -> int:
     """Say what keeps the prompts from being used; exit 1 if anything does."""
     findings = check_prompts(folder)
     for finding in findings:
         echo(finding.problem)
     if not findings:
         echo(f"{len(PROMPTS)} prompts: all well")
-    context.exit(1 if findings else 0)
+    return 1 if findings else 0
 
 
 @prompts_command.command

@@ -18,13 +18,13 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
-from applier.cli.files import digest_of, read_file, read_plan, read_text, refuse_changed, write_whole
+from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
 from applier.cli.planning import planned, planning_options, write_view
 from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.opening import open_store
-from applier.store.reference import history_key
+from applier.store.records import history_key
 from applier.store.views import holds_view, originals_behind
 from applier.view import apply, look_in
 from planner.api import plan_compaction
@@ -37,7 +37,6 @@ from planner.validity import check_messages
 __all__ = ["apply_command", "demo_command", "plan_command", "review_command", "undo_command"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-DEMO_RATIO = 0.25
 
 
 class _EditType(click.ParamType[list[Edit]]):
@@ -47,9 +46,7 @@ class _EditType(click.ParamType[list[Edit]]):
         turns, _, wanted = str(value).partition("=")
         ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
         if not ranges:
-            expected = (
-                f"expected t12=STRATEGY, t12-t20=STRATEGY or t3,t12-t20=STRATEGY, one of {', '.join(STRATEGIES)}."
-            )
+            expected = f"expected t12=STRATEGY or t3,t12-t20=STRATEGY, STRATEGY one of {', '.join(STRATEGIES)}."
             self.fail(f"{str(value)[:60]!r}: {expected}", param, ctx)
         return [Edit(first, last, cast("Strategy", wanted)) for first, last in ranges]
 
@@ -176,8 +173,7 @@ def _spare(output: Path | None, **inputs: Path | None) -> None:
 def _show(sheet: Sheet, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
     """Print the review, its plan written to `output` first unless that is not what was `seen` there any more."""
     if output:
-        refuse_changed(output, seen)
-        write_whole(output, sheet.plan.to_json())
+        write_unchanged(output, sheet.plan.to_json(), seen)
     if as_json:
         print_json(sheet.to_json())
     else:
@@ -193,9 +189,7 @@ def _review_in_browser(
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
         nonlocal seen
-        refuse_changed(output, seen)
-        write_whole(output, guarded.to_json())
-        seen = digest_of(output)
+        seen = write_unchanged(output, guarded.to_json(), seen)
         echo(f"saved: {output}", err=True)
         return {"message": f"The plan is in {output.name}", "detail": ""}
 
@@ -248,13 +242,13 @@ def apply_command(
         if output and not dry_run:
             write_view(sheet, read, output, store)
     aside = str(output) == "-"
-    for finding in () if as_json else sheet.plan.findings:
-        if finding not in plan.findings:
-            echo(finding_line(finding), err=True)
     if as_json:
         print_json({**sheet.to_json(), "applied": not dry_run, "output": str(output or "")}, err=aside)
-    else:
-        echo(_outcome(sheet, dry_run=dry_run), err=aside)
+        return
+    for finding in sheet.plan.findings:
+        if finding not in plan.findings:
+            echo(finding_line(finding), err=True)
+    echo(_outcome(sheet, dry_run=dry_run), err=aside)
 
 
 def _outcome(sheet: Sheet, *, dry_run: bool = False) -> str:
@@ -302,7 +296,7 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
 @click.option(
     "--copy",
     metavar="FILE",
-    type=options.OutputFile(),
+    type=options.OUTPUT_FILE,
     help="Only write the demo's transcript to FILE, to try the other commands on.",
 )
 @options.show_all
@@ -320,7 +314,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     with working("planning…"):
         read = read_transcript(text)
         messages = read.messages[:-1]  # as it stood when the model was called for the last time: then one compacts
-        sheet = reviewed(plan_compaction(messages, read.task, planner="rules", target_ratio=DEMO_RATIO), messages)
+        sheet = reviewed(plan_compaction(messages, read.task, planner="rules", target_ratio=0.25), messages)
         view, removed = _apply_and_restore(sheet.plan, messages)
     if as_json:
         print_json({**sheet.to_json(), "restored_turns": len(removed)})
@@ -337,7 +331,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
 
 
 def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
-    """The view, and the references of all turns that were removed, each of which came back as it was."""
+    """The view, and the references of all removed turns, each of which came back as it was."""
     history = read_history(messages)
     removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:

@@ -12,7 +12,8 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -20,7 +21,6 @@ from click.core import ParameterSource
 from applier.cli import options
 from applier.cli.screen import echo, print_json
 from applier.program import program
-from applier.settings import SessionSettings
 from planner.plan import Usage
 from planner.prices import dollars
 
@@ -37,8 +37,6 @@ SESSION_VARIABLE = "COMPACTOR_SESSION"
 TOKEN_KINDS = ("uncached", "read", "written")
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
-_PLANNERS = get_args(SessionSettings.model_fields["planner"].annotation)
-
 
 _session_options = options.together(
     click.option(
@@ -65,7 +63,9 @@ _session_options = options.together(
         help="The model that plans, asked at --upstream with the agent's own key; PROVIDER/MODEL: at that "
         "provider, with your environment's key for it.",
     ),
-    click.option("--planner", type=click.Choice(_PLANNERS), help="Who plans (default: as set, else a model)."),
+    click.option(
+        "--planner", type=click.Choice(["auto", "model", "rules"]), help="Who plans (default: as set, else a model)."
+    ),
     options.store_option,
 )
 """The options about sessions and providers; hand their values to `_open_proxy`."""
@@ -108,7 +108,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
 @options.as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> None:
+def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> int:
     """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
 
     Its requests go where these variables point, unless an option names another place; a model plans at the same place
@@ -125,7 +125,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
         print_json(report, err=True)
     for line in () if as_json else _lines(report):
         echo(f"compactor: {line}", err=True)
-    ctx.exit(code)
+    return code
 
 
 def _upstreams(ctx: click.Context) -> dict[str, str]:
@@ -189,7 +189,6 @@ def _found(name: str) -> str:
 
 
 def _report(proxy: ProxyServer) -> dict[str, Any]:
-    """What was sent, what was spared, who planned, and where what was removed is."""
     metrics, conversations = proxy.metrics, proxy.gateway.conversations
     states = {session.session_id: session.state for session in conversations.sessions() if session.state.compactions}
     return {
@@ -266,10 +265,8 @@ def mcp_command(session: str | None, history: str | None, config: bool, store: s
             opened.load_history(history)
     adapter = options.import_extra("applier.adapters.mcp", "mcp")
     visible = adapter.Visible(lambda: options.existing_store(store), session=session or "", history=history or "")
-    try:
+    with closing(visible):
         adapter.mcp_server(visible).run("stdio")
-    finally:
-        visible.close()
 
 
 def _configuration(session: str | None, history: str | None, store: str | None) -> dict[str, object]:

@@ -154,7 +154,8 @@ def _print_comparison(runs: Sequence[Replay]) -> None:
     """One row a preset; tokens and costs in thousands."""
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
     titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost")
-    print_table(("preset", *titles), map(_row, runs), right=titles, caption="tokens and costs in thousands")
+    print_table(("preset", *titles), map(_row, runs), right=titles)
+    echo("tokens and costs in thousands")
 
 
 def _row(run: Replay) -> Iterator[str]:

@@ -1,0 +1,379 @@
+"""Originals, plans, facts, events and session states, exactly as they were saved, over any `Backend`.
+
+All methods may be called from several threads and processes at once. What a method stored is on disk when it
+returns; if it raises, nothing of it was stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+from applier.store import records
+from applier.store.backend import Backend
+from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
+from applier.store.forgetting import plans_of_nobody, remove_history
+from applier.store.records import (
+    SHORT_DIGITS,
+    StoredHistory,
+    encode,
+    next_order,
+    pack,
+    read,
+    read_chain,
+    read_histories,
+)
+from applier.store.reference import (
+    find_history,
+    find_referenced,
+    nodes_of_turn,
+    parse_key,
+    parse_reference,
+    unambiguous,
+)
+from applier.store.secrets import redact_data
+from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
+from planner.plan import CompactionPlan, ExtractedFact, Finding
+from planner.reading.history import History, read_history
+from planner.reading.lines import Part
+from planner.reading.messages import Message, message_digest, to_json
+
+__all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
+
+_PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
+"""``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
+_LAST_SECOND = 10**15
+"""Far behind what any clock says."""
+_SUGGESTED = 3
+"""Turns that an error names where a search does match."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """How much is stored."""
+
+    histories: int
+    messages: int
+    """Distinct ones."""
+    file_bytes: int
+    """On disk, free pages within the file included."""
+
+
+class Store:
+    """Where originals, plans, facts, events and session states live.
+
+    Every method raises a `StoreError` if the store cannot do it, and `StoreDamaged` if what is stored does not match
+    its digest.
+    """
+
+    def __init__(self, backend: Backend, *, redact_originals: bool = False) -> None:
+        """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`."""
+        self.backend = backend
+        self._redacts = redact_originals
+        self._open = True
+
+    def save_history(self, history: History) -> str:
+        """Store every message of `history` exactly; its key. Costs what is not stored yet.
+
+        The key is `history_key` of its digest, which says nothing of cache marks and of text as a string or a
+        block. Where the digest is taken by another form of the same history, the key is made of the exact form:
+        what a key gave back once, it gives back for ever.
+        """
+        contents = [self._content(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
+        nodes = records.chain_of(history, contents)
+        says, tip = _digits(history.digest), nodes[-1].digest if nodes else ""
+        groups = records.groups_of([node.says for node in nodes])
+        with self.backend.transaction():
+            name = self._name(says, tip)
+        if name:
+            return records.history_key(name)
+        with self.backend.transaction(write=True):
+            missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
+            for position in range(len(nodes) - len(missing), len(nodes)):
+                _check_unchanged(history, position)
+            new = nodes[len(nodes) - len(missing) :]
+            self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
+            self.backend.add(dict.fromkeys(missing, b""))
+            if not (name := self._name(says, tip)):
+                name = tip if self.backend.get([f"history/{says}"]) else says
+                turns = nodes[-1].turn if nodes else 0
+                order = next_order(self.backend)
+                self.backend.add(StoredHistory(name, order, says, tip, groups, len(nodes), turns).record())
+        return records.history_key(name)
+
+    def _content(self, value: object, place: str) -> bytes:
+        exact = encode(value, place)
+        return encode(redact_data(json.loads(exact)), place) if self._redacts else exact
+
+    def _name(self, says: str, tip: str) -> str:
+        """What the history that ends at `tip` was saved as; empty if it was not."""
+        histories = [one for name in (says, tip) if name for one in read_histories(self.backend, name)]
+        return next((history.name for history in histories if history.tip == tip), "")
+
+    def load_history(self, key: str) -> History:
+        """The history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
+
+        Raises:
+            ReferenceNotFound: no history, or more than one, has that key.
+        """
+        with self.backend.transaction():
+            history = find_history(self.backend, key)
+            messages = records.read_messages(self.backend, read_chain(self.backend, history), history.key)
+        return read_history(messages)
+
+    def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
+        """The full reference and the exact messages of the turn ``h1a2b3c4d:t12``, or ``t12`` in a store with one
+        conversation; `within` as in `restore`.
+
+        Raises:
+            ReferenceNotFound: no such history or turn; the text says what there is.
+        """
+        digits, turn = parse_reference(reference)
+        with self.backend.transaction():
+            history = find_referenced(self.backend, digits, turn, within)
+            key = f"h{digits}" if digits else history.key
+            nodes = nodes_of_turn(read_chain(self.backend, history), turn, key)
+            return f"{key}:t{turn}", records.read_messages(self.backend, nodes, key)
+
+    def histories(self) -> tuple[StoredHistory, ...]:
+        """All histories saved, oldest first."""
+        with self.backend.transaction():
+            return tuple(read_histories(self.backend))
+
+    def save_plan(self, plan: CompactionPlan) -> str:
+        """Store `plan`, secrets redacted; its id."""
+        content = encode(redact_data(plan.model_dump(mode="json")), "plan")
+        digest, says = records.digest_of(content), _digits(plan.history.digest)
+        with self.backend.transaction(write=True):
+            if not self.backend.keys(f"plan/{digest}/"):
+                self.backend.add({f"plan/{digest}/{says}/{next_order(self.backend)}": pack(content)})
+        return _plan_id(digest)
+
+    def load_plan(self, plan_id: str) -> CompactionPlan:
+        """The plan with that id, or any longer start of its digest.
+
+        Raises:
+            ReferenceNotFound: no plan, or more than one, has that id.
+        """
+        with self.backend.transaction():
+            (content,) = read(self.backend, [self._plan_key(plan_id)]).values()
+        try:
+            return CompactionPlan.from_json(content, plan_id)
+        except PlanRejected as error:
+            raise StoreDamaged(f"plan {plan_id} is of another version of this program: {error}") from None
+
+    def _plan_key(self, plan_id: str) -> str:
+        match = _PLAN_ID.fullmatch(plan_id.strip())
+        keys = self.backend.keys(f"plan/{match[1]}") if match else []
+        if not match or not keys:
+            raise ReferenceNotFound(f"no plan {plan_id[:80]!r} in this store; expected an id like p1a2b3c4d")
+        unambiguous([records.fields(key, 3)[0] for key in keys], match[1], "p")
+        return keys[0]
+
+    def plans(self, history_key: str) -> tuple[str, ...]:
+        """Ids of the plans made for a history or for a prefix of it, oldest first."""
+        with self.backend.transaction():
+            _, prefixes = self._with_prefixes(history_key)
+            made = [records.fields(key, 3) for key in self.backend.keys("plan/")]
+        ordered = sorted((order, digest) for digest, says, order in made if says in prefixes)
+        return tuple(_plan_id(digest) for _, digest in ordered)
+
+    def save_facts(self, facts: Sequence[ExtractedFact], history_key: str) -> None:
+        """Store `facts` of a saved history, secrets redacted; a fact that is there already counts once."""
+        contents = [encode(fact, "fact") for fact in redact_data([fact.model_dump(mode="json") for fact in facts])]
+        with self.backend.transaction(write=True):
+            history = find_history(self.backend, history_key)
+            place = f"fact/{history.groups[-1]}/{history.says}/"
+            known = set(read(self.backend, self.backend.keys(place)).values())
+            for content in dict.fromkeys(contents):
+                if content not in known:
+                    self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
+
+    def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
+        """The facts of a history and of every prefix of it, oldest first."""
+        with self.backend.transaction():
+            history, prefixes = self._with_prefixes(history_key)
+            keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
+            contents = read(
+                self.backend, sorted((key for key in keys if records.fields(key, 3)[1] in prefixes), key=_order)
+            )
+        return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
+
+    def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
+        """The history, and what it and its prefixes say."""
+        history = find_history(self.backend, history_key)
+        return history, {history.says, *(node.says for node in read_chain(self.backend, history))}
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Store `event`, secrets redacted. It has a ``time`` (seconds since the epoch) and may have a
+        ``session``, by which it is found again.
+        """
+        time = event.get("time")
+        if not isinstance(time, int | float) or not abs(time) < _LAST_SECOND:
+            raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
+        content = encode(redact_data(dict(event)), "event")
+        with self.backend.transaction(write=True):
+            key = f"event/{to_json(event.get('session'))}/{next_order(self.backend)}"
+            self.backend.add({key: pack(content)})
+
+    def events(self, session: str | None = None, *, since: float = 0.0) -> tuple[dict[str, Any], ...]:
+        """The events, of one session or of all, from the time `since` on, in the order of recording."""
+        with self.backend.transaction():
+            keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
+            contents = read(self.backend, sorted(keys, key=_order))
+        events = [json.loads(content) for content in contents.values()]
+        return tuple(event for event in events if event["time"] >= since)
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Store any JSON value under `name`, exactly, in place of what was there; None removes it.
+
+        A state that has the key of a history as one of its values is forgotten with it.
+        """
+        key, content = f"state/{to_json(name)}", self._content(value, f"state {name}")
+        with self.backend.transaction(write=True):
+            self.backend.remove([key])
+            if value is not None:
+                self.backend.add({key: pack(content)})
+
+    def get_state(self, name: str) -> Any:
+        """What `set_state` stored under `name`, or None."""
+        with self.backend.transaction():
+            contents = read(self.backend, [f"state/{to_json(name)}"])
+        return next(map(json.loads, contents.values()), None)
+
+    def forget(self, history_key: str) -> list[Finding]:
+        """Delete a history, every one that extends it or that it extends, their plans and facts, the states and
+        events that name one of them as a value, and the events of the sessions whose states (``session:ID``) these
+        are; or the plan with an id like ``p1a2b3c4d``. What is left, if anything is.
+
+        What a conversation that forks off before its end shares with it stays.
+        """
+        with self.backend.transaction(write=True):
+            if damages := self.backend.damages():  # a row that an index has lost would stay
+                raise StoreDamaged(
+                    f"{self.backend.place}: the file is damaged ({damages[-1]}), and what is deleted from it "
+                    "may stay in it: restore it from a backup first, or delete the file"
+                )
+            if history_key.startswith("p"):
+                self.backend.remove([self._plan_key(history_key)])
+            else:
+                remove_history(self.backend, find_history(self.backend, history_key))
+            orphans = [_plan_id(digest) for digest in plans_of_nobody(self.backend)]
+        left = self.flush()
+        if orphans:
+            problem = f"plans of histories that were never saved may speak of it: {', '.join(orphans)}"
+            left.append(Finding(code="left", problem=problem, repair="forget them by their ids"))
+        return left
+
+    def restore(
+        self,
+        reference: str,
+        *,
+        lines: tuple[int, int] | None = None,
+        search: str | None = None,
+        max_characters: int | None = None,
+        within: Sequence[str] | None = None,
+    ) -> Restored:
+        """What stands behind `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
+
+        `lines`: only these, first and last included. `search`: only the lines (of these) that match, found as in
+        `search`: by words only if the text stands in no turn of the history. `max_characters`: at most so much text,
+        cut behind a line; `Restored.next_line` says where to go on. `within`: the keys of the histories that the reader
+        may see; one that these extend is seen, too. Any other is to the reader as if it were not there, and a bare
+        ``t12`` means the first of `within` that is stored.
+
+        Raises:
+            ReferenceNotFound: no such history, turn or lines, or nothing in them matches; the text says what there
+                is, and which turns do match.
+        """
+        name, messages = self.load_turn(reference, within)
+        part = partial(restored_part, name, messages, lines=lines, search=search, max_characters=max_characters)
+        try:
+            return part(by_words=False)
+        except ReferenceNotFound as error:
+            if not search:
+                raise
+            key = name.rpartition(":")[0]
+            elsewhere = self.search(search, key, limit=_SUGGESTED)
+            if elsewhere.by_words:
+                with suppress(ReferenceNotFound):
+                    return part()
+            names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
+            more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
+            there = f"{', '.join(names)}{more} match" if names else "no other turn of this history does"
+            raise ReferenceNotFound(f"{error}; {there}") from None
+
+    def search(
+        self,
+        text: str,
+        history_key: str,
+        *,
+        part: Part | None = None,
+        tool: str | None = None,
+        limit: int | None = None,
+    ) -> SearchResult:
+        """The turns of a history that match `text`, whatever its case: that hold it as it stands, or else match it
+        as a regular expression, or else hold any of its words. The first two stand in order of their time, the newest
+        first, those behind the others where nothing but results of tools matches; the last by BM25 of the whole turn,
+        whatever the store. A phrase in quotes is one word. What stands in the history, but not in the `part` or the
+        calls of the `tool` that were asked for, is not looked for there by its words.
+
+        `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of
+        this tool and their results. `limit`: at most so many turns.
+        """
+        return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
+
+    def flush(self) -> list[Finding]:
+        """Take what was deleted out of every file and log of the database; what is left, if anything is."""
+        return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
+
+    def verify(self) -> list[Finding]:
+        """Recompute every digest; what is wrong, nothing if all is well."""
+        return records.audit(self.backend)
+
+    def size(self) -> StoreSize:
+        """How much is stored."""
+        with self.backend.transaction():
+            histories, messages = (len(self.backend.keys(f"{kind}/")) for kind in ("history", "message"))
+            return StoreSize(histories, messages, self.backend.file_bytes())
+
+    def close(self) -> None:
+        """Let go of the database. The store is not to be used afterwards."""
+        if self._open:
+            self._open = False
+            self.backend.close()
+
+    def __enter__(self) -> Self:
+        """The store itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+
+def _check_unchanged(history: History, index: int) -> None:
+    """See that a message still is what it was when `history` was read: its name is made of what it was then."""
+    exact = encode(history.messages[index], f"messages[{index}]")
+    if message_digest(json.loads(exact)) != history.digests[index]:
+        raise StoreError(
+            f"messages[{index}]: changed since the history was read, or not plain JSON; read the history again"
+        )
+
+
+def _digits(digest: str) -> str:
+    return parse_key(digest).ljust(64, "0")
+
+
+def _plan_id(digest: str) -> str:
+    return f"p{digest[:SHORT_DIGITS]}"
+
+
+def _order(key: str) -> str:
+    """Of the key of a fact or an event: behind its last stroke, for a session's name may have some."""
+    return key.rpartition("/")[2]
