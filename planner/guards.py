@@ -37,7 +37,7 @@ __all__ = ["guard_plan", "sound_proposal"]
 NO_WORDS: Mapping[str, Any] = {"summary": "", "excerpts": ()}
 
 
-class _Repair(NamedTuple):
+class _TurnFinding(NamedTuple):
     """What a guard finds wrong with a decision, and what changes in it."""
 
     code: str
@@ -130,46 +130,46 @@ def _meant(decision: TurnDecision) -> TurnDecision:
     return decision.model_copy(update=NO_WORDS) if idle else decision
 
 
-def _untouched(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _untouched(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """What the API would refuse, the live tail and messages of unknown kind stay; a live result that no window holds
     shows a preview."""
     own = turn.turn
     if why := stands.analysis.broken.get(own.id):
-        return _Repair("invalid_history", why, "kept as it is", KEPT)
+        return _TurnFinding("invalid_history", why, "kept as it is", KEPT)
     if own.id in stands.demoted:
         preview = preview_lines(turn)
         shown = decision.strategy == "summarize" and not decision.summary and preview <= _standing(turn, decision)
         update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
         problem = "the live tail alone would fill the window"
-        return _Repair("live_demoted", problem, "what is long in it shows a preview", update)
+        return _TurnFinding("live_demoted", problem, "what is long in it shows a preview", update)
     if (own.live or own.must_stand) and decision.strategy != "keep":
-        return _Repair("live_tail", f"{decision.strategy} would touch what is not answered", "kept", KEPT)
+        return _TurnFinding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", KEPT)
     return None
 
 
-def _flagged(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _flagged(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """A failure that the evidence shows is called one."""
     if not turn.failed or decision.failed_approach or decision.strategy == "keep":
         return None
     problem = "the turn shows a failure that the plan does not name"
-    return _Repair("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
+    return _TurnFinding("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
 
 
-def _excerpts_in_range(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _excerpts_in_range(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     last = len(turn.lines)
     within = tuple((a, min(b, last)) for a, b in decision.excerpts if a <= b and a <= last)
     if within == decision.excerpts:
         return None
     problem = f"an excerpt names lines outside 1-{last}"
-    return _Repair("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
+    return _TurnFinding("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
 
 
-def _true_summary(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _true_summary(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     problem = _invention(turn, decision.summary)
     if not problem:
         return None
     update = {**_lines_too(turn, decision, opening_lines(turn)), "summary": ""}
-    return _Repair("invented_summary", problem, "replaced by lines", update)
+    return _TurnFinding("invented_summary", problem, "replaced by lines", update)
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
@@ -187,7 +187,7 @@ def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
     return line_numbers(decision.excerpts, len(turn.lines))
 
 
-def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
     knows of, with its opening."""
     if decision.strategy == "keep" or not decision.failed_approach:
@@ -199,36 +199,38 @@ def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repa
     return _with_lines(turn, decision, lines, "failed_approach", "how it failed", "its decisive lines stay")
 
 
-def _users_words(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _users_words(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     lines = stands.user_words.get(decision.turn_id, frozenset())
     return _with_lines(turn, decision, lines, "user_words", "words of the user", "they stay verbatim")
 
 
 def _with_lines(
     turn: TurnEvidence, decision: TurnDecision, lines: frozenset[int], code: str, what: str, repair: str
-) -> _Repair | None:
+) -> _TurnFinding | None:
     if decision.strategy == "keep" or lines <= _standing(turn, decision):
         return None
-    return _Repair(code, f"{decision.strategy} would lose {what}", repair, _lines_too(turn, decision, lines))
+    return _TurnFinding(code, f"{decision.strategy} would lose {what}", repair, _lines_too(turn, decision, lines))
 
 
-def _media(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _media(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """An image or document leaves at least its mark and an id that restores it."""
     if decision.strategy != "drop" or not media_marks(stands.analysis.history, turn):
         return None
     problem = "drop would lose an image or document without a trace"
-    return _Repair("media", problem, "referenced", {"strategy": "reference"})
+    return _TurnFinding("media", problem, "referenced", {"strategy": "reference"})
 
 
-def _says_something(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Repair | None:
+def _says_something(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     if decision.strategy != "summarize" or decision.summary.strip() or decision.excerpts:
         return None
     lines = opening_lines(turn)
     update = _lines_too(turn, decision, lines) if lines else {"strategy": "reference"}
-    return _Repair("empty_summary", "a summary without words", "its opening stays" if lines else "referenced", update)
+    return _TurnFinding(
+        "empty_summary", "a summary without words", "its opening stays" if lines else "referenced", update
+    )
 
 
-_GUARDS: tuple[Callable[[Pinned, TurnEvidence, TurnDecision], _Repair | None], ...] = (
+_GUARDS: tuple[Callable[[Pinned, TurnEvidence, TurnDecision], _TurnFinding | None], ...] = (
     *(_untouched, _flagged, _excerpts_in_range, _true_summary),
     *(_failed, _users_words, _media, _says_something),
 )

@@ -118,7 +118,8 @@ class _Turn:
         """Note that lines stand: what they name adds nothing any more."""
         for number in numbers:
             self.standing.add(number)
-            self._left.update(dict.fromkeys(self.names[number - 1], 0.0))
+            for name in self.names[number - 1]:
+                self._left[name] = 0.0
 
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:
