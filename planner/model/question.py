@@ -27,7 +27,7 @@ from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens
 
-__all__ = ["Question", "Situation", "brief_tokens", "notes_tokens", "plan_questions", "sizes_text"]
+__all__ = ["Question", "Situation", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
 REQUEST_CHARACTERS = 2_000
 """How much of the latest request is named, and of the task."""
@@ -54,8 +54,10 @@ CHOICE_SHARE = 0.5
 rules put there answered as many questions as all that real models chose."""
 OUTCOMES_CHARACTERS = 6_000
 """How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
-FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 200
-"""What frames the brief in the view; and with less than this left nothing is to be chosen."""
+FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
+"""What frames the brief in the view; and with less than this to choose nothing is: saying how takes 900."""
+CHOSEN_ENTRY_TOKENS = 40
+"""An entry chooses as much at least: a reference takes 30."""
 LATER_CHARACTERS, LATER_OUTCOMES_CHARACTERS = 600, 2_000
 """Of the task and the latest request, and of the outcomes, in a later plan's question: the brief has the rest."""
 CHOSEN_TOKENS = 400
@@ -120,10 +122,12 @@ class Question:
     """What fills the places of its prompt."""
     name: Literal["plan", "update"] = "plan"
     """Of that prompt."""
+    entries: bool = True
+    """If anything beside the brief is asked for."""
 
     def system(self, prompts: Prompts) -> str:
         """The system prompt."""
-        return prompts.system if self.name == "plan" else prompts.texts["update_system"]
+        return prompts.render("system" if self.name == "plan" else "update_system", entries=self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
@@ -219,6 +223,7 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: str) -
     words, outcomes = (
         (REQUEST_CHARACTERS, OUTCOMES_CHARACTERS) if earlier is None else (LATER_CHARACTERS, LATER_OUTCOMES_CHARACTERS)
     )
+    entries = choice_tokens(situation, everyone if last else turns) > 0
     latest, task = _latest_request(everyone, words), one_line(request.task, words) or "(not stated)"
     brief = safe_text(brief_text(written_brief(earlier))) if earlier is not None and last else ""
     values = {
@@ -232,13 +237,13 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: str) -
     }
     if earlier is not None:
         chosen = turn_index(request, earlier, CHOSEN_TOKENS) or "(none)"
-        return Question(scope, {**values, "before": chosen}, "update")
+        return Question(scope, {**values, "before": chosen}, "update", entries)
     around = {
         "user_words": _words(everyone) or "(none)",
         "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
         "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
-    return Question(scope, values | around)
+    return Question(scope, values | around, entries=entries)
 
 
 def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) -> str:
@@ -259,19 +264,30 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     request, least, brief = situation.request, situation.least_tokens, brief_tokens(situation, turns)
     whole = request.evidence.tokens
     stay = min(whole, request.target_tokens)
-    free = stay - least - brief - FRAME_TOKENS
     text = (
         f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and `kept` lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
         f"at most {int(brief / TOKENS_A_WORD)} words (all that stands between two spaces; what is over is cut off)"
     )
-    if free < LEAST_CHOICE_TOKENS:
-        return f"{text}, which takes all the rest; leave `turns` empty."
+    choice = choice_tokens(situation, turns)
+    if not choice:
+        return f"{text}."
     entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
+    most = min(entries // TOKENS_AN_ENTRY, choice // CHOSEN_ENTRY_TOKENS)
     return (
-        f"{text}; at most {entries // TOKENS_AN_ENTRY} entries, which choose at most {int(free * CHOICE_SHARE)} tokens "
-        f"of turns and lines: the space beside them is filled."
+        f"{text}; at most {most} entries, which choose at most {choice} tokens of turns and lines: the space beside "
+        f"them is filled."
     )
+
+
+def choice_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
+    """How much of the history an answer about `turns` may choose beside its brief; 0 where the brief alone is asked
+    for."""
+    request = situation.request
+    stay = min(request.evidence.tokens, request.target_tokens)
+    free = stay - situation.least_tokens - brief_tokens(situation, turns) - FRAME_TOKENS
+    choice = int(free * CHOICE_SHARE)
+    return choice if choice >= LEAST_CHOICE_TOKENS else 0
 
 
 def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
