@@ -196,16 +196,16 @@ def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _Turn
     is_told = turn.failed or turn.turn.id in stands.told
     if not lines and decision.strategy in ("drop", "reference") and not is_told:
         lines = opening_lines(turn)
-    return _with_lines(turn, decision, lines, "failed_approach", "how it failed", "its decisive lines stay")
+    return _loss_finding("failed_approach", turn, decision, lines, "how it failed", "its decisive lines stay")
 
 
 def _users_words(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     lines = stands.user_words.get(decision.turn_id, frozenset())
-    return _with_lines(turn, decision, lines, "user_words", "words of the user", "they stay verbatim")
+    return _loss_finding("user_words", turn, decision, lines, "words of the user", "they stay verbatim")
 
 
-def _with_lines(
-    turn: TurnEvidence, decision: TurnDecision, lines: frozenset[int], code: str, what: str, repair: str
+def _loss_finding(
+    code: str, turn: TurnEvidence, decision: TurnDecision, lines: frozenset[int], what: str, repair: str
 ) -> _TurnFinding | None:
     if decision.strategy == "keep" or lines <= _standing(turn, decision):
         return None
