@@ -120,7 +120,7 @@ def _apply(
         return "store_failed", f"the originals could not be stored: {error}"
     if trigger != "arrival":
         state.compactions += 1
-        state.undoable = (*state.undoable, _unbound(before.frame))[-MOST_UNDOABLE:]
+        state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
         state.kept_tokens = state.gauge.of_messages(view.total)
     if change.first_changed_message is not None:
