@@ -61,7 +61,7 @@ def lay_out(
         lead = leading_turn(history, lambda turn: turn.id not in entries)
     strip_behind = first if thinking == "strip" and first is not None else math.inf
     view: list[tuple[Message, object]] = []
-    key, opening = history_key(history), [clean(brief)]
+    key, opening = history_key(history.digest), [clean(brief)]
     for stands, turns in _runs(history, entries, lead):
         if stands:
             view += (

@@ -208,7 +208,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
     """`edits` made on paper, and measured."""
     gauge, tracker, committed = state.gauge, state.tracker, state.committed
     covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
-    key = (covered and committed.key) or history_key(tracker.history)
+    key = (covered and committed.key) or history_key(tracker.history.digest)
     frame = state.bound(draft(committed.frame, edits, tracker, key, state.restore_tool))
     view = View.of(frame, tracker)
     first = first_difference(state.view.messages, view.messages)
