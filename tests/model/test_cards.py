@@ -334,8 +334,43 @@ def test_what_an_edit_put_in_is_not_shown_again_as_its_tool_echoes_it():
     )
 
 
+def question_about(messages, **options):
+    ((question,), _) = plan_questions(Situation.of(plan_request(messages, **options)), load_prompts())
+    return question
+
+
+COMMITTED = call(7, "Bash", {"command": "git commit -m x"}, "[main a1b2c3d] Drain it\n 1 file changed")
+RECAP = "This session is being continued from a previous conversation.\nAll changes committed and pushed."
+
+
 def test_whether_anything_was_committed_is_said():
-    committed = call(7, "Bash", {"command": "git commit -m x"}, "[main a1b2c3d] Drain it\n 1 file changed")
-    for messages, said in ((SAMPLE, "no commit shows"), ([*SAMPLE[:-2], *committed, *SAMPLE[-2:]], "commit a1b2c3d")):
-        ((question,), _) = plan_questions(Situation.of(plan_request(messages)), load_prompts())
-        assert said in question.values["outcomes"]
+    assert "no commit shows" in question_about(SAMPLE).values["outcomes"]
+    assert "commit a1b2c3d" in question_about([*SAMPLE[:-2], *COMMITTED, *SAMPLE[-2:]]).values["outcomes"]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": RECAP}, *SAMPLE[1:]],
+        [*SAMPLE[:-2], *call(7, "Bash", {"command": "git commit -qm x"}, ""), *SAMPLE[-2:]],
+        [*SAMPLE[:-2], {"role": "assistant", "content": "Committed as a1b2c3d."}, *SAMPLE[-2:]],
+        [*SAMPLE[:1], {"role": "assistant", "content": "Your flight is booked."}, *SAMPLE[-2:]],
+    ],
+)
+def test_nobody_is_told_that_no_commit_shows_where_one_may_have_been_made_or_nothing_was_changed(messages):
+    assert "no commit shows" not in question_about(messages).values["outcomes"]
+
+
+@settings(max_examples=20)
+@given(histories(max_turns=10))
+def test_words_of_the_user_that_stand_on_a_card_are_not_said_beside_the_cards_again(messages):
+    for question in plan_questions(Situation.of(plan_request(messages)), load_prompts())[0]:
+        on_cards = {line.partition('" ')[2] for line in question.values["cards"].split("\n") if '" ' in line[:8]}
+        beside = question.values["user_words"].split("\n")
+        assert not {line.partition(": ")[2] for line in beside} & on_cards - {""}
+
+
+def test_the_task_is_what_the_user_typed_not_what_a_host_expanded():
+    skill = "Base directory for this skill: /home/me/.skills/review\n\n# Review\n\nRead all comments first."
+    question = question_about([{"role": "user", "content": skill}, *SAMPLE], task=skill)
+    assert question.values["task"] == "Make the queue drain on shutdown. Never touch legacy/queue_v1.py, it is frozen."
