@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "superseded_turns"]
+__all__ = ["REMARK", "Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -35,6 +35,8 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_RUN_NAME, "run"),
 )
 """What tools do by their names, the first that says so."""
+_LOOKS = frozenset({"view", "read", "open", "show", "list"})
+"""What editors do that change nothing, by their ``command``."""
 _ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
@@ -43,7 +45,7 @@ _PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re
 _SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
 
-_REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
+REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
 _PARTIAL_KEY = lazy_pattern(
     r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?"
@@ -84,7 +86,7 @@ class Call:
         command = self._first(_COMMAND_KEYS)
         object.__setattr__(self, "path", self._first(_PATH_KEYS))
         object.__setattr__(self, "command", command)
-        object.__setattr__(self, "kind", _kind(self.name, self.commands))
+        object.__setattr__(self, "kind", _kind(self.name, command, self.commands))
         object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
 
     @property
@@ -128,7 +130,7 @@ class Call:
         before = {"", *map(str.strip, old.splitlines())}
         put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
         put_in = put_in or [old.strip().partition("\n")[0]]
-        telling = next((line for line in put_in if not _REMARK.match(line)), put_in[0])
+        telling = next((line for line in put_in if not REMARK.match(line)), put_in[0])
         return f"{self.subject} {telling[:80]}".strip()
 
     @property
@@ -151,7 +153,7 @@ class Call:
         return ""
 
 
-def _kind(name: str, commands: Sequence[Command]) -> CallKind:
+def _kind(name: str, command: str, commands: Sequence[Command]) -> CallKind:
     if _ASK_NAME.search(name):
         return "ask"
     if _PROCESS_NAME.search(name):
@@ -159,7 +161,8 @@ def _kind(name: str, commands: Sequence[Command]) -> CallKind:
     if commands and _RUN_NAME.search(name):
         first = next((one for one in commands if one.words[0] != "cd"), commands[0])
         return "read" if is_looking(first) and not shell_changes(commands) else "run"
-    return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
+    kind: CallKind = next((own for pattern, own in _NAME_KINDS if pattern.search(name)), "other")
+    return "read" if kind == "write" and command in _LOOKS else kind
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:

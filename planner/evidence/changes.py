@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from planner.evidence.calls import Call
+from planner.evidence.calls import REMARK, Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import definitions_in, specifics_of
 from planner.evidence.shell import Command, shell_changes
@@ -168,16 +169,30 @@ def _values(call: Call, keys: Sequence[str]) -> str:
 
 
 def _note_names(change: FileChange, old: str, new: str) -> None:
-    before = {match["name"] for match in definitions_in(old)}
-    own = [] if change.path.endswith(PROSE) else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
+    before, own = _bodies(old), {} if change.path.endswith(PROSE) else _bodies(new)
+    gone = {*_PART.findall(old)} - {*_PART.findall(new)}
+    for names in (change.defines, change.edits, change.adds):
+        names[:] = [name for name in names if gone.isdisjoint(_PART.findall(name))]
     _put_first(change.defines, [name for name in own if name not in before])
-    _put_first(change.edits, [name for name in own if name in before and name not in change.defines])
+    edited = [name for name, body in own.items() if before.get(name, body) != body]
+    _put_first(change.edits, [name for name in edited if name not in change.defines])
     if old:
         known, calls = {*_PART.findall(old)}, {*_CALLED.findall(new)}
         identifiers = (name for name, kind in specifics_of(new).items() if kind == "identifier" and "-" not in name)
         added = [name for name in identifiers if name not in own and not known.issuperset(_PART.findall(name))]
         called = [f"{name}()" if name in calls else name for name in added]
         _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
+
+
+def _bodies(code: str) -> dict[str, list[str]]:
+    """What `code` defines, each with its lines up to the next one, but for remarks and marks alone."""
+    found = definitions_in(code)
+    places = pairwise([*(match.start() for match in found), len(code)])
+    texts = {match["name"]: code[start:stop] for match, (start, stop) in zip(found, places, strict=True)}
+    return {
+        name: [line for line in map(str.strip, text.split("\n")) if not REMARK.match(line)]
+        for name, text in texts.items()
+    }
 
 
 def _put_first(names: list[str], newer: Sequence[str]) -> None:

@@ -35,8 +35,8 @@ _ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
 _THOUSANDS = lazy_pattern(r",(?<=\d,)(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
-_TURN_ID = lazy_pattern(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
-"""``t9``, ``t9-t14``: ids of turns are the plan's own."""
+_TURN_ID = lazy_pattern(rf"(?<![{_NAME_CHARACTERS}])t\d+(?:\s*[-–]\s*t?\d+)?(?![{_NAME_CHARACTERS}]*\w)")
+"""``t9``, ``t9-t14``: ids of turns are the plan's own; not within a name, ``t9.test.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
 _CLOSED = lazy_pattern(r"\w[\"'`)\]]$")
 """What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
