@@ -69,6 +69,7 @@ LONG = {
 }
 
 
+@pytest.mark.real
 @given(
     st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=3),
     st.integers(0, 30),
