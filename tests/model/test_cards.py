@@ -4,6 +4,7 @@ import re
 
 import pytest
 from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
 from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
@@ -150,10 +151,29 @@ def test_the_number_that_a_viewer_put_before_a_line_is_left_out():
     assert "4|     queue.join_all_workers()" in shown
 
 
-@pytest.mark.parametrize("row", [" 4711 | alice_smith", "4711\tuser_zero\t0", "12\t3\tsrc/queue.py"])
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["{:6}→{}", "{:6}\t{}", "{}: {}", "{}:{}", "{:4} | {}"]),
+    st.integers(1, 3_000),
+    st.lists(
+        st.sampled_from(["", "import os", "def drain_queue(queue):", "    wait()  # 12: all"]), min_size=3, max_size=30
+    ),
+)
+def test_cards_have_one_numbering_whatever_viewer_showed_the_file(form, first, lines):
+    source = "\n".join(form.format(number, line) for number, line in enumerate(lines, first))
+    request = plan_request([SAMPLE[0], *call(7, "Read", {"file_path": "app/drain.py"}, source), *SAMPLE[1:]])
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2")
+    results = [line.partition("| ")[2] for line in shown.split("\n") if re.match(r"\d+[|] ", line)]
+    assert {line.strip() for line in results} <= {line.strip() for line in lines}
+
+
+@pytest.mark.parametrize(
+    "row", [" 4711 | alice_smith", "4711\tuser_zero\t0", "12\t3\tsrc/queue.py", "1\ta_1\n2\tb_2\n3\tc_3"]
+)
 def test_the_number_that_a_row_of_data_begins_with_is_no_lines_number(row):
     request = plan_request([SAMPLE[0], *call(7, "query", {"sql": "SELECT * FROM users"}, row), *SAMPLE[1:]])
-    assert f"| {row}\n" in text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2") + "\n"
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2") + "\n"
+    assert all(f"| {line}\n" in shown for line in row.split("\n"))
 
 
 def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():
@@ -221,6 +241,21 @@ def test_what_an_earlier_compaction_wrote_is_shown_from_its_end_before_newer_pro
     shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 2_500), "t1")
     assert ": Pending: merge #37, then #51." in shown
     assert ": 39. Found that part_39 calls load_39()." in shown
+
+
+def test_a_list_of_tasks_that_a_later_one_replaced_and_what_a_card_says_above_are_not_shown():
+    lists = [
+        call(n, "TodoWrite", {"todos": [{"content": "Drain it", "status": state}]}, "Todos have been modified")
+        for n, state in ((20, "in_progress"), (21, "completed"))
+    ]
+    edit = {"file_path": "app/main.py", "old_string": "pass", "new_string": "drain_later()"}
+    update = call(22, "TaskUpdate", {"taskId": "4", "status": "in_progress"}, "Updated task #4 status")
+    edited = call(23, "Edit", edit, "The file app/main.py has been updated successfully.")
+    request = plan_request([*SAMPLE[:1], *lists[0], *update, *edited, *lists[1], *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), BUDGET)
+    assert [text_of(cards, turn_id).count("\n") for turn_id in ("t2", "t3")] == [0, 1]
+    assert "completed" in text_of(cards, "t5")
+    assert "updated successfully" not in text_of(cards, "t4")
 
 
 def text_of(cards, turn_id):
