@@ -179,30 +179,25 @@ def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, tuple[str, str]]:
-    """What later turns did over, by turn id: the last turn that read or wrote again all that a turn did, so that
-    nothing in it is news, and the last one that changed a part of it. Each is empty where none did; turns of neither
-    are left out.
+def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, str]:
+    """By the id of each turn of which nothing is news the last one that read or wrote again all that it did.
 
     `calls` are those of each turn in order, each with whether it succeeded. A file that was edited in part since is not
     superseded: what was read still says what the rest of it holds.
     """
     same: dict[bytes, str] = {}
     whole: dict[str, str] = {}
-    edits: dict[str, str] = {}
-    superseded: dict[str, tuple[str, str]] = {}
+    superseded: dict[str, str] = {}
     for turn_id in reversed(list(calls)):
         own = [call for call, _ in calls[turn_id]]
         again = [same.get(call.identity) or (_reads_whole(call) and whole.get(call.path)) or "" for call in own]
-        edited = next((at for call in reversed(own) if (at := edits.get(call.path, ""))), "")
-        if edited or (again and all(again)):
-            superseded[turn_id] = (again[-1] if all(again) else "", edited)
+        if again and all(again):
+            superseded[turn_id] = again[-1]
         for call, succeeded in calls[turn_id]:
             if succeeded:
                 same.setdefault(call.identity, turn_id)
-            if succeeded and call.path and (_reads_whole(call) or call.kind == "write"):
-                last = whole if _reads_whole(call) or _WHOLE_KEYS & call.input.keys() else edits
-                last.setdefault(call.path, turn_id)
+            if succeeded and (_reads_whole(call) or (call.kind == "write" and _WHOLE_KEYS & call.input.keys())):
+                whole.setdefault(call.path, turn_id)
     return superseded
 
 

@@ -172,8 +172,6 @@ _ADMITTED = lazy_pattern(
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
 with a race detector``, ``you're right``, ``returns as is when the format doesn't match``."""
-_NEW_TEXT = lazy_pattern(r"new_str(?:ing)?:")
-"""Opens the new text among the lines of a call that edits."""
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
@@ -210,7 +208,6 @@ def read_calls(
         outcomes.append(replace(outcome, refused=refused, exit_code=_exit_code(result)))
         if report and _is_refusal(report[0].text):
             report = _refusal(result)
-            admitted += _refused_change(by_block.get(call.block, []))
         if report:
             reports.append(report)
     decisive = chain(admitted, *(_decisive(report) for report in reports))
@@ -419,13 +416,6 @@ def _refusal(result: Sequence[Statement]) -> list[Statement]:
     filled = [one for one in result if one.text.strip()]
     own = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
     return own or [one for one in filled if _is_refusal(one.text)][:1]
-
-
-def _refused_change(own: Sequence[Statement]) -> list[Statement]:
-    """The first new line of an edit that the user refused: what was tried, of which the file's name says nothing."""
-    texts = [statement.text.strip() for statement in own]
-    new = next((at for at, text in enumerate(texts) if _NEW_TEXT.fullmatch(text)), len(own))
-    return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
 
 
 def _admits(one: Statement) -> bool:

@@ -109,7 +109,7 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     state = change.by_command or ("written" if change.written else "edited")
     names = [
         f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
-        for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
+        for what, listed in (("in", change.edits), ("defines", change.defines))
         if listed
     ]
     state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
@@ -337,25 +337,20 @@ def commits(evidence: Evidence) -> list[RecordLine]:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """The files that a merge left in conflict and no commit settled, and which of them were changed since."""
+    """The files that a merge left in conflict, that were not changed since and that no commit settled."""
     standing: dict[str, str] = {}
-    changed: dict[str, str] = {}
-    for turn, call, outcome in evidence.ended_calls():
-        if asked := _git_commands(call):
-            if _is_elsewhere(call, evidence.root):
-                continue
-            if _commits(call) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
-                standing.clear()
-            named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
-            standing |= dict.fromkeys(named, turn.turn.id)
-        elif standing and outcome.status != "failed":
-            written = tuple(changed_paths(call))
-            changed |= {path: turn.turn.id for path in standing if any(one.endswith(path) for one in written)}
-    since = [path for path in standing if path in changed]
+    for turn, call, _ in evidence.ended_calls():
+        written = tuple(changed_paths(call))
+        standing = {path: at for path, at in standing.items() if not any(one.endswith(path) for one in written)}
+        asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
+        if not asked:
+            continue
+        if _commits(call) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
+            standing.clear()
+        named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
+        standing |= dict.fromkeys(named, turn.turn.id)
     text = f"merge conflicts in {', '.join(map(evidence.shown, standing))}"
-    text += f"; changed since: {', '.join(map(evidence.shown, since))}" * bool(since)
-    ids = dict.fromkeys((*standing.values(), *(changed[path] for path in since)))
-    return [RecordLine(text, tuple(ids))] if standing else []
+    return [RecordLine(text, tuple(dict.fromkeys(standing.values())))] if standing else []
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:

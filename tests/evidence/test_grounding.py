@@ -24,7 +24,7 @@ HELD = [
     "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
     "Of 1290/30/2 a 42-line file is 30%/1,290.",
     'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',
-    'Installing/servers v3.11.2, the branch "a\\\\nsrc/escaped.py".',
+    'Install/server v3.11.2, the branch "a\\\\nsrc/escaped.py".',
     "Of URLs and TODOs 1290+30 stand; see #7/3 after 30ms-old ones, call restore_context.",
     "In .../src/auth/, .../run/ID and auth/token.ts.",
     "The user's request: keep it. Done... 'twice'?",
