@@ -181,8 +181,8 @@ def _is_demand(line: Line) -> bool:
 def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidence, Line]]:
     """The newest list of tasks: it says what is left."""
     for turn in reversed(turns):
-        for call in turn.calls:
-            if written_tasks(call) is not None:
+        for call, outcome in turn.ended_calls:
+            if written_tasks(call) is not None and outcome.status != "failed":
                 yield from ((turn, line) for line in turn.lines_of(call.block))
                 return
 
