@@ -27,8 +27,7 @@ from planner.placeholders import (
 from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
-from planner.reading.media import media_mark
-from planner.reading.messages import THINKING, Block, Message, blocks, plain_message
+from planner.reading.messages import THINKING, Block, Message, blocks, media_mark, plain_message
 
 __all__ = [
     "ThinkingPolicy",
