@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from planner.analysis import Analysis
 from planner.brief import check_brief
-from planner.errors import PlanRejected
+from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
-from planner.layout import lay_out
+from planner.layout import lay_out, leading_turn
 from planner.placeholders import line_numbers, media_marks, ranges_of
 from planner.plan import (
     CompactionPlan,
@@ -28,11 +28,11 @@ from planner.plan import (
     TurnDecision,
     whole_characters,
 )
-from planner.proposal import Proposal, TurnProposal
+from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
 from planner.selection import KEPT, Pinned, opening_lines, pinned, preview_lines
 
-__all__ = ["guard_plan", "sound_proposal"]
+__all__ = ["check_plan", "sound_proposal"]
 
 NO_WORDS: Mapping[str, Any] = {"summary": "", "excerpts": ()}
 
@@ -46,26 +46,43 @@ class _TurnFinding(NamedTuple):
     update: Mapping[str, Any]
 
 
-def guard_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
-    """`plan` behind the guards: repaired where needed, counted, with what was wrong; bound to its layout.
+def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
+    """`plan` behind the guards: repaired where needed, counted, with what was wrong; bound to what was read.
 
-    `analysis` must be of the history the plan was made for. Idempotent.
+    All is kept where `least_savings` tokens are not saved, or none at all. Idempotent.
+
+    Raises:
+        StalePlan: the plan was made for another history.
+        SettingsError: an argument of the wrong type.
     """
+    if not isinstance(plan, CompactionPlan):
+        raise SettingsError(f"plan: expected a CompactionPlan, found {type(plan).__name__}")
+    if not isinstance(analysis, Analysis):
+        wanted = "what planner.analysis.analyze(messages) returns"
+        raise SettingsError(f"analysis: expected {wanted}, found {type(analysis).__name__}")
+    if plan.history.digest != analysis.history.digest:
+        count = len(analysis.history.messages)
+        raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
+    too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
+    if least_savings:
+        problem = f"fewer tokens would be saved than the {least_savings} that a plan must save"
+        too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
     brief, of_brief = analysis.once(_checked_brief, plan.brief)
-    stands = pinned(analysis, plan.window_tokens, plan.target_tokens, brief)
-    sound, findings = _guard_decisions(stands, plan.turns)
+    stands = pinned(analysis, plan.window_tokens, plan.target_tokens, plan.target_model, brief)
+    sound, findings = _guard_decisions(stands, plan.turns, plan.target_model)
     facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*of_facts, *of_brief)
-    for decisions in _ever_more(stands, sound):
+    for decisions in _ever_more(stands, sound, plan.target_model):
         tool = plan.restore_tool
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
-        if layout.first_changed is None or layout.tokens < analysis.tokens:
+        least = max(1, least_savings if decisions is sound else 1)
+        if layout.first_changed is None or analysis.tokens - layout.tokens >= least:
             break
     if stands.demands_stored:
         problem = f"what the user demands in {stands.demands_stored} turns more would fill the window"
         findings.append(Finding(code="demands_stored", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
-        findings.append(Finding(code="would_grow", problem="the view would be no smaller", repair="all kept"))
+        findings.append(too_little)
     known = set(plan.findings)
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
@@ -81,11 +98,11 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
     return check_brief(brief, analysis.evidence)
 
 
-def _ever_more(stands: Pinned, sound: dict[str, TurnDecision]) -> Iterator[dict[str, TurnDecision]]:
+def _ever_more(stands: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
     """What is tried until a view is smaller: `sound`; all kept but live results that no window holds; all kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
-    yield _guard_decisions(stands, kept.values())[0]
+    yield _guard_decisions(stands, kept.values(), model)[0]
     yield kept
 
 
@@ -97,7 +114,7 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 
 
 def _guard_decisions(
-    stands: Pinned, decisions: Iterable[TurnDecision]
+    stands: Pinned, decisions: Iterable[TurnDecision], model: str
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
     """One sound decision for every turn, in order."""
     turns = stands.analysis.evidence.turns
@@ -117,6 +134,11 @@ def _guard_decisions(
                 decision = decision.model_copy(update=wrong.update)
                 findings.append(Finding(code=wrong.code, turn_id=turn_id, problem=wrong.problem, repair=wrong.repair))
         sound[turn_id] = _meant(decision)
+    kept = {turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live}
+    if lead := leading_turn(stands.analysis.history, kept, model):
+        problem = f"{sound[lead].strategy} would touch the thinking that leads the last calls"
+        findings.append(Finding(code="live_tail", turn_id=lead, problem=problem, repair="kept"))
+        sound[lead] = sound[lead].model_copy(update=KEPT)
     return sound, findings
 
 
@@ -190,11 +212,9 @@ def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
 def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
     """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
     knows of, with its opening."""
-    if decision.strategy == "keep" or not decision.failed_approach:
-        return None
-    lines = stands.failures[turn.turn.id]
-    is_told = turn.failed or turn.turn.id in stands.told
-    if not lines and decision.strategy in ("drop", "reference") and not is_told:
+    lines = stands.failures[turn.turn.id] if decision.failed_approach else frozenset()
+    by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in stands.told
+    if by_planner and decision.strategy in ("drop", "reference"):
         lines = opening_lines(turn)
     return _loss_finding("failed_approach", turn, decision, lines, "how it failed", "its decisive lines stay")
 
@@ -279,49 +299,31 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
     findings: list[Finding] = []
     for turn_id, asked in proposal.turns.items():
         turn = analysis.evidence.turns.get(turn_id)
-        if turn is None:
-            findings.append(_no_such_turn(turn_id))
-            continue
-        sound, code, problem = _sound(turn, asked)
-        if problem:
-            repair = "left out" if sound else "ignored"
-            findings.append(Finding(code=code, turn_id=turn_id, problem=problem, repair=repair))
-        if sound is not None:
-            turns[turn_id] = sound
+        sound, finding = (None, _no_such_turn(turn_id)) if turn is None else _sound(turn, asked)
+        turns |= {turn_id: sound} if sound else {}
+        findings += [finding] if finding else []
     facts = tuple(fact for fact in proposal.facts if isinstance(fact, ExtractedFact))
     if len(facts) < len(proposal.facts):
-        problem = "a fact that is no ExtractedFact"
-        findings.append(Finding(code="unsound_proposal", problem=problem, repair="left out"))
+        findings.append(Finding(code="unsound_proposal", problem="a fact that is no ExtractedFact", repair="left out"))
     page = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
     brief, of_brief = analysis.once(_checked_brief, page)
     return replace(proposal, turns=turns, facts=facts, brief=brief), (*findings, *of_brief)
 
 
-def _sound(turn: TurnEvidence, asked: TurnProposal) -> tuple[TurnProposal | None, str, str]:
-    """What can be used of what is proposed for `turn`; the code of what is wrong with it, and what that is."""
-    if not isinstance(asked, TurnProposal):
-        return None, "unsound_proposal", f"expected a TurnProposal, found {type(asked).__name__}"
+def _sound(turn: TurnEvidence, asked: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
+    """What can be used of what is proposed for `turn`, and what is wrong with it."""
+    turn_id, problem = turn.turn.id, f"expected a TurnProposal, found {type(asked).__name__}"
     try:
-        decision = TurnDecision(
-            turn_id=turn.turn.id,
-            strategy="keep" if asked.strategy is None else asked.strategy,
-            relevance_score=asked.score,
-            reason=asked.reason,
-            failed_approach=asked.failed_approach,
-            summary=asked.summary,
-            excerpts=asked.excerpts,
-        )
+        if isinstance(asked, TurnProposal):
+            strategy = "keep" if asked.strategy is None else asked.strategy
+            fields = {**vars(asked), "turn_id": turn_id, "strategy": strategy}
+            sound = proposed(TurnDecision(relevance_score=fields.pop("score"), **fields))
+            sound, problem = replace(sound, strategy=asked.strategy), _invention(turn, sound.summary)
+            if not problem:
+                return sound, None
+            finding = Finding(code="invented_summary", turn_id=turn_id, problem=problem, repair="left out")
+            return replace(sound, summary=""), finding
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
-        return None, "unsound_proposal", f"{wrong['loc'][0]}: {wrong['msg']}"
-    problem = _invention(turn, decision.summary)
-    sound = TurnProposal(
-        turn.turn.id,
-        decision.relevance_score,
-        decision.reason,
-        asked.strategy and decision.strategy,
-        "" if problem else decision.summary,
-        decision.excerpts,
-        decision.failed_approach,
-    )
-    return sound, "invented_summary", problem
+        problem = f"{wrong['loc'][0]}: {wrong['msg']}"
+    return None, Finding(code="unsound_proposal", turn_id=turn_id, problem=problem, repair="ignored")

@@ -17,10 +17,10 @@ from applier.cli.screen import print_data
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
-from applier.store.records import history_key
 from applier.store.store import Store
 from applier.view import apply
 from planner.api import plan_compaction
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan
 
 __all__ = ["apply_and_record", "planned", "planning_options", "write_view"]

@@ -122,7 +122,7 @@ def _apply(
         return "store_failed", f"the originals could not be stored: {error}"
     if trigger != "arrival":
         state.compactions += 1
-        state.undoable = (*state.undoable, _unbound(before.frame))[-MOST_UNDOABLE:]
+        state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
         state.kept_tokens = state.gauge.of_messages(view.total)
     if change.first_changed_message is not None:
@@ -210,7 +210,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
     """`edits` made on paper, and measured."""
     gauge, tracker, committed = state.gauge, state.tracker, state.committed
     covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
-    key = (covered and committed.key) or history_key(tracker.history)
+    key = (covered and committed.key) or history_key(tracker.history.digest)
     frame = state.bound(draft(committed.frame, edits, tracker, key, state.restore_tool))
     view = View.of(frame, tracker)
     first = first_difference(state.view.messages, view.messages)
