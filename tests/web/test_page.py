@@ -15,6 +15,7 @@ import pytest
 
 from applier import preview
 from applier.web import PageServer
+from applier.web.plan_review import Replan, Revision
 from planner import CompactionPlan, plan_compaction
 from planner.errors import PlannerUnavailable, StalePlan
 from planner.plan import Provenance
@@ -202,16 +203,17 @@ def test_view_is_what_apply_gives_with_the_place_of_each_message_that_is_as_it_w
     assert sum(one["tokens"] for one in shown) <= revised(page, **revision)["totals"]["tokens_after"]
 
 
-def test_plan_is_made_anew_for_another_target(page, written, plan):
-    assert page.get("/api/review").json()["planners"] == ["rules"]
-    assert page.post("/api/replan", json={"target_tokens": 9_000, "planner": "rules"}).status_code == 200
-    shown = page.get("/api/review").json()
+def test_plan_is_made_anew_for_another_target(plan, messages, written):
+    review = review_of(plan, messages, written)
+    assert review.page()["planners"] == ["rules"]
+    review.replan(Replan(target_tokens=9_000, planner="rules"))
+    shown = review.page()
     assert not shown["saved"]
     assert shown["checked"]["totals"]["target"] == 9_000
     assert shown["checked"]["totals"]["tokens_after"] > plan.estimated_tokens + 2_000
-    page.post("/api/save", json={})
+    review.save(Revision())
     assert written.plans[0].target_tokens == 9_000
-    assert page.get("/api/review").json()["saved"]
+    assert review.page()["saved"]
 
 
 @pytest.mark.parametrize("wanted", [{}, {"target_tokens": 0, "planner": "rules"}, {"target_tokens": 9, "planner": "x"}])
