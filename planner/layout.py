@@ -59,7 +59,7 @@ def lay_out(
     first = _first_changed(history, decisions)
     strip_behind = first if thinking_policy(model) == "strip" and first is not None else math.inf
     view: list[tuple[Message, object]] = []
-    key, opening = history_key(history), [clean(brief)]
+    key, opening = history_key(history.digest), [clean(brief)]
     for is_gone, run in groupby(history.turns, lambda turn: turn.id in entries):
         turns = list(run)
         if not is_gone:

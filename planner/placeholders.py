@@ -41,6 +41,8 @@ __all__ = [
 USER_FRAME = "user-words"
 FRAMES = ("compacted", USER_FRAME, "restored", "carried")
 """Names of the frames that this project puts around what it writes; no text from a history may open or close one."""
+SHORT_DIGITS = 8
+"""Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
 GAP = "\n…\n"
 OUTCOME_CHARACTERS = 120
 """How much of a call's outcome stands beside it."""
@@ -80,9 +82,9 @@ _CHANGED = lazy_pattern(
 """
 
 
-def history_key(history: History) -> str:
-    """``h`` and eight hex digits: names the history that references restore from."""
-    return "h" + history.digest.removeprefix("sha256:")[:8]
+def history_key(digest: str) -> str:
+    """``h1a2b3c4d`` for the history digest ``sha256:1a2b3c4d…``: names the history that references restore from."""
+    return "h" + digest.removeprefix("sha256:")[:SHORT_DIGITS]
 
 
 def clean(text: str) -> str:

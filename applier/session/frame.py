@@ -205,15 +205,16 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
     return min(placed | added | (one.unthinking ^ other.unthinking), default=None)
 
 
-def bound(frame: Frame, sent: Frame, tracker: HistoryTracker) -> Frame:
-    """`frame` without what was thought behind another list: all thinking behind where it is not what `sent` gave.
+def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
+    """`frame` without what was thought behind another list: all thinking behind where it is not what `sent` gave, of
+    messages from `since` on.
 
     A model that binds its thinking to everything before it refuses it anywhere else.
     """
     first = first_disagreement(frame, sent)
     if first is None:
         return frame
-    behind = range(max(first, frame.start), len(tracker))
+    behind = range(max(first, frame.start, since), len(tracker))
     late = {at for at in behind if without_thinking(tracker.plain[at]) is not tracker.plain[at]} - frame.unthinking
     return replace(frame, unthinking=frame.unthinking | late) if late else frame
 

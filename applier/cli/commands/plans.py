@@ -24,11 +24,11 @@ from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.opening import open_store
-from applier.store.records import history_key
 from applier.store.views import holds_view, originals_behind
 from applier.view import apply, look_in
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound, StalePlan, StoreDamaged
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.history import read_history
 from planner.reading.messages import Message
