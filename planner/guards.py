@@ -59,8 +59,11 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         problem = f"what the user demands in {stands.demands_stored} turns more would fill the window"
         findings.append(Finding(code="demands_stored", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
-        code, by = ("saves_too_little", f" by {least_savings} tokens") if least_savings else ("would_grow", "")
-        findings.append(Finding(code=code, problem=f"the view would be no smaller{by}", repair="all kept"))
+        too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
+        if least_savings:
+            problem = f"the view would be no smaller by {least_savings} tokens"
+            too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
+        findings.append(too_little)
     known = set(plan.findings)
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
@@ -139,15 +142,15 @@ class _Guarding:
             guard()
         return self.decision
 
-    def mend(self, code: str, problem: str, repair: str, **update: Any) -> None:
+    def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
         """Change what `update` says, with a finding."""
         self.findings.append(Finding(code=code, turn_id=self.turn.turn.id, problem=problem, repair=repair))
         self.decision = _meant(self.decision.model_copy(update=update))
 
-    def add(self, lines: Iterable[int], code: str, problem: str, repair: str, **update: Any) -> None:
+    def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
         """Have `lines` stand, too, with a finding."""
         excerpts = ranges_of(self.standing.union(lines))
-        self.mend(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
+        self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
     @property
     def standing(self) -> set[int]:
@@ -159,21 +162,21 @@ class _Guarding:
         holds shows a preview."""
         own, decision = self.turn.turn, self.decision
         if why := self.stands.analysis.broken.get(own.id):
-            self.mend("invalid_history", why, "kept as it is", **KEPT)
+            self.note_finding("invalid_history", why, "kept as it is", **KEPT)
         elif own.id in self.stands.demoted:
             preview = preview_lines(self.turn)
             shown = decision.strategy == "summarize" and not decision.summary and preview <= self.standing
             update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
             problem = "the live tail alone would fill the window"
-            self.mend("live_demoted", problem, "what is long in it shows a preview", **update)
+            self.note_finding("live_demoted", problem, "what is long in it shows a preview", **update)
         elif (own.live or own.must_stand) and decision.strategy != "keep":
-            self.mend("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
+            self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
 
     def called_failed(self) -> None:
         """A failure that the evidence shows is called one."""
         if self.turn.failed and not self.decision.failed_approach and self.decision.strategy != "keep":
             problem = "the turn shows a failure that the plan does not name"
-            self.mend("failure_not_named", problem, "marked as failed approach", failed_approach=True)
+            self.note_finding("failure_not_named", problem, "marked as failed approach", failed_approach=True)
 
     def true(self) -> None:
         """Excerpts are lines of the turn, and a summary names what it holds."""
@@ -181,9 +184,9 @@ class _Guarding:
         within = tuple((low, min(high, last)) for low, high in excerpts if low <= high and low <= last)
         if within != excerpts:
             problem = f"an excerpt names lines outside 1-{last}"
-            self.mend("excerpt_out_of_range", problem, "cut to the turn's lines", excerpts=within)
+            self.note_finding("excerpt_out_of_range", problem, "cut to the turn's lines", excerpts=within)
         if problem := _invention(self.turn, self.decision.summary):
-            self.add(opening_lines(self.turn), "invented_summary", problem, "replaced by lines", summary="")
+            self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
 
     def failure_stays(self) -> None:
         """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the
@@ -193,29 +196,29 @@ class _Guarding:
         by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.stands.told
         if by_planner and decision.strategy in ("drop", "reference"):
             lines = opening_lines(turn)
-        self.stay(lines, "failed_approach", "how it failed", "its decisive lines stay")
+        self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
     def words_stay(self) -> None:
         """The user's words stay verbatim."""
         lines = self.stands.user_words.get(self.turn.turn.id, frozenset())
-        self.stay(lines, "user_words", "words of the user", "they stay verbatim")
+        self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
-    def stay(self, lines: frozenset[int], code: str, what: str, repair: str) -> None:
+    def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
         """Have `lines` stand unless they do."""
         if self.decision.strategy != "keep" and not lines <= self.standing:
-            self.add(lines, code, f"{self.decision.strategy} would lose {what}", repair)
+            self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
     def traced(self) -> None:
         """An image or document leaves at least its mark and an id that restores it; a summary says something."""
         decision = self.decision
         if decision.strategy == "drop" and media_marks(self.stands.analysis.history, self.turn):
             problem = "drop would lose an image or document without a trace"
-            self.mend("media", problem, "referenced", strategy="reference")
+            self.note_finding("media", problem, "referenced", strategy="reference")
         elif decision.strategy == "summarize" and not decision.summary.strip() and not decision.excerpts:
             if lines := opening_lines(self.turn):
-                self.add(lines, "empty_summary", "a summary without words", "its opening stays")
+                self.lines_finding("empty_summary", lines, "a summary without words", "its opening stays")
             else:
-                self.mend("empty_summary", "a summary without words", "referenced", strategy="reference")
+                self.note_finding("empty_summary", "a summary without words", "referenced", strategy="reference")
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
@@ -227,8 +230,11 @@ def _invention(turn: TurnEvidence, summary: str) -> str:
 def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
     """The facts that their source turns bear out."""
     problems = [(fact, _fact_problem(evidence, fact)) for fact in facts]
-    wrong = {"code": "invented_fact", "repair": "left out"}
-    findings = [Finding(turn_id=fact.source, problem=problem, **wrong) for fact, problem in problems if problem]
+    findings = [
+        Finding(code="invented_fact", turn_id=fact.source, problem=problem, repair="left out")
+        for fact, problem in problems
+        if problem
+    ]
     return tuple(fact for fact, problem in problems if not problem), findings
 
 
