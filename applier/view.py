@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -21,7 +21,7 @@ from planner.api import BEHIND_VIEWS, check_plan
 from planner.errors import ApplyError, StalePlan, StoreError, TranscriptError
 from planner.layout import joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
-from planner.prices import cache_prices, payback_calls
+from planner.prices import cache_prices, payback_calls, switch_dollars
 from planner.reading.history import History, read_history
 
 StorePlace = Store | str | os.PathLike[str] | None
@@ -47,6 +47,8 @@ class Preview:
     """``strip``: thinking behind the first change goes; ``leave``: the API drops what it does not need."""
     plan: CompactionPlan
     """The plan as the guards left it."""
+    dollars: Mapping[str, float] = field(default_factory=dict)
+    """What that costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
 
 
 def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:
@@ -139,15 +141,17 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
     guarded, analysis, layout, behind = _guarded(plan, messages, store)
     first, before = layout.first_changed, analysis.tokens
     invalidated = 0 if first is None else analysis.counter.messages(analysis.history.messages[first:])
+    after, made = guarded.estimated_tokens, guarded.provenance
     return Preview(
         messages=_view(layout, analysis.history, behind),
         tokens_before=before,
-        tokens_after=guarded.estimated_tokens,
+        tokens_after=after,
         first_changed_message=first,
         invalidated_tokens=invalidated,
         payback_calls=None if first is None else _payback(guarded, before, invalidated),
         thinking=thinking_policy(guarded.target_model),
         plan=guarded,
+        dollars=switch_dollars(guarded.target_model, before, after, before - invalidated, made),
     )
 
 

@@ -211,8 +211,10 @@ class _Entry:
 
     def stands_alone(self, chosen: set[int]) -> bool:
         """True if the only call says what the turn is about: what the agent said says it as well, but for a failure."""
+        if len(self.turn.calls) != 1:
+            return False
         spoken = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
-        return len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
+        return self.decision.failed_approach or not spoken
 
     def user_words(self, lines: Sequence[Line]) -> str:
         """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""

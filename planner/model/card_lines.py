@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from operator import itemgetter
@@ -40,6 +40,8 @@ ASKED_WORTH = 2.0
 """And what a name that the latest request names counts, wherever it stands."""
 AGAIN = 0.6
 """What a name counts each further time, against the time before."""
+ECHO_CHARACTERS = 240
+"""A shorter result of an edit that was made says nothing but that."""
 REPEAT_CHARACTERS = 24
 """A longer line, not the user's, that stands on another card already is not shown again."""
 LATEST_TURNS = 16
@@ -50,8 +52,13 @@ LONG_READING_LINES = 40
 LIVE_LINES = 16
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
-_NUMBERED = re.compile(r"^\s*\d+→")
-"""The number that a file viewer puts before a line; not the first column of ``4711\tuser_0`` and ``4711 | alice``."""
+_NUMBERED = re.compile(r"\s*(\d{1,9})([→:\t]| \|)")
+_NUMBERED_ANYWHERE = re.compile(r"\s*(\d{1,9})([→:])")
+"""What a viewer puts before a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a
+column of data: ``4711<tab>user_0``."""
+LEAST_NUMBERED = 3
+"""So many lines in a row that count on are numbered, not one that begins with a number."""
+_KEYS = re.compile(r"\bdescription=.*|\w+=")
 _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
@@ -60,19 +67,39 @@ _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 """Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
 
 
-def card_text(line: Line, evidence: Evidence) -> str:
-    """`line` as a card shows it: without the number that a viewer put before it, and without the root of paths."""
-    text = _NUMBERED.sub("", line.text) if line.part == "result" else line.text
-    return evidence.shown(text)
+def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
+    """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
+    without the root of paths."""
+    return evidence.shown(line.text[turn.once(_viewer_numbers).get(line.number, 0) :])
+
+
+def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
+    """Where the text begins of each line that a viewer numbered: `LEAST_NUMBERED` in a row that count on."""
+    starts: dict[int, int] = {}
+    for call in turn.calls:
+        of_file = call.kind in ("read", "write") and (call.path or call.commands)
+        run: dict[int, int] = {}
+        due = ""
+        for line in turn.lines_of(call.result_block):
+            found = None if line.continues else (_NUMBERED if of_file else _NUMBERED_ANYWHERE).match(line.text)
+            if found is None or f"{found[1]}{found[2]}" != due:
+                run = run if line.continues else {}
+            if found is not None:
+                run[line.number] = found.end()
+                due = f"{int(found[1]) + 1}{found[2]}"
+            if len(run) >= LEAST_NUMBERED or (found and found[2] == "→"):
+                starts |= run
+    return starts
 
 
 def lines_of_cards(
-    request: PlanRequest, turns: Sequence[TurnEvidence], most_raw_tokens: int
+    request: PlanRequest, turns: Sequence[TurnEvidence], headers: Mapping[str, str], most_raw_tokens: int
 ) -> Mapping[str, Sequence[Line]]:
-    """The lines to show of `turns`, by turn id, in order; together at most `most_raw_tokens`."""
-    choice = _Choice(request)
+    """The lines to show of `turns` below their `headers`, by turn id, in order; together at most `most_raw_tokens`."""
+    choice = _Choice(request, headers)
     for turn, line in _standing_tasks(turns):
         choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
+    choice.done = {(turn.turn.id, block) for turn in turns for block in turn.once(_of_no_more_use)}
     for kind in _KINDS:
         limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
         placed = [
@@ -89,8 +116,10 @@ def lines_of_cards(
 class _Choice:
     """What has been chosen so far, and what it cost in raw tokens."""
 
-    def __init__(self, request: PlanRequest) -> None:
-        self.request = request
+    def __init__(self, request: PlanRequest, headers: Mapping[str, str]) -> None:
+        self.request, self.headers = request, headers
+        self.done: Collection[tuple[str, int | None]] = ()
+        """Turns and blocks of which nothing more is shown."""
         self.spent = 0.0
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
         self._spent_by_turn: dict[str, float] = defaultdict(float)
@@ -102,34 +131,41 @@ class _Choice:
         """True if `line` stands on its card."""
         return (turn.turn.id, line.number) in self._shown
 
-    def text(self, line: Line) -> str:
+    def text(self, turn: TurnEvidence, line: Line) -> str:
         """What a card shows of `line`."""
-        return card_text(line, self.request.evidence)
+        return card_text(turn, line, self.request.evidence)
 
-    def cost(self, line: Line) -> float:
+    def cost(self, turn: TurnEvidence, line: Line) -> float:
         """What showing `line` takes."""
-        return self.request.counter.raw(self.text(line)) + NUMBER_TOKENS
+        return self.request.counter.raw(self.text(turn, line)) + NUMBER_TOKENS
 
     def take(self, turn: TurnEvidence, line: Line, limit: float) -> bool:
         """Show `line` if it fits and says something that no card does; True if it is shown now, and was not before."""
         if self.spent >= limit or self.shows(turn, line) or _is_hidden(turn, line) or self._repeats(turn, line):
             return False
-        cost, turn_id = self.cost(line), turn.turn.id
+        cost, turn_id = self.cost(turn, line), turn.turn.id
         if self.spent + cost > limit or self._spent_by_turn[turn_id] + cost > self._most_a_turn:
             return False
         self.spent += cost
         self._spent_by_turn[turn_id] += cost
         self._shown.add((turn_id, line.number))
-        self._texts |= {self.text(line).strip(), (line.part, self.text(line).strip())}
+        text = self.text(turn, line).strip()
+        self._texts |= {text, (line.part, text)}
         return True
 
     def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
-        """True for a line that says what another card shows: one of a result whatever another says, any other what one
-        of its own part says, for that something was planned does not say that it was done."""
-        text = self.text(line).strip()
-        if line.source == "user" or len(text) < REPEAT_CHARACTERS or line.number in turn.obligations:
+        """True for a line that says what its header or another card shows: one of a result whatever another says, any
+        other what one of its own part says, for that something was planned does not say that it was done."""
+        if line.source == "user" or line.number in turn.obligations:
             return False
-        return (text if line.part == "result" else (line.part, text)) in self._texts
+        text = self.text(turn, line).strip()
+        if not text:
+            return True
+        if line.part == "call" and not {*_KEYS.sub(" ", text).split()} - {*self.headers[turn.turn.id].split()}:
+            return True
+        if (turn.turn.id, line.block) in self.done:
+            return True
+        return len(text) >= REPEAT_CHARACTERS and (text if line.part == "result" else (line.part, text)) in self._texts
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
@@ -149,6 +185,18 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
             if written_tasks(call) is not None:
                 yield from ((turn, line) for line in turn.lines_of(call.block))
                 return
+
+
+def _of_no_more_use(turn: TurnEvidence) -> Sequence[int | None]:
+    """The blocks of lists of tasks, of which the newest alone stands, and of results that only say that a file was
+    written."""
+    lists = [call for call in turn.calls if written_tasks(call) is not None]
+    echoes = [
+        call
+        for call, outcome in turn.ended_calls
+        if call in lists or (call.kind == "write" and outcome.status != "failed" and len(call.text) < ECHO_CHARACTERS)
+    ]
+    return [*(call.block for call in lists), *(call.result_block for call in echoes)]
 
 
 # The kinds of lines, of each turn the most telling first.
@@ -312,13 +360,13 @@ def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
         turn_id = turn.turn.id
         in_conflict = False
         for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
-            text = choice.text(line)
+            text = choice.text(turn, line)
             in_conflict = text.startswith("<<<<<<< ") or (in_conflict and not text.startswith(">>>>>>> "))
             if choice.shows(turn, line) or _is_hidden(turn, line):
                 continue
             if line.part in ("result", "user"):
                 base += SIGNATURE_WORTH * (in_conflict or defines(text)) + ASKED_WORTH * len(asked.intersection(names))
-            yield _Candidate(turn, line, names, base, choice.cost(line))
+            yield _Candidate(turn, line, names, base, choice.cost(turn, line))
 
 
 def _names_asked(request: PlanRequest) -> frozenset[str]:

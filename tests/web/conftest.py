@@ -58,14 +58,33 @@ def written() -> Written:
 
 @pytest.fixture
 def server(plan, messages, written):
+    """Whose link was not used yet."""
     with PageServer(review_of(plan, messages, written)) as server:
         yield server
 
 
-@pytest.fixture
-def page(server):
-    """The page's own requests, with its key."""
-    with httpx.Client(base_url=server.link.split("/#")[0]) as client:
+@pytest.fixture(scope="module")
+def opened_page(plan, messages):
+    """The page's own requests, with its key, and what it had written: a server takes half a second to come and go."""
+    written = Written()
+    with (
+        PageServer(review_of(plan, messages, written)) as server,
+        httpx.Client(base_url=server.link.split("/#")[0]) as client,
+    ):
         key = client.post("/api/open", json={"token": server.link.split("#")[1]}).json()["key"]
         client.headers["x-compactor-key"] = key
-        yield client
+        yield client, written
+
+
+@pytest.fixture
+def page(opened_page):
+    """The page's own requests, with its key."""
+    return opened_page[0]
+
+
+@pytest.fixture
+def page_wrote(opened_page):
+    """What this test had the page write."""
+    opened_page[1].plans.clear()
+    opened_page[1].sheets.clear()
+    return opened_page[1]
