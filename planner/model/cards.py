@@ -155,8 +155,6 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append("hint: passed")
     if turn.superseded_by:
         hints.append(f"hint: done again at {turn.superseded_by}")
-    elif turn.edited_later_at:
-        hints.append(f"hint: edited later at {turn.edited_later_at}")
     if turn.turn.live:
         hints.append("LIVE")
     elif turn.obligations:
