@@ -193,14 +193,13 @@ class _Entry:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
         shown = chosen - self.turn.boilerplate_lines
         for call in self.turn.calls:
-            own = self.turn.lines_of(call.block)
-            sides = edit_sides(call, own)
             named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
             result = self.turn.lines.chosen(shown, call.result_block)
             if named or result or self.stands_alone(chosen):
+                own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
                 yield self.called_as(call, whole)
-                yield self.quoted(named[whole is not None :], sides)
+                yield self.quoted(named[whole is not None :], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
                 rest = [line for line in result if line.source != "user" and not is_outcome(line, outcome)]
                 yield self.quoted(rest, {}, viewed=not call.command)
