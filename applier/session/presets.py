@@ -189,6 +189,8 @@ SAFETY = (
 SAFE_ARRIVAL = BudgetResults(characters=10**9)
 """Only what would not fit the window otherwise."""
 
+LEAST_SAVINGS_TOKENS = 2_000
+"""What a plan that nobody forces or asks for must free, unless a system says more: all behind it is billed anew."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """The less is kept, the less every call costs and the more the agent misses. On three long sessions at 200,000 tokens,
 from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
@@ -204,7 +206,7 @@ RELEVANCE = Preset(
                 When("idle", idle_seconds=300, share_over=0.2),
                 When("critical", level="critical"),
             ),
-            min_savings_tokens=2_000,
+            LEAST_SAVINGS_TOKENS,
             max_payback_calls=20,
         ),
         Step(PlanTurns(0.06, rules_only=True, name="aggressive"), (When("critical", level="critical"),)),
@@ -230,7 +232,7 @@ def _system(
     when: When,
     *cheaper: Step,
     arrival: tuple[Tier, ...] = (SAFE_ARRIVAL,),
-    min_savings_tokens: int = 0,
+    min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
     """A system that runs `cheaper` steps, then plans: when asked, and `when` it says. Its command frees all it can."""

@@ -30,10 +30,10 @@ from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind, remember_view
-from planner.api import RESTORE_TOOL, restore_tool_of
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
+from planner.settings import RESTORE_TOOL, restore_tool_of
 
 __all__ = ["SessionState", "State"]
 
@@ -52,7 +52,7 @@ class LastList:
     """None before the first one."""
     frame: Frame = field(default_factory=Frame)
     """Behind whose list the newest answers were thought."""
-    undoable: tuple[Frame, ...] = ()
+    undoable: tuple[tuple[Frame, int | None], ...] = ()
 
 
 @dataclass
@@ -78,8 +78,11 @@ class State:
     gauge: Gauge = field(default_factory=Gauge)
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    undoable: tuple[Frame, ...] = ()
-    """What `undo` goes back to, newest last."""
+    undoable: tuple[tuple[Frame, int | None], ...] = ()
+    """What `undo` goes back to, newest last; and from which message of the history on answers were thought behind what
+    came after it: None before such a list was handed out."""
+    thought_since: int = 0
+    """That message, once a compaction was taken back, until the next list is handed out."""
     last: LastList = field(default_factory=LastList)
     removed: dict[str, str] = field(default_factory=dict)
     """Text of the turns that the plan in force has removed, by their ids."""
@@ -194,11 +197,12 @@ class State:
         arrival = self.tracker.take(messages)
         committed, frame = self.committed, self.committed.frame
         if arrival.changed:  # what stands for the messages before it stays
-            self.undoable, self.rests, frame = (), {}, frame.before(arrival.start)
+            self.undoable, self.thought_since, self.rests = (), 0, {}
+            frame = frame.before(arrival.start)
             committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
         elif arrival.edited_from is not None:  # behind it the history no longer says what was stored
             committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
-        frame = self.bound(frame)
+        frame = self.bound(frame, self.thought_since)
         if arrival.changed or arrival.replaced or frame is not committed.frame:
             is_whole = arrival.changed and frame.is_empty
             self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
@@ -229,9 +233,10 @@ class State:
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.last = LastList(messages, frame=committed.frame, undoable=self.undoable)
 
-    def bound(self, frame: Frame) -> Frame:
-        """`frame` without the thinking that would be refused behind the list it gives."""
-        return bound(frame, self.last.frame, self.tracker) if self.call.thinking_policy == "strip" else frame
+    def bound(self, frame: Frame, since: int = 0) -> Frame:
+        """`frame` without the thinking of messages from `since` on that would be refused behind the list it gives."""
+        strips = self.call.thinking_policy == "strip"
+        return bound(frame, self.last.frame, self.tracker, since) if strips else frame
 
     def give_up_lost(self) -> None:
         """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
@@ -300,6 +305,8 @@ class State:
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)
+        self.thought_since = 0
+        self.undoable = tuple((older, length if since is None else since) for older, since in self.undoable)
         self.last = LastList(length, self.view.total, self.clock(), frame, self.undoable)
         return sent
 
@@ -321,7 +328,7 @@ class State:
         length = len(self.tracker)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
-        self.undoable = (use(saved.before.committed).frame,) if saved.before else ()
+        self.undoable = ((use(saved.before.committed).frame, 0),) if saved.before else ()
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
@@ -337,7 +344,7 @@ class State:
         """What a restart goes on with."""
         return SavedSession(
             frame=SavedFrame.of(self.committed),
-            before=SavedFrame.of(replace(self.committed, frame=self.undoable[-1])) if self.undoable else None,
+            before=SavedFrame.of(replace(self.committed, frame=self.undoable[-1][0])) if self.undoable else None,
             is_sent=self.is_sent,
             compactions=self.compactions,
             ratio=self.gauge.ratio,

@@ -69,8 +69,6 @@ class TurnEvidence:
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
     """The later turn that read or wrote again all that this one did, or empty."""
-    edited_later_at: str = ""
-    """The last turn that changed a part of what this one read or wrote, or empty."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -251,16 +249,14 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
         turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
         for turn in turns
     }
-    later, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
+    superseded, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
     beside = {}
     for before, turn in zip([None, *turns], turns, strict=False):
         own = turn.turn.id
-        superseded_by, edited_later_at = later.get(own, ("", ""))
         pinned = {*turn.pinned_lines} - again[own] | latest.get(own, set())
         beside[own] = replace(
             turn,
-            superseded_by=superseded_by,
-            edited_later_at=edited_later_at,
+            superseded_by=superseded.get(own, ""),
             constraint_lines=tuple(number for number in turn.constraint_lines if number not in again[own]),
             pinned_lines=tuple(sorted(pinned)),
             choice=_choice(before, turn),
