@@ -20,15 +20,7 @@ if TYPE_CHECKING:
         TranscriptError,
     )
     from planner.guards import check_plan
-    from planner.plan import (
-        CompactionPlan,
-        ExtractedFact,
-        Finding,
-        HistoryStamp,
-        Provenance,
-        TurnDecision,
-        Usage,
-    )
+    from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
     from planner.reading.history import History, Turn, read_history
     from planner.reading.tokens import TokenCounter

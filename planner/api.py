@@ -154,10 +154,9 @@ def plan_analysis(
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
-        return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis), "", 0, ()))
+        return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis)))
     proposal, findings = sound_proposal(analysis, planner.propose(request))
-    plan = _guarded(request, proposal, select(request, proposal), *findings, *_unknown_view(request))
-    return _explained(plan, request)
+    return _guarded(request, proposal, select(request, proposal), *findings, *_unknown_view(request))
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
@@ -186,7 +185,7 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
         findings=(*findings, *selection.findings),
         provenance=asked.model_copy(update=update),
     )
-    return check_plan(plan, request.analysis, request.settings.min_savings_tokens)
+    return _explained(check_plan(plan, request.analysis, request.settings.min_savings_tokens), request)
 
 
 def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:

@@ -62,7 +62,8 @@ _EMPTY = (
 """Words that most failures have, and that name none."""
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
-_ID = lazy_pattern(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
+_ID = lazy_pattern(r"t?(\d{1,7})(?:\s*[–-]\s*t?(\d{1,7}))?")
+"""``t9``, ``9``, ``t9-t12``, ``9–12``."""
 _QUOTE = lazy_pattern(
     r"[\"“”„«»＂]([^\"“”„«»＂\n]{8,600})[\"“”„«»＂]"
     r"|[‘‹「『]([^’›」』\n]{8,600}(?:(?<=\w)’\w[^’›」』\n]*)*)[’›」』]"
@@ -124,11 +125,8 @@ def read_brief(text: str) -> list[Statement]:
 
 def _ids(group: str) -> Iterator[str]:
     for match in _ID.finditer(group):
-        if match["range"]:
-            first, last = int(match[2]), int(match[3])
-            yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
-        else:
-            yield f"t{int(match[4])}"
+        first, last = int(match[1]), int(match[2] or match[1])
+        yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
 
 
 def brief_text(statements: Iterable[Statement]) -> str:

@@ -6,9 +6,9 @@ Pure and idempotent: guarding a guarded plan finds nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -19,31 +19,12 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.layout import lay_out, leading_turn
 from planner.placeholders import line_numbers, media_marks, ranges_of
-from planner.plan import (
-    CompactionPlan,
-    ExtractedFact,
-    Finding,
-    Layout,
-    Provenance,
-    TurnDecision,
-    whole_characters,
-)
+from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provenance, TurnDecision, whole_characters
 from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
 from planner.selection import KEPT, Pinned, opening_lines, pinned, preview_lines
 
 __all__ = ["check_plan", "sound_proposal"]
-
-NO_WORDS: Mapping[str, Any] = {"summary": "", "excerpts": ()}
-
-
-class _TurnFinding(NamedTuple):
-    """What a guard finds wrong with a decision, and what changes in it."""
-
-    code: str
-    problem: str
-    repair: str
-    update: Mapping[str, Any]
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
@@ -63,10 +44,6 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     if plan.history.digest != analysis.history.digest:
         count = len(analysis.history.messages)
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
-    if least_savings:
-        problem = f"fewer tokens would be saved than the {least_savings} that a plan must save"
-        too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
     brief, of_brief = analysis.once(_checked_brief, plan.brief)
     stands = pinned(analysis, plan.window_tokens, plan.target_tokens, plan.target_model, brief)
     sound, findings = _guard_decisions(stands, plan.turns, plan.target_model)
@@ -82,6 +59,10 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         problem = f"what the user demands in {stands.demands_stored} turns more would fill the window"
         findings.append(Finding(code="demands_stored", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
+        too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
+        if least_savings:
+            problem = f"the view would be no smaller by {least_savings} tokens"
+            too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
         findings.append(too_little)
     known = set(plan.findings)
     update = {
@@ -127,13 +108,7 @@ def _guard_decisions(
             decision = TurnDecision(turn_id=turn_id, strategy="keep", relevance_score=1.0, reason="no decision")
             problem = "the plan says nothing of it"
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
-        for guard in _GUARDS:
-            decision = _meant(decision)
-            wrong = guard(stands, turn, decision)
-            if wrong is not None:
-                decision = decision.model_copy(update=wrong.update)
-                findings.append(Finding(code=wrong.code, turn_id=turn_id, problem=wrong.problem, repair=wrong.repair))
-        sound[turn_id] = _meant(decision)
+        sound[turn_id] = _Guarding(stands, turn, _meant(decision), findings).sound()
     kept = {turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live}
     if lead := leading_turn(stands.analysis.history, kept, model):
         problem = f"{sound[lead].strategy} would touch the thinking that leads the last calls"
@@ -149,112 +124,107 @@ def _no_such_turn(turn_id: object) -> Finding:
 def _meant(decision: TurnDecision) -> TurnDecision:
     """`decision` without the words its strategy does not use: they must not come back unchecked with a repair."""
     idle = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
-    return decision.model_copy(update=NO_WORDS) if idle else decision
+    return decision.model_copy(update={"summary": "", "excerpts": ()}) if idle else decision
 
 
-def _untouched(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """What the API would refuse, the live tail and messages of unknown kind stay; a live result that no window holds
-    shows a preview."""
-    own = turn.turn
-    if why := stands.analysis.broken.get(own.id):
-        return _TurnFinding("invalid_history", why, "kept as it is", KEPT)
-    if own.id in stands.demoted:
-        preview = preview_lines(turn)
-        shown = decision.strategy == "summarize" and not decision.summary and preview <= _standing(turn, decision)
-        update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
-        problem = "the live tail alone would fill the window"
-        return _TurnFinding("live_demoted", problem, "what is long in it shows a preview", update)
-    if (own.live or own.must_stand) and decision.strategy != "keep":
-        return _TurnFinding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", KEPT)
-    return None
+@dataclass
+class _Guarding:
+    """One decision, as far as it is repaired."""
 
+    stands: Pinned
+    turn: TurnEvidence
+    decision: TurnDecision
+    findings: list[Finding]
 
-def _flagged(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """A failure that the evidence shows is called one."""
-    if not turn.failed or decision.failed_approach or decision.strategy == "keep":
-        return None
-    problem = "the turn shows a failure that the plan does not name"
-    return _TurnFinding("failure_not_named", problem, "marked as failed approach", {"failed_approach": True})
+    def sound(self) -> TurnDecision:
+        """The decision behind all guards: what one repairs the next ones read."""
+        for guard in (self.untouched, self.called_failed, self.true, self.failure_stays, self.words_stay, self.traced):
+            guard()
+        return self.decision
 
+    def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
+        """Change what `update` says, with a finding."""
+        self.findings.append(Finding(code=code, turn_id=self.turn.turn.id, problem=problem, repair=repair))
+        self.decision = _meant(self.decision.model_copy(update=update))
 
-def _excerpts_in_range(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    last = len(turn.lines)
-    within = tuple((a, min(b, last)) for a, b in decision.excerpts if a <= b and a <= last)
-    if within == decision.excerpts:
-        return None
-    problem = f"an excerpt names lines outside 1-{last}"
-    return _TurnFinding("excerpt_out_of_range", problem, "cut to the turn's lines", {"excerpts": within})
+    def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
+        """Have `lines` stand, too, with a finding."""
+        excerpts = ranges_of(self.standing.union(lines))
+        self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
+    @property
+    def standing(self) -> set[int]:
+        """Numbers of the lines that stand in a summary."""
+        return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
-def _true_summary(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    problem = _invention(turn, decision.summary)
-    if not problem:
-        return None
-    update = {**_lines_too(turn, decision, opening_lines(turn)), "summary": ""}
-    return _TurnFinding("invented_summary", problem, "replaced by lines", update)
+    def untouched(self) -> None:
+        """What the API would refuse, the live tail and messages of unknown kind stay; a live result that no window
+        holds shows a preview."""
+        own, decision = self.turn.turn, self.decision
+        if why := self.stands.analysis.broken.get(own.id):
+            self.note_finding("invalid_history", why, "kept as it is", **KEPT)
+        elif own.id in self.stands.demoted:
+            preview = preview_lines(self.turn)
+            shown = decision.strategy == "summarize" and not decision.summary and preview <= self.standing
+            update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
+            problem = "the live tail alone would fill the window"
+            self.note_finding("live_demoted", problem, "what is long in it shows a preview", **update)
+        elif (own.live or own.must_stand) and decision.strategy != "keep":
+            self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
+
+    def called_failed(self) -> None:
+        """A failure that the evidence shows is called one."""
+        if self.turn.failed and not self.decision.failed_approach and self.decision.strategy != "keep":
+            problem = "the turn shows a failure that the plan does not name"
+            self.note_finding("failure_not_named", problem, "marked as failed approach", failed_approach=True)
+
+    def true(self) -> None:
+        """Excerpts are lines of the turn, and a summary names what it holds."""
+        last, excerpts = len(self.turn.lines), self.decision.excerpts
+        within = tuple((low, min(high, last)) for low, high in excerpts if low <= high and low <= last)
+        if within != excerpts:
+            problem = f"an excerpt names lines outside 1-{last}"
+            self.note_finding("excerpt_out_of_range", problem, "cut to the turn's lines", excerpts=within)
+        if problem := _invention(self.turn, self.decision.summary):
+            self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
+
+    def failure_stays(self) -> None:
+        """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the
+        planner knows of, with its opening."""
+        turn, decision = self.turn, self.decision
+        lines = self.stands.failures[turn.turn.id] if decision.failed_approach else frozenset()
+        by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.stands.told
+        if by_planner and decision.strategy in ("drop", "reference"):
+            lines = opening_lines(turn)
+        self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
+
+    def words_stay(self) -> None:
+        """The user's words stay verbatim."""
+        lines = self.stands.user_words.get(self.turn.turn.id, frozenset())
+        self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
+
+    def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
+        """Have `lines` stand unless they do."""
+        if self.decision.strategy != "keep" and not lines <= self.standing:
+            self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
+
+    def traced(self) -> None:
+        """An image or document leaves at least its mark and an id that restores it; a summary says something."""
+        decision = self.decision
+        if decision.strategy == "drop" and media_marks(self.stands.analysis.history, self.turn):
+            problem = "drop would lose an image or document without a trace"
+            self.note_finding("media", problem, "referenced", strategy="reference")
+        elif decision.strategy == "summarize" and not decision.summary.strip() and not decision.excerpts:
+            if lines := opening_lines(self.turn):
+                self.lines_finding("empty_summary", lines, "a summary without words", "its opening stays")
+            else:
+                self.note_finding("empty_summary", "a summary without words", "referenced", strategy="reference")
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
     """What is wrong with a gist of `turn` that names what the turn does not hold; empty if nothing is."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not hold" if names else ""
-
-
-def _lines_too(turn: TurnEvidence, decision: TurnDecision, lines: Iterable[int]) -> dict[str, Any]:
-    """What makes `decision` a summary in which `lines` stand too."""
-    return {"strategy": "summarize", "excerpts": ranges_of(_standing(turn, decision).union(lines))}
-
-
-def _standing(turn: TurnEvidence, decision: TurnDecision) -> set[int]:
-    return line_numbers(decision.excerpts, len(turn.lines))
-
-
-def _failed(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the planner
-    knows of, with its opening."""
-    lines = stands.failures[turn.turn.id] if decision.failed_approach else frozenset()
-    by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in stands.told
-    if by_planner and decision.strategy in ("drop", "reference"):
-        lines = opening_lines(turn)
-    return _loss_finding("failed_approach", turn, decision, lines, "how it failed", "its decisive lines stay")
-
-
-def _users_words(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    lines = stands.user_words.get(decision.turn_id, frozenset())
-    return _loss_finding("user_words", turn, decision, lines, "words of the user", "they stay verbatim")
-
-
-def _loss_finding(
-    code: str, turn: TurnEvidence, decision: TurnDecision, lines: frozenset[int], what: str, repair: str
-) -> _TurnFinding | None:
-    if decision.strategy == "keep" or lines <= _standing(turn, decision):
-        return None
-    return _TurnFinding(code, f"{decision.strategy} would lose {what}", repair, _lines_too(turn, decision, lines))
-
-
-def _media(stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    """An image or document leaves at least its mark and an id that restores it."""
-    if decision.strategy != "drop" or not media_marks(stands.analysis.history, turn):
-        return None
-    problem = "drop would lose an image or document without a trace"
-    return _TurnFinding("media", problem, "referenced", {"strategy": "reference"})
-
-
-def _says_something(_stands: Pinned, turn: TurnEvidence, decision: TurnDecision) -> _TurnFinding | None:
-    if decision.strategy != "summarize" or decision.summary.strip() or decision.excerpts:
-        return None
-    lines = opening_lines(turn)
-    update = _lines_too(turn, decision, lines) if lines else {"strategy": "reference"}
-    return _TurnFinding(
-        "empty_summary", "a summary without words", "its opening stays" if lines else "referenced", update
-    )
-
-
-_GUARDS: tuple[Callable[[Pinned, TurnEvidence, TurnDecision], _TurnFinding | None], ...] = (
-    *(_untouched, _flagged, _excerpts_in_range, _true_summary),
-    *(_failed, _users_words, _media, _says_something),
-)
-"""In this order: what one repairs the next ones read."""
 
 
 def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
@@ -275,14 +245,10 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
     names = invented(f"{fact.content}\n{fact.quote}", turn.names)
     if names:
         return f"the fact names {names[0]!r}, which {fact.source} does not hold"
-    if (fact.type == "constraint" or fact.quote) and not _is_verbatim(fact.quote, turn):
+    quote = " ".join(fact.quote.split())
+    if (fact.type == "constraint" or quote) and not (quote and quote in " ".join(join_lines(turn.user_lines).split())):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""
-
-
-def _is_verbatim(quote: str, turn: TurnEvidence) -> bool:
-    words = join_lines(turn.user_lines)
-    return bool(quote.strip()) and " ".join(quote.split()) in " ".join(words.split())
 
 
 def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:

@@ -27,8 +27,7 @@ from planner.placeholders import (
 from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
-from planner.reading.media import media_mark
-from planner.reading.messages import THINKING, Block, Message, blocks, plain_message
+from planner.reading.messages import THINKING, Block, Message, blocks, media_mark, plain_message
 
 __all__ = [
     "ThinkingPolicy",
@@ -119,32 +118,28 @@ def _demoted(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
     """`message` of the live tail, whose blocks count from `first`, with the text of each result and of what the user
-    pasted cut to the excerpts; its images and marks stay, and a document leaves a mark."""
+    pasted cut to the excerpts."""
     chosen = line_numbers(decision.excerpts, len(evidence.lines))
-    results = {call.result_block for call in evidence.calls}
-    content = []
-    for place, block in enumerate(blocks(message), first):
-        if place in results:
-            shown = _preview(evidence, block, place, chosen, restore_tool)
-            block = {**block, **inner_mark(block), "content": shown}
-        elif block["type"] == "text" and not chosen.issuperset(line.number for line in evidence.lines_of(place)):
-            block = {**block, "text": preview_text(evidence, place, chosen, restore_tool)}
-        content.append(block)
-    if all(new is old for new, old in zip(content, blocks(message), strict=True)):
-        return message
-    return {**message, "content": content}
+    cut = {call.result_block for call in evidence.calls}
+    cut |= {text.block for text in evidence.lines.texts if not chosen.issuperset(range(text.first + 1, text.stop + 1))}
+    content = [
+        _cut(block, preview_text(evidence, place, chosen, restore_tool)) if place in cut else block
+        for place, block in enumerate(blocks(message), first)
+    ]
+    return message if cut.isdisjoint(range(first, first + len(content))) else {**message, "content": content}
 
 
-def _preview(
-    evidence: TurnEvidence, block: Block, place: int | None, chosen: set[int], restore_tool: str
-) -> str | list[Block]:
-    text = preview_text(evidence, place, chosen, restore_tool)
+def _cut(block: Block, text: str) -> Block:
+    """`block` that says `text` alone; images and the mark of a result stay, and a document leaves a mark."""
+    if block["type"] == "text":
+        return {**block, "text": text}
     inside = block.get("content")
     items = inside if isinstance(inside, list) else []
     images = [item for item in items if item.get("type") == "image"]
     others = [clean(media_mark(item)) for item in items if item.get("type") != "image"]
     text = "\n".join(filter(None, (text, *others)))
-    return [{"type": "text", "text": text}, *images] if images else text
+    content = [{"type": "text", "text": text}, *images] if images else text
+    return {**block, **inner_mark(block), "content": content}
 
 
 def inner_mark(block: Block) -> Block:

@@ -21,8 +21,7 @@ from planner.evidence.gather import call_head
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
-from planner.reading.media import media_mark
-from planner.reading.messages import Message, blocks
+from planner.reading.messages import Message, blocks, media_mark
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [

@@ -36,9 +36,6 @@ __all__ = [
     "written_brief",
 ]
 
-READING = {"read_turns", "unread_turns", "named"}
-"""What of a plan's provenance holds for as long as its brief is carried on."""
-
 
 @dataclass(frozen=True)
 class Account:
@@ -190,7 +187,8 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
     past = earlier.provenance
     note = f"the brief of t1-t{past.read_turns + 1} stands, and behind it what rules read off the turns since"
-    provenance = proposal.provenance.model_copy(update={**past.model_dump(include=READING), "notes": (note,)})
+    reading = past.model_dump(include={"read_turns", "unread_turns", "named"})
+    provenance = proposal.provenance.model_copy(update={**reading, "notes": (note,)})
     named = {one.turn_id: proposed(one) for one in earlier.turns if one.turn_id in past.named}
     turns = {**proposal.turns, **named}  # what was said of them stands until something new is said
     return replace(proposal, turns=turns, brief=brief_text([*written, *since]), provenance=provenance)

@@ -74,10 +74,10 @@ class Selection:
     """Decisions for every turn, in order, and the brief that fits beside them."""
 
     decisions: Mapping[str, TurnDecision]
-    brief: str
-    filled_tokens: int
+    brief: str = ""
+    filled_tokens: int = 0
     """What the rules chose of it."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Pinned:
         return own | preview_lines(turn) if turn.turn.id in self.demoted else own
 
 
-def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str = "") -> Pinned:
+def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str) -> Pinned:
     """What stands of a history beside `brief`, for `model` to read; but for that it is read once."""
     turns = analysis.evidence.turns
     told = analysis.once(_told, brief)
@@ -126,9 +126,7 @@ def unknown_view(analysis: Analysis) -> str:
     """The turn in which the history begins with what looks like a view of ours, told apart before where a store knows
     it; empty if there is none."""
     history = analysis.history
-    turns = history.turns[:2]
-    at = first_note(history.messages[: turns[-1].stop] if turns else ())
-    return next((turn.id for turn in turns if at is not None and turn.start <= at < turn.stop), "")
+    return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
 def _told(analysis: Analysis, brief: str) -> dict[str, frozenset[int]]:
