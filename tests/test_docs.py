@@ -137,6 +137,7 @@ def run(command: str, folder: Path) -> str:
     return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n" if ran.stdout else ""
 
 
+@pytest.mark.real
 @pytest.mark.skipif(importlib.util.find_spec("bpe_openai") is None, reason="needs the extra `offline`")
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_commands_print_what_is_shown(page, folder):

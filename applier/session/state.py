@@ -30,10 +30,11 @@ from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind, remember_view
-from planner.api import RESTORE_TOOL, PlannerChoice, restore_tool_of
+from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
+from planner.settings import RESTORE_TOOL, restore_tool_of
 
 __all__ = ["SessionState", "State"]
 

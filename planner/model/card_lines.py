@@ -17,7 +17,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
-from planner.evidence.names import defines
+from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
@@ -48,7 +48,10 @@ LATEST_TURNS = 16
 """So many of the newest turns are shown nearly whole: planners missed what the live work stands on most of all."""
 TASKS_SHARE = 0.1
 """Of the budget, what the newest list of tasks may take."""
-LONG_READING_LINES = 40
+LAST_TURNS = 4
+"""And so many of them before what the agent said: they decide what is next."""
+LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
+"""A longer file that was read, whole or in part, is shown by what matters of it."""
 LIVE_LINES = 16
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
@@ -57,7 +60,7 @@ _NUMBERED_ANYWHERE = re.compile(r"\s*(\d{1,9})([→:])")
 """What a viewer puts before a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a
 column of data: ``4711<tab>user_0``."""
 LEAST_NUMBERED = 3
-"""So many lines in a row that count on are numbered, not one that begins with a number."""
+"""So many lines that count on are numbered, not one that begins with a number."""
 _KEYS = re.compile(r"\bdescription=.*|\w+=")
 _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
@@ -74,22 +77,32 @@ def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Where the text begins of each line that a viewer numbered: `LEAST_NUMBERED` in a row that count on."""
+    """Where the text begins of each line that a viewer numbered: most that begin with a number count on."""
     starts: dict[int, int] = {}
     for call in turn.calls:
         of_file = call.kind in ("read", "write") and (call.path or call.commands)
-        run: dict[int, int] = {}
-        due = ""
+        form = _NUMBERED if of_file else _NUMBERED_ANYWHERE
+        numbered: dict[int, int] = {}
+        follow, due = 0, ""
         for line in turn.lines_of(call.result_block):
-            found = None if line.continues else (_NUMBERED if of_file else _NUMBERED_ANYWHERE).match(line.text)
-            if found is None or f"{found[1]}{found[2]}" != due:
-                run = run if line.continues else {}
-            if found is not None:
-                run[line.number] = found.end()
+            if not line.continues and (found := form.match(line.text)):
+                numbered[line.number] = found.end()
+                follow += f"{found[1]}{found[2]}" == due
                 due = f"{int(found[1]) + 1}{found[2]}"
-            if len(run) >= LEAST_NUMBERED or (found and found[2] == "→"):
-                starts |= run
+        if follow >= max(LEAST_NUMBERED - 1, len(numbered) / 2):
+            starts |= numbered
     return starts
+
+
+def _in_conflict(turn: TurnEvidence) -> frozenset[int]:
+    """The lines of merge conflicts, both sides and their marks."""
+    inside, numbers = False, set()
+    for line in turn.lines.of_part("result"):
+        text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
+        inside = inside or text.startswith("<<<<<<< ")
+        numbers |= {line.number} if inside else set()
+        inside = inside and not text.startswith(">>>>>>> ")
+    return frozenset(numbers)
 
 
 def lines_of_cards(
@@ -156,7 +169,7 @@ class _Choice:
     def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
         """True for a line that says what its header or another card shows: one of a result whatever another says, any
         other what one of its own part says, for that something was planned does not say that it was done."""
-        if line.source == "user" or line.number in turn.obligations:
+        if line.source == "user" or line.number in turn.obligations or line.number in turn.once(_in_conflict):
             return False
         text = self.text(turn, line).strip()
         if not text:
@@ -181,8 +194,8 @@ def _is_demand(line: Line) -> bool:
 def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidence, Line]]:
     """The newest list of tasks: it says what is left."""
     for turn in reversed(turns):
-        for call in turn.calls:
-            if written_tasks(call) is not None:
+        for call, outcome in turn.ended_calls:
+            if written_tasks(call) is not None and outcome.status != "failed":
                 yield from ((turn, line) for line in turn.lines_of(call.block))
                 return
 
@@ -218,15 +231,16 @@ def _agent(turn: TurnEvidence) -> Iterable[Line]:
 
 
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
-    """What there is to show of a turn, from both ends inwards; of an edit the new text first.
+    """What there is to show of a turn, from both ends inwards; of an edit the new text first, of conflicts both sides.
 
-    Not of long files that were read: of those what they define and what is used says more.
+    Not of long files that were read whole: of those what they define and what is used says more.
     """
     rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
     for call, result in _telling_results(turn):
-        if call.kind != "read" or len(result) <= LONG_READING_LINES:
+        if call.kind != "read" or len(result) <= _longest(call):
             rest += result
-    shown = [*_changes(turn), *_from_ends(rest)]
+    conflict = [turn.lines[number - 1] for number in sorted(turn.once(_in_conflict))]
+    shown = [*_changes(turn), *conflict, *_from_ends(rest)]
     return shown[:LIVE_LINES] if turn.turn.live else shown
 
 
@@ -278,6 +292,11 @@ def _details(turn: TurnEvidence) -> Iterator[Line]:
             yield from (line for line in result[: -1 - ENDING_LINES : -1] if not line.continues)
 
 
+def _longest(call: Call) -> int:
+    """How many lines a reading may have to be shown whole: of a part that was chosen more."""
+    return LONG_READING_LINES if call.path and len(call.input) == 1 else LONG_EXCERPT_LINES
+
+
 def _telling_results(turn: TurnEvidence) -> Iterator[tuple[Call, Sequence[Line]]]:
     """What calls gave back; of an edit that was made it says nothing."""
     for call, outcome in turn.ended_calls:
@@ -310,6 +329,7 @@ _KINDS = (
     _Kind(_kept, 0.35),
     _Kind(lambda turn: turn.user_lines, 0.35, in_rounds=False),
     _Kind(_recap, 0.5, own_share=0.2, in_rounds=False),
+    _Kind(_latest, 0.56, own_share=0.1, most_turns=LAST_TURNS),
     _Kind(_agent, 0.62, in_rounds=False),
     _Kind(_latest, 0.72, own_share=0.25, most_turns=LATEST_TURNS),
     _Kind(_outcomes, 0.82),
@@ -358,21 +378,24 @@ def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
     relevance, asked = choice.request.relevance, _names_asked(choice.request)
     for turn in turns:
         turn_id = turn.turn.id
-        in_conflict = False
+        is_asked = False
         for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
             text = choice.text(turn, line)
-            in_conflict = text.startswith("<<<<<<< ") or (in_conflict and not text.startswith(">>>>>>> "))
+            is_definition = defines(text)
+            is_asked = bool(asked.intersection(names)) if is_definition else is_asked
             if choice.shows(turn, line) or _is_hidden(turn, line):
                 continue
             if line.part in ("result", "user"):
-                base += SIGNATURE_WORTH * (in_conflict or defines(text)) + ASKED_WORTH * len(asked.intersection(names))
+                stands_out = is_definition or is_asked or line.number in turn.once(_in_conflict)
+                base += SIGNATURE_WORTH * stands_out + ASKED_WORTH * len(asked.intersection(names))
             yield _Candidate(turn, line, names, base, choice.cost(turn, line))
 
 
 def _names_asked(request: PlanRequest) -> frozenset[str]:
-    """What the user's latest words name."""
+    """What the user's latest words name, or what they chose."""
     latest = next((turn for turn in reversed(request.evidence.turns.values()) if turn.user_lines), None)
     if latest is None:
         return frozenset()
     names = request.relevance.names[latest.turn.id]
-    return frozenset(name for line in latest.user_lines for name in names[line.number - 1])
+    chosen = specifics_of(latest.choice.text) if latest.choice else ()
+    return frozenset([*chosen, *(name for line in latest.user_lines for name in names[line.number - 1])])

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import SettingsError
 from planner.reading.families import model_family
-from planner.reading.media import image_size, source_data, visible_pages
-from planner.reading.messages import Block, Message, blocks, to_json
+from planner.reading.messages import Block, Message, blocks, image_size, source_data, to_json, visible_pages
 from planner.reading.vocabulary import estimate_tokens, load_vocabulary
 
 if TYPE_CHECKING:

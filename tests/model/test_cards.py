@@ -187,6 +187,45 @@ def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():
     assert shown.count("load_row") < 100
 
 
+def test_conflicts_of_the_same_branches_are_shown_to_their_ends_in_every_file():
+    marks = [
+        "<<<<<<< HEAD",
+        "    ours = 1",
+        "=======",
+        "    theirs = load_the_same_way_everywhere(1)",
+        ">>>>>>> origin/a/long-branch-name",
+    ]
+    calls = [
+        call(
+            n,
+            "Read",
+            {"file_path": f"app/part_{n}.py"},
+            "\n".join([*(f"row_{n}_{m} = {m}" for m in range(300)), *marks]),
+        )
+        for n in range(20, 24)
+    ]
+    request = plan_request([SAMPLE[0], *[one for each in calls for one in each], *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 2_500)
+    assert all(f"| {mark}\n" in text_of(cards, f"t{n}") + "\n" for mark in marks for n in range(2, 6))
+
+
+def test_the_part_of_a_file_that_was_read_last_is_shown_though_other_lines_name_more():
+    part = "\n".join(f"    if not ready:  # {n}" for n in range(80))
+    read = call(7, "Read", {"file_path": "app/steps.py", "offset": 700, "limit": 80}, part)
+    naming = ["\n".join(f"load_part_{n}_{m}.py: call_part_{n}_{m}()" for m in range(30)) for n in range(6)]
+    found = [call(20 + n, "Grep", {"pattern": f"part_{n}"}, text) for n, text in enumerate(naming)]
+    request = plan_request([*crowded(*found)[:-2], *read, *SAMPLE[-2:]])
+    assert text_of(turn_cards(request, list(request.evidence.turns.values()), 4_000), "t11").count("if not ready") > 2
+
+
+def test_the_function_that_the_latest_request_is_about_is_shown_with_its_body():
+    functions = "\n".join(f"def flush_part_{n}(queue):\n    queue.stop_{n}()\n    return None\n" for n in range(120))
+    read = call(7, "Read", {"file_path": "app/table.py"}, functions)
+    looks = [call(20 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(20)]
+    request = plan_request(crowded(read, *looks, ask="Now look at flush_part_117 in app/table.py, please."))
+    assert "queue.stop_117()" in text_of(turn_cards(request, list(request.evidence.turns.values()), 3_000), "t4")
+
+
 def test_an_edit_shows_where_it_was_made():
     old = "def drain(queue):\n    wait_for_workers()\n    queue.join()"
     edit = {"file_path": "app/queue.py", "old_string": old, "new_string": old + "\n    report_end()"}

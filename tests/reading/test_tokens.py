@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from applier.session.session import Session
 from applier.view import preview
 from planner import CompactionPlan, PlanSettings, SettingsError, plan_compaction
-from planner.reading.media import image_size, visible_pages
+from planner.reading.messages import image_size, visible_pages
 from planner.reading.tokens import TokenCounter
 from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
