@@ -103,7 +103,10 @@ def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, 
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if sheet.changes:
-        event = {"message": f"{history_key(sheet.plan.history.digest)} to {output}"}
+        event: dict[str, Any] = {
+            "message": f"{history_key(sheet.plan.history.digest)} to {output}",
+            "dollars": sheet.cost["dollars"],
+        }
         event |= {"session": session_id} if session_id else {}
         with open_store(store) as opened:
             view = apply_and_record(sheet.plan, read.messages, opened, **event)

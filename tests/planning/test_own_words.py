@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ LONG = {
 }
 
 
+@pytest.mark.real
 @given(
     st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=3),
     st.integers(0, 30),
