@@ -45,6 +45,8 @@ _PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re
 _SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
 
+_NOTING_NAME = lazy_pattern(r"todo|plan|task|think|patch", re.I)
+"""Tools by which an agent notes something for itself, or changes files that their text names."""
 REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
 _PARTIAL_KEY = lazy_pattern(
@@ -98,6 +100,12 @@ class Call:
     def is_report(self) -> bool:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
+
+    @property
+    def acts(self) -> bool:
+        """True if it changes what no file shows: ``refund_order 17``; not what looks, nor the agent's own lists."""
+        changes = self.kind == "other" or (self.kind == "write" and not self.path)
+        return changes and not (self.is_report or _NOTING_NAME.search(self.name))
 
     @property
     def subject(self) -> str:
