@@ -187,14 +187,13 @@ class _Entry:
         # an only call says what the turn is about: what the agent said says it as well, but for a failure
         stands_alone = len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
         for call in self.turn.calls:
-            own = self.turn.lines_of(call.block)
-            sides = edit_sides(call, own)
             named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
             result = self.turn.lines.chosen(shown, call.result_block)
             if named or result or stands_alone:
+                own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
                 yield self.called_as(call, whole)
-                yield self.quoted(named[whole is not None :], sides)
+                yield self.quoted(named[whole is not None :], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
                 rest = [line for line in result if line.source != "user" and line.text.strip() != beside]

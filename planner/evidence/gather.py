@@ -189,7 +189,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
-    return f"{' '.join(call.name.split())} {subject}".strip()
+    return " ".join([*call.name.split(), subject, call.part]).strip()
 
 
 def gather_evidence(
