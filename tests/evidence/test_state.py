@@ -17,6 +17,7 @@ class Session:
 
     def __init__(self, task):
         self.messages = [{"role": "user", "content": task}]
+        self.stopped = False
 
     @classmethod
     def of(cls, other):
@@ -379,3 +380,21 @@ def test_a_read_of_a_part_names_its_range_and_one_of_the_whole_none(part):
     session = Session("Look.").calls("Read", "1 a", file_path="/a/b.py", **part)
     (call,) = session.evidence.turns["t2"].calls
     assert call_head(call) == " ".join(["Read /a/b.py", *(f"{key} {value}" for key, value in part.items())])
+
+
+ENDS_OF_WORK = st.lists(st.sampled_from(["answered", "asked back", "stopped", "only talked"]), min_size=1, max_size=6)
+
+
+@given(ENDS_OF_WORK)
+def test_a_request_is_answered_where_words_that_ask_nothing_end_the_work_on_it(ends):
+    session = Session("Begin.").says("Hello.")
+    for end in ends:
+        session.asks("[Request interrupted by user]\nDo it." if session.stopped else "Do it.")
+        session.stopped = end == "stopped"
+        if end != "only talked":
+            session.calls("Read", "1 a", file_path="/a/b.py")
+        if end != "stopped" or len(ends) % 2:
+            session.says("Shall I go **on?**" if end == "asked back" else "So it is.")
+    session.asks("[Request interrupted by user]\nNext." if session.stopped else "Next.")
+    asking = [turn for turn in session.evidence.turns.values() if turn.turn.kind == "user"]
+    assert [bool(turn.answered_at) for turn in asking] == [False, *(end == "answered" for end in ends), False]
