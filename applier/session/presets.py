@@ -12,23 +12,13 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
+from applier.session.result_tiers import ClearResults, DemoteLarge, FitNewest, StubRereads
 from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
 from planner.prices import CachePrices, best_growth_tokens
 
-__all__ = [
-    "LEVELS",
-    "PRESETS",
-    "Level",
-    "Measurement",
-    "Preset",
-    "Step",
-    "When",
-    "level_after",
-    "preset_named",
-]
+__all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When", "level_after", "preset_named"]
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
 
@@ -186,7 +176,7 @@ SAFETY = (
     Step(RetreatHead(0.5), EXHAUSTED),
     Step(FitNewest(), EXHAUSTED),
 )
-SAFE_ARRIVAL = BudgetResults(characters=10**9)
+SAFE_ARRIVAL = DemoteLarge()
 """Only what would not fit the window otherwise."""
 
 LEAST_SAVINGS_TOKENS = 2_000
@@ -245,7 +235,7 @@ THREE_LAYER = _system(
     PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),
     When("auto", room_under=13_000),
     Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
-    arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
+    arrival=(DemoteLarge(40_000),),
     recovery=SUMMARY_AND_LAST_FIVE,
     files_share=0.5,
     min_savings_tokens=20_000,
@@ -262,7 +252,7 @@ S08 = _system(
     When("auto", room_under=13_000),
     Step(SnipMiddle(50, 3, 47), ALWAYS),
     Step(ClearResults(3, over_characters=120), ALWAYS),
-    arrival=(BudgetResults(200_000, 2_000),),
+    arrival=(DemoteLarge(characters=200_000),),
     recovery=SUMMARY_AND_LAST_FIVE,
 )
 CLAUDE_CODE = _system(
@@ -289,7 +279,7 @@ ADK = _system(
     "adk",
     PlanTurns(0.4, keep_last_messages=10),
     When("warning", level="warning"),
-    arrival=(DemoteLarge(5_000, 1_000), SAFE_ARRIVAL),
+    arrival=(DemoteLarge(5_000, preview_characters=1_000),),
 )
 AMP = _system("amp", PlanTurns(0.5, target_tokens=8_000, name="handoff"), *EXHAUSTED)
 OFF = Preset("off")
@@ -299,12 +289,14 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset_named(name: str) -> Preset:
-    """The preset of that name.
+def preset_named(name: str | Preset) -> Preset:
+    """The preset of that name, or the one that is given.
 
     Raises:
         SettingsError: there is none; the text lists them.
     """
+    if isinstance(name, Preset):
+        return name
     if name not in PRESETS:
         raise SettingsError(f"preset {name!r} is unknown; use one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -43,44 +43,27 @@ _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
 _START = rf"(?:\b|{_ESCAPED})"
 _QUOTE = r"(?:\\*[\"'])"
 """In a text, in JSON, and in JSON in JSON."""
-_FORMS = (
-    ("sk-", r"sk-ant-[\w-]{16,}"),  # Anthropic
-    ("sk-", r"sk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}"),  # OpenAI, and those who copied its form
-    ("k_", r"[srp]k_(?:live|test)_\w{16,}"),  # Stripe
-    ("whsec_", r"whsec_\w{16,}"),
-    ("gh", r"gh[pousr]_\w{20,}"),  # GitHub, cut ones and fine-grained ones
-    ("github_pat_", r"github_pat_\w{20,}"),
-    ("AIza", r"AIza[\w-]{35}"),  # Google
-    ("ya29.", r"ya29\.[\w-]{20,}"),
-    ("GOCSPX-", r"GOCSPX-[\w-]{20,}"),
-    ("xox", r"xox[abeoprs]-[\w-]{10,}"),  # Slack
-    ("xapp-", r"xapp-[\w-]{20,}"),
-    ("npm_", r"npm_[A-Za-z0-9]{36}"),  # registries, outside their own files
-    ("dckr_pat_", r"dckr_pat_[\w-]{20,}"),
-    ("hf_", r"hf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{30,}"),  # Hugging Face
-    ("_v1_", r"do[opr]_v1_[0-9a-f]{40,}"),  # DigitalOcean
-    ("hv", r"hv[sbr]\.[\w-]{24,}"),  # Vault
-    ("s.", r"(?<!\.)s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.(])"),
-    ("dapi", r"dapi[0-9a-f]{32}"),  # Databricks
-    ("lin_", r"lin_(?:api|oauth)_\w{32,}"),  # Linear
-    ("secret_", r"secret_(?=[A-Za-z]{0,42}[0-9])[A-Za-z0-9]{43}\b"),  # Notion
-    ("ntn_", r"ntn_[A-Za-z0-9]{40,}"),
-    ("shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),  # Shopify
-    ("figd_", r"figd_[\w-]{30,}"),  # Figma
-    ("sntry", r"sntry[su]_[\w=+/]{40,}"),  # Sentry
-    ("glsa_", r"glsa_\w{32,}"),  # Grafana
-    ("gsk_", r"gsk_\w{40,}"),  # Groq
-    ("xai-", r"xai-\w{60,}"),
-    ("pplx-", r"pplx-\w{40,}"),  # Perplexity
-    ("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[0-9A-Z]{50,}"),
-    ("PMAK-", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),  # Postman
-    ("sbp_", r"sbp_[0-9a-f]{40}"),  # Supabase
-    ("pscale_", r"pscale_(?:pw|tkn|oauth)_[\w.-]{32,}"),  # PlanetScale
-    ("key-", r"key-[0-9a-f]{32}\b"),  # Mailgun
-    ("/webhooks/", r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}"),  # Discord
+_RANDOM = r"(?=[a-z_-]{0,40}[0-9A-Z])"
+"""No name of code in small letters: ``gsk_render_node_get_type``."""
+_FORMS = tuple(
+    lazy_pattern(_START + form)
+    for form in (
+        # Anthropic, Google, Slack, Docker, Vault, Figma: letters, digits, strokes
+        rf"(?:sk-ant-|AIza|ya29\.|GOCSPX-|xox[abeoprs]-|xapp-|dckr_pat_|hv[sbr]\.|figd_){_RANDOM}[\w-]{{20,}}",
+        # Stripe, GitHub (cut ones, too), npm, Hugging Face, Linear, Notion, Sentry, Grafana, Groq, xAI, Perplexity
+        r"(?:[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|npm_|hf_|lin_(?:api|oauth)_|ntn_|sntry[su]_|glsa_|gsk_"
+        rf"|xai-|pplx-|pscale_(?:pw|tkn|oauth)_){_RANDOM}[A-Za-z0-9]{{16}}[\w.+/=-]*",
+        # Databricks, Shopify, DigitalOcean, Supabase, Mailgun, Postman
+        r"(?:dapi|shp(?:at|ca|pa|ss)_|do[opr]_v1_|sbp_|key-|PMAK-[0-9a-f]{24}-)[0-9a-fA-F]{32}[0-9a-fA-F]*\b",
+        r"sk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}",  # OpenAI, and those who copied its form
+        r"(?<!\.)s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.(])",  # Vault, of old
+        r"secret_(?=[A-Za-z]{0,42}[0-9])[A-Za-z0-9]{43}\b",  # Notion, of old
+        r"AGE-SECRET-KEY-1[0-9A-Z]{50,}",
+        r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}",  # Discord
+    )
 )
-"""Forms that detect-secrets does not know, or knows only in some places, each with what stands in all of them (asking
-for this is quick): ``sk-ant-api03-…``; not ``sk-icon-large-button-x``. Each vendor's own documentation shows them."""
+"""Forms that detect-secrets does not know, or knows only in some places: ``sk-ant-api03-…``; not
+``sk-icon-large-button-x``. Each vendor's own documentation shows them."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 _LONGEST_KEY = 2**15
 """Characters between the two marks; a key of PGP with its signatures has a third of that."""
@@ -155,9 +138,8 @@ def redact(text: str) -> str:
 def _without_others(text: str) -> str:
     """`text` without the secrets that stand in one line."""
     text = _KEY_LINE.sub(rf"\1{MARK}", _without_known(text))
-    for mark, form in _FORMS:
-        if mark in text:
-            text = re.sub(_START + form, MARK, text)
+    for form in _FORMS:
+        text = form.sub(MARK, text)
     for pattern in (_URL, _HEADER, _COOKIE, _SIGNED, _WORD):
         text = pattern.sub(rf"\1{MARK}", text)
     for pattern in _NAMED:

@@ -133,7 +133,7 @@ _NAMED_TEST = lazy_pattern(
 """Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``FAILED = 3``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|(?:Error|Failed to|FAIL|FAILED|Expected|want)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
+    r"|(?:Error|Failed to|FAIL|FAILED)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
     re.I,
 )
 """How a line begins that reports a failure: ``Failed to open``, ``EXECUTION TIMED OUT``; not ``failing``."""
@@ -375,6 +375,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
     ranks = [(rank, one) for one in reversed(distinct.values()) if (rank := _rank(one.text)) is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
+    first.sort(key=_says_why, reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
         told = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
         first, tests = (told, tests) if told else (tests, [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from operator import itemgetter
@@ -110,9 +110,11 @@ def lines_of_cards(
 ) -> Mapping[str, Sequence[Line]]:
     """The lines to show of `turns` below their `headers`, by turn id, in order; together at most `most_raw_tokens`."""
     choice = _Choice(request, headers)
-    for turn, line in _standing_tasks(turns):
+    standing = list(_standing_tasks(turns))
+    for turn, line in standing:
         choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
     choice.done = {(turn.turn.id, block) for turn in turns for block in turn.once(_of_no_more_use)}
+    choice.done -= {(turn.turn.id, line.block) for turn, line in standing}
     for kind in _KINDS:
         limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
         placed = [
@@ -131,7 +133,7 @@ class _Choice:
 
     def __init__(self, request: PlanRequest, headers: Mapping[str, str]) -> None:
         self.request, self.headers = request, headers
-        self.done: Collection[tuple[str, int | None]] = ()
+        self.done: set[tuple[str, int | None]] = set()
         """Turns and blocks of which nothing more is shown."""
         self.spent = 0.0
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece

@@ -30,6 +30,8 @@ stand anyway), whatever they name. Like the ones below of the right order and no
 twelve exams by a question or two of 192."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
+ACT_RELEVANCE = 1.0
+"""Of a call with an effect, however short: what was done once is not to be done again; as a long line of the user's."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
@@ -161,7 +163,9 @@ def _expanded(names: tuple[str, ...], parts: Mapping[str, list[str]]) -> tuple[s
 def _bases(turn: TurnEvidence) -> Sequence[float]:
     """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new."""
     failures = frozenset(turn.failure_lines)
-    return array("d", [_base(line, failures) for line in turn.lines])  # a quarter of a list
+    acts = frozenset(turn.lines_of(call.block)[0].number for call in turn.calls if call.acts)
+    worths = (ACT_RELEVANCE if line.number in acts else _base(line, failures) for line in turn.lines)
+    return array("d", worths)  # a quarter of a list
 
 
 def _base(line: Line, failures: Collection[int]) -> float:

@@ -347,6 +347,10 @@ SHELL = {
     "git stash; make; git stash pop": ["src/a.py: edited"],
     "cp src/a.py src/b.py": ["src/a.py: edited", "src/b.py: written by a command"],
     "rm src/a.py": ["src/a.py: removed"],
+    "cd /repo/lib && sed -i 's/a/b/' c.py": ["src/a.py: edited", "/repo/lib/c.py: edited by a command"],
+    "cd /tmp/x && echo a > b.txt": ["src/a.py: edited"],
+    "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
+    "cd src && rm a.py": ["src/a.py: removed"],
 }
 
 
@@ -365,3 +369,13 @@ def test_a_failed_test_is_a_test_and_a_command_that_edits_is_a_change_since():
     assert state.pending_changes(session.evidence) == []
     session.calls("Bash", "", command="sed -i 's/a/b/' b.py")
     assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: b.py", ("t4",))]
+
+
+PARTS = {"offset": st.integers(1, 999), "startLine": st.integers(1, 999), "page": st.text("0123456789-", min_size=1)}
+
+
+@given(st.fixed_dictionaries({}, optional=PARTS))
+def test_a_read_of_a_part_names_its_range_and_one_of_the_whole_none(part):
+    session = Session("Look.").calls("Read", "1 a", file_path="/a/b.py", **part)
+    (call,) = session.evidence.turns["t2"].calls
+    assert call_head(call) == " ".join(["Read /a/b.py", *(f"{key} {value}" for key, value in part.items())])

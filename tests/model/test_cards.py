@@ -448,3 +448,20 @@ def test_the_task_is_what_the_user_typed_not_what_a_host_expanded():
     skill = "Base directory for this skill: /home/me/.skills/review\n\n# Review\n\nRead all comments first."
     question = question_about([{"role": "user", "content": skill}, *SAMPLE], task=skill)
     assert question.values["task"] == "Make the queue drain on shutdown. Never touch legacy/queue_v1.py, it is frozen."
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(["/srv/app", "/home/me/work/app"]),
+    st.lists(st.sampled_from(["cmd", "cli", "src", "core"]), min_size=0, max_size=3, unique=True),
+    st.sampled_from(["git diff {}", "go test ./{}", "both modified:   {}"]),
+)
+def test_paths_on_cards_are_relative_to_the_root_of_the_repository_as_git_names_them(root, folders, form):
+    below = "/".join([*folders, "state"])
+    reads = [call(20 + n, "Read", {"file_path": f"{root}/{below}/part_{n}.go"}, "package state") for n in range(6)]
+    named = [call(30 + n, "Bash", {"command": form.format(f"{below}/part_{n}.go")}, "ok") for n in range(6)]
+    request = plan_request([SAMPLE[0], *[one for each in (*reads, *named) for one in each], *SAMPLE[1:]])
+    assert request.evidence.root == root
+    assert f"Read {below}/part_3.go" in text_of(
+        turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t5"
+    )
