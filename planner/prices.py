@@ -2,7 +2,6 @@
 
 Cache prices are in units of the model's input price. Dollars are known of the few models that plan; of others nothing
 is said rather than guessed. Knows nothing of sessions.
-What each model charges is in `planner.reading.families`.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.plan import Provenance, Usage
-from planner.reading.families import LONG_PROMPT_TOKENS, ModelPrices, known_prices
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -40,6 +39,29 @@ LEAST_DOLLARS = 0.0001
 _MILLION = 1_000_000
 
 
+class ModelPrices(NamedTuple):
+    """What one model charges."""
+
+    input: float
+    """Dollars by million tokens."""
+    output: float
+    cache_read: float = 0.1
+    """In units of `input`."""
+    long_prompt_factor: float = 1.0
+    """How many times as much a request costs, the whole of it, with more than `LONG_PROMPT_TOKENS` of prompt."""
+
+
+LONG_PROMPT_TOKENS = 100_000
+_PRICES = {
+    "fable-5-1": ModelPrices(10.0, 50.0, 0.025),
+    "mythos-5-1": ModelPrices(10.0, 50.0, 0.025),
+    "opus-5-5": ModelPrices(4.0, 20.0, 0.05),
+    "sonnet-5-5": ModelPrices(2.0, 10.0, 0.05),
+    "haiku-5-5": ModelPrices(0.1, 0.5, long_prompt_factor=5.0),
+}
+"""By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
+
+
 @dataclass(frozen=True, slots=True)
 class CachePrices:
     """What one model charges for cached tokens."""
@@ -48,9 +70,15 @@ class CachePrices:
     read: float = CACHE_READ_PRICES[0]
 
 
+def _prices_of(model: str) -> ModelPrices | None:
+    """What `model` charges, as any provider spells its name; None if that is not known."""
+    name = model.lower().replace(".", "-")
+    return next((prices for own, prices in _PRICES.items() if own in name), None)
+
+
 def cache_prices(model: str = "") -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
-    known = known_prices(model)
+    known = _prices_of(model)
     return CachePrices(read=known.cache_read) if known is not None else CachePrices()
 
 
@@ -92,7 +120,7 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
     An estimate: requests of one of them count as equally long.
     """
-    prices = known_prices(model)
+    prices = _prices_of(model)
     if prices is None:
         return None if any(usage != Usage() for usage in usages) else 0.0
     return sum(_cost(prices, usage) for usage in usages)
@@ -119,7 +147,7 @@ def switch_dollars(
     ``rebilled`` once: what stands behind the first change is written to the cache, where it would have been read from
     it; ``saved`` by each call from then on; ``planning``: the plan that was `made`. Without what is not known.
     """
-    prices, planning = known_prices(model), dollars(made.model, made.usage) if made else None
+    prices, planning = _prices_of(model), dollars(made.model, made.usage) if made else None
     spent = {"planning": planning} if planning else {}
     if prices is None:
         return spent

@@ -1,17 +1,16 @@
-"""Which family of models a name belongs to: what the API demands of it, how it counts, its window, what it costs.
+"""Which family of models a name belongs to: what the API demands of it, how it counts and its window.
 
-The one place that reads model names. A name nobody knows counts as a current Claude: the strictest answer.
+A name nobody knows counts as a current Claude: the strictest answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["LONG_PROMPT_TOKENS", "ModelFamily", "ModelPrices", "known_prices", "known_window_tokens", "model_family"]
+__all__ = ["ModelFamily", "known_window_tokens", "model_family"]
 
 _VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
@@ -27,29 +26,6 @@ _SMALL_WINDOWS = (
 )
 """Windows below 200,000 tokens of models that are still served, by the beginning of a name, first match first (the
 providers' pages of models). 0: larger, though a name below begins it; ``gpt-4.1`` is no ``gpt-4``."""
-
-
-class ModelPrices(NamedTuple):
-    """What one model charges."""
-
-    input: float
-    """Dollars by million tokens."""
-    output: float
-    cache_read: float = 0.1
-    """In units of `input`."""
-    long_prompt_factor: float = 1.0
-    """How many times as much a request costs, the whole of it, with more than `LONG_PROMPT_TOKENS` of prompt."""
-
-
-LONG_PROMPT_TOKENS = 100_000
-_PRICES = {
-    "fable-5-1": ModelPrices(10.0, 50.0, 0.025),
-    "mythos-5-1": ModelPrices(10.0, 50.0, 0.025),
-    "opus-5-5": ModelPrices(4.0, 20.0, 0.05),
-    "sonnet-5-5": ModelPrices(2.0, 10.0, 0.05),
-    "haiku-5-5": ModelPrices(0.1, 0.5, long_prompt_factor=5.0),
-}
-"""By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +91,6 @@ def known_window_tokens(model: str) -> int | None:
 def names_provider(model: str | None) -> bool:
     """True if `model` says whose it is, ``anthropic/claude-haiku-5-5``: it is asked there, with the key for there."""
     return model is not None and "/" in model
-
-
-def known_prices(model: str) -> ModelPrices | None:
-    """What `model` charges, as any provider spells its name; None if that is not known."""
-    name = model.lower().replace(".", "-")
-    return next((prices for own, prices in _PRICES.items() if own in name), None)
 
 
 @lru_cache(maxsize=256)
