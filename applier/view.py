@@ -15,10 +15,11 @@ from typing import Any
 
 from applier.store import open_store, store_file
 from applier.store.store import Store
-from applier.store.views import Earlier, holds_view, originals_behind, remember_view
+from applier.store.views import holds_view, originals_behind, remember_view
 from planner.analysis import Analysis, analyze
-from planner.api import BEHIND_VIEWS, check_plan
+from planner.api import BEHIND_VIEWS
 from planner.errors import ApplyError, StalePlan, StoreError, TranscriptError
+from planner.guards import check_plan
 from planner.layout import joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls, switch_dollars
@@ -108,9 +109,9 @@ def look_in(store: StorePlace) -> None:
         _USED_PATHS.add(store)
 
 
-def _behind(messages: Sequence[object], store: StorePlace = None) -> Earlier | None:
-    """What stands behind `messages` by `store`, or by the default one and those that this process has used; None if
-    none of them knows a view there."""
+def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
+    """The originals behind `messages`, and by which plan, by `store`, or by the default one and those that this process
+    has used; None if none of them knows a view there."""
     with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -119,16 +120,11 @@ def _behind(messages: Sequence[object], store: StorePlace = None) -> Earlier | N
                 if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
                     with _opened(place) as opened:
                         if earlier := originals_behind(opened, messages):
-                            return earlier
+                            return earlier.messages, earlier.plan
     return None
 
 
-def _originals(messages: Sequence[object], store: StorePlace) -> tuple[Sequence[object], CompactionPlan | None] | None:
-    earlier = _behind(messages, store)
-    return None if earlier is None else (earlier.messages, earlier.plan)
-
-
-BEHIND_VIEWS.append(_originals)
+BEHIND_VIEWS.append(_behind)
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
@@ -191,7 +187,7 @@ def _guarded(
         earlier = _behind(messages, store) if messages is not None else None
         if earlier is None:
             raise
-        analysis, behind = _planned(plan, earlier.messages)
+        analysis, behind = _planned(plan, earlier[0])
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None

@@ -29,7 +29,7 @@ __all__ = [
     "switch_money",
 ]
 
-WRITE_5_MINUTES, WRITE_1_HOUR = 1.25, 2.0
+WRITE_5_MINUTES = 1.25
 """Writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
@@ -48,11 +48,10 @@ class CachePrices:
     read: float = CACHE_READ_PRICES[0]
 
 
-def cache_prices(model: str = "", *, one_hour: bool = False) -> CachePrices:
+def cache_prices(model: str = "") -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
     known = known_prices(model)
-    read = known.cache_read if known is not None else CACHE_READ_PRICES[0]
-    return CachePrices(WRITE_1_HOUR if one_hour else WRITE_5_MINUTES, read)
+    return CachePrices(read=known.cache_read) if known is not None else CachePrices()
 
 
 def payback_calls(

@@ -169,7 +169,7 @@ class Telemetry:
         meter = metrics.get_meter(SCOPE)
         self._tracer = trace.get_tracer(SCOPE)
         self._compactions = meter.create_counter("compactor.compactions")
-        self._reclaimed = meter.create_counter("compactor.reclaimed_tokens", unit="token")
+        self._reclaimed = meter.create_up_down_counter("compactor.reclaimed_tokens", unit="token")
         self._invalidated = meter.create_counter("compactor.invalidated_tokens", unit="token")
         self._failures = meter.create_counter("compactor.failures")
 
@@ -189,7 +189,8 @@ class Telemetry:
         attributes = {"trigger": event.trigger, "tier": event.tier}
         if event.kind == "post_compact":
             self._compactions.add(1, attributes)
-            self._reclaimed.add(event.reclaimed_tokens, attributes)
             self._invalidated.add(event.invalidated_tokens, attributes)
-        elif event.kind in ("tier_failed", "store_failed", "prepare_failed"):
+        if event.kind in ("post_compact", "undone", "recalled"):  # what is undone and compacted again counts once
+            self._reclaimed.add(event.tokens_before - event.tokens_after, attributes)
+        if event.kind in ("tier_failed", "store_failed", "prepare_failed"):
             self._failures.add(1, {"kind": event.kind})

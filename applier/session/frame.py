@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
-from planner.api import RESTORE_TOOL
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
+from planner.settings import RESTORE_TOOL
 
 __all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,23 +17,17 @@ from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
-from applier.session.persistence import (
-    Committed,
-    SavedFrame,
-    SavedSession,
-    SessionStore,
-    commit,
-    load_session,
-)
+from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, commit, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind, remember_view
-from planner.api import RESTORE_TOOL, restore_tool_of
+from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
+from planner.settings import RESTORE_TOOL, restore_tool_of
 
 __all__ = ["SessionState", "State"]
 
@@ -67,7 +61,9 @@ class State:
     clock: Callable[[], float]
     owner: str
     """Of the views that the session makes and knows again: its id, if it was given one."""
-    planning: Planning
+    planner: InitVar[PlannerChoice]
+    client: InitVar[Any]
+    task: InitVar[str]
     call: AgentCall
     """What the agent's next request says besides its messages; its model, and how long its answer may be, as they were
     given last."""
@@ -106,8 +102,9 @@ class State:
     """What is wrong since some call, by the event that said so."""
     compactions: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, planner: PlannerChoice, client: Any, task: str) -> None:
         """Take the request up, in a session that has seen nothing yet."""
+        self.planning = Planning(planner, client, self.settings, self.clock, self.log, task)
         self.tracker = HistoryTracker(TokenCounter.for_model(self.call.model))
         self.growth_tokens = self.preset.expected_growth_tokens
         """What a call adds on average."""

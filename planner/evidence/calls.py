@@ -200,7 +200,7 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
     """By the id of each turn of which nothing is news the last one that read or wrote again all that it did.
 
     `calls` are those of each turn in order, each with whether it succeeded. A file that was edited in part since is not
-    superseded: what was read still says what the rest of it holds.
+    superseded: what was read still says what the rest of it holds. On another branch nothing is done again.
     """
     same: dict[bytes, str] = {}
     whole: dict[str, str] = {}
@@ -215,7 +215,17 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
                 same.setdefault(call.identity, turn_id)
             if succeeded and (_reads_whole(call) or (call.kind == "write" and _WHOLE_KEYS & call.input.keys())):
                 whole.setdefault(call.path, turn_id)
+        if any(_changes_branch(command) for call in own for command in call.commands):
+            same, whole = {}, {}
     return superseded
+
+
+def _changes_branch(command: Command) -> bool:
+    """``git switch main``, ``git checkout -b fix``; not ``git checkout -- src/a.py``."""
+    changes = any(
+        command.starts(*words) for words in (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
+    )
+    return changes and "--" not in command.words
 
 
 def _reads_whole(call: Call) -> bool:

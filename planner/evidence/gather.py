@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
-from planner.evidence.names import common_root, file_paths, without_root
+from planner.evidence.names import common_root, file_paths, repository_root, without_root
 from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
@@ -207,6 +207,7 @@ def gather_evidence(
     turns = _beside_others(read)
     written, others = zip(*(turn.once(_paths) for turn in read.values()), strict=True) if read else ((), ())
     root = common_root(chain(*written)) or common_root(chain(*written, *others))
+    root = repository_root(root, (text.text for turn in read.values() for text in turn.lines.texts))
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 

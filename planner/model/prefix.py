@@ -107,7 +107,7 @@ def prefix_question(situation: Situation, prompts: Prompts) -> str:
     """The question itself: what to write, how long, and an index of all turns."""
     return prompts.render(
         "prefix",
-        entries=choice_tokens(situation, situation.turns) > 0,
+        choice_tokens(situation, situation.turns) > 0,
         index=history_index(situation.request, situation.earlier),
         focus=situation.focus,
         sizes=sizes_text(situation, situation.turns),

@@ -67,7 +67,7 @@ class Prompts:
         whole = "\0".join(f"{name}\0{self.texts[name]}" for name in sorted(self.texts))
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
-    def render(self, name: str, *, entries: bool = True, **variables: str) -> str:
+    def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
         """Prompt `name` with its places filled, the rules of the brief among them, and only the parts that are for a
         question with `entries` or without; what is filled in is not read for places again.
         """

@@ -134,12 +134,12 @@ class Question:
 
     def system(self, prompts: Prompts) -> str:
         """The system prompt."""
-        return prompts.render("system" if self.name == "plan" else "update_system", entries=self.entries)
+        return prompts.render("system" if self.name == "plan" else "update_system", self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
         brief = "\n".join(part for part in (self.values["brief"], safe_text(notes)) if part)
-        return prompts.render(self.name, **{**self.values, "brief": brief or "(none yet)"})
+        return prompts.render(self.name, self.entries, **{**self.values, "brief": brief or "(none yet)"})
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
         """What the model reads."""

@@ -30,10 +30,14 @@ class Written:
         return {"message": "The view is in view.json", "detail": "Originals: compactor restore h1:t1"}
 
 
-def review_of(plan, messages, written=None) -> Review:
+def review_of(plan, messages, written=None, replan=None) -> Review:
     written = written or Written()
     files = {"plan": "plan.json", "view": "view.json"}
-    return Review(plan, messages, files, save=written.save, apply=written.apply)
+
+    def by_rules(wanted):
+        return plan_compaction(messages, plan.task, planner="rules", target_tokens=wanted.target_tokens, now=0)
+
+    return Review(plan, messages, files, save=written.save, apply=written.apply, replan=replan or by_rules)
 
 
 @pytest.fixture(scope="session")

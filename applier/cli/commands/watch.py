@@ -19,7 +19,6 @@ from applier.session.presets import PRESETS, preset_named
 from applier.settings import load_settings
 from applier.store.opening import open_store
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
-from planner.reading.families import known_prices
 
 __all__ = ["curve_lines", "watch_command"]
 
@@ -157,8 +156,17 @@ def _totals(run: Replay, model: str) -> Iterator[str]:
 
 def _print_comparison(runs: Sequence[Replay], model: str) -> None:
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
-    bill = ["input"] if known_prices(model) else []
-    titles = ("times", "sent", "invalidated", "peak", *costs, *bill, "over", "invalid", "lost")
+    titles = (
+        "times",
+        "sent",
+        "invalidated",
+        "peak",
+        *costs,
+        "over",
+        "invalid",
+        "lost",
+        "input" if _dollars(runs[0], model)[0] else "",
+    )
     print_table(("preset", *titles), (_row(run, model) for run in runs), right=titles)
     echo("tokens and costs in thousands")
 
@@ -167,14 +175,12 @@ def _row(run: Replay, model: str) -> Iterator[str]:
     yield from (run.preset, str(len(run.compactions)))
     tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
     yield from (f"{number / 1000:,.0f}" for number in tokens)
-    if known_prices(model):
-        yield money(_dollars(run, model)[0])
     yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
+    yield money(_dollars(run, model)[0])
 
 
 def _data(run: Replay, model: str) -> dict[str, Any]:
     """`run` for machines and for the page of a session; costs, by the price of a cache read, are in uncached tokens."""
-    history = [call.history_tokens for call in run.calls]
     bill, without = _dollars(run, model)
     happened = [(at, event) for at, event in _events(run) if event in run.compactions or event.kind == "recalled"]
     return {
@@ -185,7 +191,10 @@ def _data(run: Replay, model: str) -> dict[str, Any]:
         "compactions": [event.as_json() for event in run.compactions],
         "happenings": [{"call": at, **event.as_json(), "money": switch_money(event.dollars)} for at, event in happened],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
-        "cost_without": {str(price): _cost_without(history, price) for price in CACHE_READ_PRICES},
+        "cost_without": {
+            str(price): sum(price * before + WRITE_5_MINUTES * new for before, new in _growth(run))
+            for price in CACHE_READ_PRICES
+        },
         "dollars": bill,
         "dollars_without": without,
         "money": [money(bill), money(without)],
@@ -195,18 +204,15 @@ def _data(run: Replay, model: str) -> dict[str, Any]:
     }
 
 
-def _cost_without(history_tokens: Sequence[int], read_price: float) -> float:
-    """Input cost of sending the growing history each time: what the call before had is read, what is new is written."""
-    return sum(read_price * before + WRITE_5_MINUTES * new for before, new in _growth(history_tokens))
-
-
-def _growth(history_tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Of each prompt of a growing history, what the one before had, and what is new."""
-    return ((before, max(0, now - before)) for before, now in pairwise([0, *history_tokens]))
+def _growth(run: Replay) -> Iterator[tuple[int, int]]:
+    """Of each prompt without compaction, the tokens that the call before had, to be read, and the new ones."""
+    return (
+        (before, max(0, now - before)) for before, now in pairwise([0, *(call.history_tokens for call in run.calls)])
+    )
 
 
 def _dollars(run: Replay, model: str) -> tuple[float | None, float | None]:
     """What the input of all calls costs with `model`, as sent and without compaction; None where that is not known."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
-    without = (cached_prompt(*grown) for grown in _growth([call.history_tokens for call in run.calls]))
+    without = (cached_prompt(*grown) for grown in _growth(run))
     return dollars(model, *sent), dollars(model, *without)
