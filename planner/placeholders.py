@@ -134,6 +134,8 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
         return ""
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
+    if answered := entry.turn.answered_at:
+        mark += f" (answered at {answered})"
     parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
     return " ".join((mark, "\n".join(filter(None, parts)))).rstrip()
 

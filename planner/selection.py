@@ -59,6 +59,9 @@ DEMANDS_SHARE = 0.25
 never fits the window helps nobody."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
+IMAGE_SHARE = 0.1
+"""A turn in which the user showed an image or a document stands whole where it takes so much of the space left over:
+no line says what is on it, and an agent that must fetch it has to guess that."""
 PREVIEW_LINES = 12
 """A demoted result always shows this many of its first and of its last lines: about the 2,000 characters that other
 systems preview (REFERENCE 5)."""
@@ -230,7 +233,8 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
     frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
     left = selecting.take_asked(room - counter.raw(frame))
-    filled = left - selecting.fill(left, selecting.in_order(budget, " ".join(brief.split())))
+    beside_images = selecting.keep_images(left)
+    filled = left - selecting.fill(beside_images, selecting.in_order(budget, " ".join(brief.split())))
     selecting.keep_ends()
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
 
@@ -318,6 +322,15 @@ class _Selecting:
             problem = f"the target has no room for what the planner asked of {len(gave_way)} turns: "
             problem += ", ".join(gave_way[:20])
             self.findings.append(Finding(code="gave_way", problem=problem, repair="the next step down"))
+        return left
+
+    def keep_images(self, left: float) -> float:
+        """Keep what the user showed, the newest first, where it is little of the space left; what is left then."""
+        for turn_id, turn in reversed(list(self.turns.items())):
+            if turn.turn.kind == "user" and self._weight(turn_id) and media_marks(self.request.history, turn):
+                decision = self._decision(turn_id, "keep")
+                if self._raw_tokens(decision) - self.costs[turn_id] <= left * IMAGE_SHARE:
+                    left -= self._choose(decision)
         return left
 
     def in_order(self, budget: float, brief: str) -> list[Pick]:

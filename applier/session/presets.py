@@ -18,17 +18,7 @@ from applier.settings import SessionSettings
 from planner.errors import SettingsError
 from planner.prices import CachePrices, best_growth_tokens
 
-__all__ = [
-    "LEVELS",
-    "PRESETS",
-    "Level",
-    "Measurement",
-    "Preset",
-    "Step",
-    "When",
-    "level_after",
-    "preset_named",
-]
+__all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When", "level_after", "preset_named"]
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
 

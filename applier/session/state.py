@@ -17,14 +17,7 @@ from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
-from applier.session.persistence import (
-    Committed,
-    SavedFrame,
-    SavedSession,
-    SessionStore,
-    commit,
-    load_session,
-)
+from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, commit, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint

@@ -27,6 +27,8 @@ _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "que
 ARGUMENT_CHARACTERS = 120
 """Of an argument of a call without path, command or query so much says what it is about."""
 
+PART_CHARACTERS = 60
+"""Of the arguments that say which part of a file a read is of."""
 _RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
 _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I), "write"),
@@ -100,6 +102,13 @@ class Call:
     def is_report(self) -> bool:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
+
+    @property
+    def part(self) -> str:
+        """Which part of its file a read is of, by its own arguments: ``offset 10 limit 20``; empty for all of it."""
+        reads = self.path and self.kind == "read"
+        parts = [f"{key} {self.input[key]}" for key in self.input if reads and _PARTIAL_KEY.fullmatch(key)]
+        return " ".join(" ".join(parts)[:PART_CHARACTERS].split())
 
     @property
     def acts(self) -> bool:
@@ -191,7 +200,7 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
     """By the id of each turn of which nothing is news the last one that read or wrote again all that it did.
 
     `calls` are those of each turn in order, each with whether it succeeded. A file that was edited in part since is not
-    superseded: what was read still says what the rest of it holds.
+    superseded: what was read still says what the rest of it holds. On another branch nothing is done again.
     """
     same: dict[bytes, str] = {}
     whole: dict[str, str] = {}
@@ -206,8 +215,18 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
                 same.setdefault(call.identity, turn_id)
             if succeeded and (_reads_whole(call) or (call.kind == "write" and _WHOLE_KEYS & call.input.keys())):
                 whole.setdefault(call.path, turn_id)
+        if any(_changes_branch(command) for call in own for command in call.commands):
+            same, whole = {}, {}
     return superseded
 
 
+def _changes_branch(command: Command) -> bool:
+    """``git switch main``, ``git checkout -b fix``; not ``git checkout -- src/a.py``."""
+    changes = any(
+        command.starts(*words) for words in (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
+    )
+    return changes and "--" not in command.words
+
+
 def _reads_whole(call: Call) -> bool:
-    return bool(call.path) and call.kind == "read" and not any(map(_PARTIAL_KEY.fullmatch, call.input))
+    return bool(call.path) and call.kind == "read" and not call.part

@@ -16,7 +16,7 @@ from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import common_root, file_paths, repository_root, without_root
-from planner.evidence.outcomes import Outcome, read_calls
+from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
@@ -69,6 +69,8 @@ class TurnEvidence:
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
     """The later turn that read or wrote again all that this one did, or empty."""
+    answered_at: str = ""
+    """Where the agent's words ended its work on what the user asks here, asking nothing; empty where no end shows."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -189,7 +191,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
-    return f"{' '.join(call.name.split())} {subject}".strip()
+    return " ".join([*call.name.split(), subject, call.part]).strip()
 
 
 def gather_evidence(
@@ -251,6 +253,7 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
         for turn in turns
     }
     superseded, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
+    answers = dict(_answers(turns))
     beside = {}
     for before, turn in zip([None, *turns], turns, strict=False):
         own = turn.turn.id
@@ -258,11 +261,27 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
         beside[own] = replace(
             turn,
             superseded_by=superseded.get(own, ""),
+            answered_at=answers.get(own, ""),
             constraint_lines=tuple(number for number in turn.constraint_lines if number not in again[own]),
             pinned_lines=tuple(sorted(pinned)),
             choice=_choice(before, turn),
         )
     return beside
+
+
+def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
+    """The ids of the turns in which the user asked for work that ended, each with where it did: in words of the agent
+    that ask nothing, behind calls, before the user goes on without having stopped it."""
+    asked, worked = "", False
+    for turn, behind in zip(turns, [*turns[1:], None], strict=False):
+        if turn.turn.kind == "user":
+            asked, worked = turn.turn.id, False
+        worked = worked or bool(turn.calls)
+        ends = behind is None or (
+            behind.turn.kind == "user" and not any(is_refusal(line.text) for line in behind.lines)
+        )
+        if asked and worked and ends and not turn.calls and not turn.text.rstrip("\n *_`\"')").endswith("?"):
+            yield asked, turn.turn.id
 
 
 def _said_again(turns: Sequence[TurnEvidence]) -> defaultdict[str, set[int]]:

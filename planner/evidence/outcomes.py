@@ -20,7 +20,7 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RAN_NOTHING", "Outcome", "Status", "read_calls"]
+__all__ = ["RAN_NOTHING", "Outcome", "Status", "is_refusal", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -133,7 +133,7 @@ _NAMED_TEST = lazy_pattern(
 """Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``FAILED = 3``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|(?:Error|Failed to|FAIL|FAILED|Expected|want)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
+    r"|(?:Error|Failed to|FAIL|FAILED)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
     re.I,
 )
 """How a line begins that reports a failure: ``Failed to open``, ``EXECUTION TIMED OUT``; not ``failing``."""
@@ -204,9 +204,9 @@ def read_calls(
     for call in calls:
         result = by_block.get(call.result_block, []) if call.result_block is not None else []
         report, outcome = _judged(call, result)
-        refused = any(_is_refusal(one.text) for one in result[:1])
+        refused = any(is_refusal(one.text) for one in result[:1])
         outcomes.append(replace(outcome, refused=refused, exit_code=_exit_code(result)))
-        if report and _is_refusal(report[0].text):
+        if report and is_refusal(report[0].text):
             report = _refusal(result)
         if report:
             reports.append(report)
@@ -243,7 +243,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if call.kind == "ask" or verdict == "passed":
         return False
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
-    if any(_is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
+    if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
         return True
     if call.kind in ("read", "search"):
         short = len(whole) <= OUTCOME_LINES
@@ -336,7 +336,7 @@ def _telling_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statemen
     return telling[-OUTCOME_LINES:] or printed[-1:]
 
 
-def _is_refusal(text: str) -> bool:
+def is_refusal(text: str) -> bool:
     """True for a line in which a host says that the user refused a call."""
     return bool(_REJECTED.match(text))
 
@@ -375,6 +375,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
     ranks = [(rank, one) for one in reversed(distinct.values()) if (rank := _rank(one.text)) is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
+    first.sort(key=_says_why, reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
         told = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
         first, tests = (told, tests) if told else (tests, [])
@@ -415,7 +416,7 @@ def _refusal(result: Sequence[Statement]) -> list[Statement]:
     """Of a call that the user refused what the user said of it; without such words, what the host says."""
     filled = [one for one in result if one.text.strip()]
     own = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
-    return own or [one for one in filled if _is_refusal(one.text)][:1]
+    return own or [one for one in filled if is_refusal(one.text)][:1]
 
 
 def _admits(one: Statement) -> bool:

@@ -69,7 +69,8 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
-            return RecordLine(_quoted(shortened(words, REQUEST_CHARACTERS)), (turn.turn.id,))
+            answered = f", answered at {turn.answered_at}" * bool(turn.answered_at)
+            return RecordLine(_quoted(shortened(words, REQUEST_CHARACTERS)) + answered, (turn.turn.id,))
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from operator import itemgetter
@@ -80,8 +80,7 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
     """Where the text begins of each line that a viewer numbered: most that begin with a number count on."""
     starts: dict[int, int] = {}
     for call in turn.calls:
-        of_file = call.kind in ("read", "write") and (call.path or call.commands)
-        form = _NUMBERED if of_file else _NUMBERED_ANYWHERE
+        form = _NUMBERED if call.kind in ("read", "write") and (call.path or call.commands) else _NUMBERED_ANYWHERE
         numbered: dict[int, int] = {}
         follow, due = 0, ""
         for line in turn.lines_of(call.result_block):
@@ -110,9 +109,11 @@ def lines_of_cards(
 ) -> Mapping[str, Sequence[Line]]:
     """The lines to show of `turns` below their `headers`, by turn id, in order; together at most `most_raw_tokens`."""
     choice = _Choice(request, headers)
-    for turn, line in _standing_tasks(turns):
+    standing = list(_standing_tasks(turns))
+    for turn, line in standing:
         choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
-    choice.done = {(turn.turn.id, block) for turn in turns for block in turn.once(_of_no_more_use)}
+    choice.done = {(turn.turn.id, block) for turn in turns for block in _of_no_more_use(turn)}
+    choice.done -= {(turn.turn.id, line.block) for turn, line in standing}
     for kind in _KINDS:
         limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
         placed = [
@@ -131,7 +132,7 @@ class _Choice:
 
     def __init__(self, request: PlanRequest, headers: Mapping[str, str]) -> None:
         self.request, self.headers = request, headers
-        self.done: Collection[tuple[str, int | None]] = ()
+        self.done: set[tuple[str, int | None]] = set()
         """Turns and blocks of which nothing more is shown."""
         self.spent = 0.0
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
@@ -200,16 +201,14 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
                 return
 
 
-def _of_no_more_use(turn: TurnEvidence) -> Sequence[int | None]:
+def _of_no_more_use(turn: TurnEvidence) -> Iterator[int | None]:
     """The blocks of lists of tasks, of which the newest alone stands, and of results that only say that a file was
     written."""
-    lists = [call for call in turn.calls if written_tasks(call) is not None]
-    echoes = [
-        call
-        for call, outcome in turn.ended_calls
-        if call in lists or (call.kind == "write" and outcome.status != "failed" and len(call.text) < ECHO_CHARACTERS)
-    ]
-    return [*(call.block for call in lists), *(call.result_block for call in echoes)]
+    for call, outcome in turn.ended_calls:
+        if is_list := written_tasks(call) is not None:
+            yield call.block
+        if is_list or (call.kind == "write" and outcome.status != "failed" and len(call.text) < ECHO_CHARACTERS):
+            yield call.result_block
 
 
 # The kinds of lines, of each turn the most telling first.

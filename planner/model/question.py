@@ -54,13 +54,12 @@ CHOICE_SHARE = 0.5
 """Of the space beside the brief, what a planner is told to choose: on eleven answers at a tenth of the history what
 rules put there answered as many questions as all that real models chose."""
 OUTCOMES_CHARACTERS = 6_000
-"""How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
+"""How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions; a third of it in a
+later plan's question, where the brief has the rest."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
 """What frames the brief in the view; and with less than this to choose nothing is: saying how takes 900."""
 CHOSEN_ENTRY_TOKENS = 40
 """An entry chooses as much at least: a reference takes 30."""
-LATER_OUTCOMES_CHARACTERS = 2_000
-"""And in a later plan's question, where the brief has the rest."""
 CHOSEN_TOKENS = 400
 """What lines of the turns that earlier answers chose may take there."""
 LATER_CARDS_TOKENS = 2_000
@@ -236,8 +235,7 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequen
         "task": "(those words)" if task.rstrip("…") in latest else task,
         "focus": situation.focus,
         "sizes": _piece_sizes(situation, scope, brief, last=last),
-        "outcomes": _outcomes(situation.record, scope, LATER_OUTCOMES_CHARACTERS if earlier else OUTCOMES_CHARACTERS)
-        or "(none)",
+        "outcomes": _outcomes(situation.record, scope, OUTCOMES_CHARACTERS // (3 if earlier else 1)) or "(none)",
         "brief": brief,
         "cards": "\n".join(card.text for card in cards or ()),
     }

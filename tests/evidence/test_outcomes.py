@@ -194,12 +194,16 @@ LOGS = st.lists(
 )
 
 
-@given(LOGS, LOGS, st.booleans(), st.booleans())
-def test_what_a_test_that_failed_printed_is_not_why_it_failed(before, after, is_verbose, says_why):
+@given(LOGS, LOGS, st.sampled_from(["quiet", "verbose", "cut off"]), st.booleans())
+def test_what_a_test_that_failed_printed_is_not_why_it_failed(before, after, form, says_why):
     why = ["    a_test.go:12: count = 7, want 6"] * says_why
     name = "--- FAIL: TestCount (0.01s)"
     logs, rest = [f"    {line}" for line in before], [f"    {line}" for line in after]
-    told = ["=== RUN   TestCount", *logs, *why, *rest, name] if is_verbose else [name, *why, *logs, *rest]
+    told = {
+        "quiet": [name, *why, *logs, *rest],
+        "verbose": ["=== RUN   TestCount", *logs, *why, *rest, name],
+        "cut off": [*logs, *why, *rest] if says_why else [name],
+    }[form]
     turn = turn_of("Bash", "\n".join([*told, "FAIL", "FAIL\tapp/a\t0.3s"]), is_error=True, command="go test ./...")
     assert [one.text for one in turn.statements_of(turn.decisive_lines)] == (why or [name])
 

@@ -17,6 +17,7 @@ class Session:
 
     def __init__(self, task):
         self.messages = [{"role": "user", "content": task}]
+        self.stopped = False
 
     @classmethod
     def of(cls, other):
@@ -347,6 +348,10 @@ SHELL = {
     "git stash; make; git stash pop": ["src/a.py: edited"],
     "cp src/a.py src/b.py": ["src/a.py: edited", "src/b.py: written by a command"],
     "rm src/a.py": ["src/a.py: removed"],
+    "cd /repo/lib && sed -i 's/a/b/' c.py": ["src/a.py: edited", "/repo/lib/c.py: edited by a command"],
+    "cd /tmp/x && echo a > b.txt": ["src/a.py: edited"],
+    "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
+    "cd src && rm a.py": ["src/a.py: removed"],
 }
 
 
@@ -365,3 +370,31 @@ def test_a_failed_test_is_a_test_and_a_command_that_edits_is_a_change_since():
     assert state.pending_changes(session.evidence) == []
     session.calls("Bash", "", command="sed -i 's/a/b/' b.py")
     assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: b.py", ("t4",))]
+
+
+PARTS = {"offset": st.integers(1, 999), "startLine": st.integers(1, 999), "page": st.text("0123456789-", min_size=1)}
+
+
+@given(st.fixed_dictionaries({}, optional=PARTS))
+def test_a_read_of_a_part_names_its_range_and_one_of_the_whole_none(part):
+    session = Session("Look.").calls("Read", "1 a", file_path="/a/b.py", **part)
+    (call,) = session.evidence.turns["t2"].calls
+    assert call_head(call) == " ".join(["Read /a/b.py", *(f"{key} {value}" for key, value in part.items())])
+
+
+ENDS_OF_WORK = st.lists(st.sampled_from(["answered", "asked back", "stopped", "only talked"]), min_size=1, max_size=6)
+
+
+@given(ENDS_OF_WORK)
+def test_a_request_is_answered_where_words_that_ask_nothing_end_the_work_on_it(ends):
+    session = Session("Begin.").says("Hello.")
+    for end in ends:
+        session.asks("[Request interrupted by user]\nDo it." if session.stopped else "Do it.")
+        session.stopped = end == "stopped"
+        if end != "only talked":
+            session.calls("Read", "1 a", file_path="/a/b.py")
+        if end != "stopped" or len(ends) % 2:
+            session.says("Shall I go **on?**" if end == "asked back" else "So it is.")
+    session.asks("[Request interrupted by user]\nNext." if session.stopped else "Next.")
+    asking = [turn for turn in session.evidence.turns.values() if turn.turn.kind == "user"]
+    assert [bool(turn.answered_at) for turn in asking] == [False, *(end == "answered" for end in ends), False]

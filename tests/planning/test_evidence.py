@@ -302,6 +302,23 @@ def test_what_a_later_call_overtakes_is_superseded(calls, overtaken):
     assert {turn_id: turn.superseded_by for turn_id, turn in turns.items() if turn.superseded_by} == overtaken
 
 
+@pytest.mark.parametrize(
+    ("command", "again"),
+    [
+        ("git switch main", {}),
+        ("git fetch && git checkout -b fix/drain origin/main", {}),
+        ("gh pr checkout 90", {}),
+        ("git checkout -- b.py", {"t2": "t5", "t3": "t6"}),
+        ("git status", {"t2": "t5", "t3": "t6"}),
+    ],
+)
+def test_on_another_branch_nothing_is_done_again(command, again):
+    both = [(("Read", "a"), {"file_path": "a.py"}), (("Bash", "ok"), {"command": "make test"})]
+    before, after = ([one for n, (c, asked) in enumerate(both) for one in call(*c, at + n, **asked)] for at in (1, 7))
+    turns = evidence_of(*before, *call("Bash", "done", 5, command=command), *after).turns
+    assert {turn_id: turn.superseded_by for turn_id, turn in turns.items() if turn.superseded_by} == again
+
+
 def test_one_of_two_parallel_reads_overtaken_leaves_the_turn_current():
     two = call("Read", "a", 1, file_path="a.py")
     two[0]["content"] += call("Read", "b", 2, file_path="b.py")[0]["content"]
