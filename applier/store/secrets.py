@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["MARK", "redact", "redact_data"]
+__all__ = ["MARK", "redact"]
 
 MARK = "[secret]"
 """What stands in the place of a secret."""
@@ -23,18 +23,13 @@ MARK = "[secret]"
 _WINDOW, _OVERLAP = 2_048, 512
 """Foreign patterns see so many characters at a time: some take the square of what they see. Of a longer secret they
 need see the beginning only, see `_REST`; the longest beginning that one needs is 170 characters (PyPI)."""
-_LEFT_OUT = frozenset(
-    (
-        "BasePlugin",
-        "IPPublicDetector",  # an address is a fact to remember
-        "IbmCloudIamDetector",  # takes ``PASS: Test…`` with a name of 44 characters for a key
-        "KeywordDetector",  # names: below, for values without quotes, more than one a line, and in linear time
-        "PrivateKeyDetector",  # knows the first line of a key only: below
-        "Base64HighEntropyString",  # digests, commits and ids have as much entropy as keys
-        "HexHighEntropyString",
-    )
+_LEFT_OUT = (
+    "BasicAuthDetector",  # addresses: below, with any password, and without blanks to fill in
+    "IPPublicDetector",  # an address is a fact to remember
+    "IbmCloudIamDetector",  # takes ``PASS: Test…`` with a name of 44 characters for a key
+    "PrivateKeyDetector",  # knows the first line of a key only: below
 )
-"""Plugins that are not asked."""
+"""Plugins that are not asked, as those without patterns are not: names are below, digests have the entropy of keys."""
 _REST = lazy_pattern(r"[\w+/=-]*(?:\.[\w+/=-]+)*")
 """What goes on behind the part of a secret that a pattern found: ``.c2ln`` of ``eyJh.eyJz.c2ln``; no full stop."""
 
@@ -68,7 +63,7 @@ _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLO
 _LONGEST_KEY = 2**15
 """Characters between the two marks; a key of PGP with its signatures has a third of that."""
 _KEY_PIECE = lazy_pattern(
-    r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|\\+(?:u[0-9a-f]{4}|[a-z])|\x1b\[[\d;]{0,9}m|([A-Za-z0-9+/]+={0,2})"
+    r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\+u001b)\[[\d;]{0,9}m|\\+(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
 """What stands in a key that was cut off: base64 (the group), and what viewers, terminals and JSON put between."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
@@ -79,7 +74,7 @@ _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
 """What a value does not begin with: a variable, a blank to fill in, or a piece of code that looks it up."""
 _URL = lazy_pattern(
-    rf"(\b[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
+    rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
 )
 """``postgres://bob:s3@db``; not ``http://localhost:3000/a@b``."""
 _HEADER = lazy_pattern(
@@ -117,7 +112,7 @@ _SIGNED = lazy_pattern(r"([?&]sig(?:nature)?=)[\w%+/=-]{20,}")
 """``…&sig=…`` of a signed address."""
 _KEY_LINE = lazy_pattern(
     r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
-    rf"(?:[^A-Za-z\n\\\x1b]|\\+(?:u[0-9a-f]{{4}}|t)|\x1b\[[\d;]{{0,9}}m){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
+    rf"(?:[^A-Za-z\n\\\x1b]|(?:\x1b|\\+u001b)\[[\d;]{{0,9}}m|\\+(?:u[0-9a-f]{{4}}|t)){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
     r"(?=(?:[a-z0-9+/]{0,40}[A-Z]){4})(?=(?:[A-Z0-9+/]{0,40}[a-z]){4})(?=[A-Za-z+/]{0,99}[0-9])"
     r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
     re.M,
@@ -128,11 +123,6 @@ _KEY = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
 _CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]+{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
 """A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
-
-
-def redact(text: str) -> str:
-    """`text` with each secret in it replaced by ``[secret]``; all else as it was."""
-    return _without_others(*_without_keys([text]))
 
 
 def _without_others(text: str) -> str:
@@ -151,8 +141,8 @@ _OFTEN = 1_000
 """Characters: so short a text may come again: facts stand in a plan, by themselves, and in a session's next plan."""
 
 
-def redact_data(value: Any) -> Any:
-    """JSON data with `redact` applied to every text in it, and a text under a secret's name replaced whole.
+def redact(value: Any) -> Any:
+    """A text or other JSON data with each secret in it replaced by ``[secret]``, and what has a secret's name whole.
 
     A key is one, too, where its lines stand in several texts: blocks of a result, arguments of a call. Names stay.
     """
@@ -224,7 +214,7 @@ def _without_body(parts: list[str], index: int, step: int) -> str:
 
 def _without_known(text: str) -> str:
     """`text` without what detect-secrets knows."""
-    spans = sorted({span for pattern, group in _patterns() for span in _spans(text, pattern, group)})
+    spans = sorted({span for pattern in _patterns() for span in _spans(text, pattern)})
     parts: list[str] = []
     at = 0
     for first, last in spans:
@@ -234,32 +224,29 @@ def _without_known(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _spans(text: str, pattern: re.Pattern[str], group: int) -> Iterator[tuple[int, int]]:
+def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Where `pattern` finds secrets in `text`, window by window."""
     reached = 0
     for start in range(0, max(1, len(text)), _WINDOW - _OVERLAP):
         for match in pattern.finditer(text[start : start + _WINDOW]):
-            first, last = (start + place for place in match.span(group))
+            first, last = (start + place for place in match.span())
             if first < reached:
                 continue
-            rest = _REST.match(text, last) if group == 0 else None
+            rest = _REST.match(text, last)
             reached = rest.end() if rest else last
             yield first, reached
 
 
 @cache
-def _patterns() -> tuple[tuple[re.Pattern[str], int], ...]:
-    """The patterns of detect-secrets, each with the group that is the secret."""
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    """The patterns of detect-secrets."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
     classes: dict[str, Any] = dict(get_mapping_from_secret_type_to_class())
-    plugins = [
-        plugin
+    return tuple(
+        pattern
         for _, plugin in sorted(classes.items())
         if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _LEFT_OUT
-    ]
-    # The group of most patterns is a prefix such as ``ghp``; only of an address the user's name and the host stay.
-    return tuple(
-        (pattern, int(plugin.__name__ == "BasicAuthDetector")) for plugin in plugins for pattern in plugin.denylist
+        for pattern in plugin.denylist
     )

@@ -27,7 +27,7 @@ from applier.store.reference import (
     parse_reference,
     unambiguous,
 )
-from applier.store.secrets import redact_data
+from applier.store.secrets import redact
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import SHORT_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
@@ -100,7 +100,7 @@ class Store:
 
     def _content(self, value: object, place: str) -> bytes:
         exact = encode(value, place)
-        return encode(redact_data(json.loads(exact)), place) if self._redacts else exact
+        return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
     def _name(self, says: str, tip: str) -> str:
         """What the history that ends at `tip` was saved as; empty if it was not."""
@@ -139,7 +139,7 @@ class Store:
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """Store `plan`, secrets redacted; its id."""
-        content = encode(redact_data(plan.model_dump(mode="json")), "plan")
+        content = encode(redact(plan.model_dump(mode="json")), "plan")
         digest, says = records.digest_of(content), _digits(plan.history.digest)
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):
@@ -177,7 +177,7 @@ class Store:
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str) -> None:
         """Store `facts` of a saved history, secrets redacted; a fact that is there already counts once."""
-        contents = [encode(fact, "fact") for fact in redact_data([fact.model_dump(mode="json") for fact in facts])]
+        contents = [encode(fact, "fact") for fact in redact([fact.model_dump(mode="json") for fact in facts])]
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
             place = f"fact/{history.groups[-1]}/{history.says}/"
@@ -208,7 +208,7 @@ class Store:
         time = event.get("time")
         if not isinstance(time, int | float) or not abs(time) < _LAST_SECOND:
             raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
-        content = encode(redact_data(dict(event)), "event")
+        content = encode(redact(dict(event)), "event")
         with self.backend.transaction(write=True):
             key = f"event/{to_json(event.get('session'))}/{next_order(self.backend)}"
             self.backend.add({key: pack(content)})

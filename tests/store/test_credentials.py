@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from applier import apply
 from applier.session import Session
 from applier.store import open_store
-from applier.store.secrets import redact, redact_data
+from applier.store.secrets import redact
 from planner import plan_compaction
 from planner.reading.history import read_history
 from tests.credentials import FORMS, made
@@ -58,7 +58,7 @@ def test_no_line_of_a_key_is_readable_however_it_is_cut(form, way, seed, cuts, d
     blocks = [{"type": "text", "text": piece} for piece in pieces]
     arguments = {"id": "toolu_01AbCdEfGhIjKl2mNoP", "input": {f"part_{at}": [piece] for at, piece in enumerate(pieces)}}
     for data in (blocks, arguments):
-        clean = redact_data(data)
+        clean = redact(data)
         assert not readable(parts, json.dumps(clean))
         assert [*clean[0]] == ["type", "text"] if data is blocks else clean["id"] == arguments["id"]
 

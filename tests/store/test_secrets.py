@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.store.secrets import redact, redact_data
+from applier.store.secrets import redact
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from tests.conftest import SHARED
@@ -136,7 +136,7 @@ def test_redacting_again_changes_nothing(text):
 
 def test_data_is_redacted_by_text_and_by_name():
     data = {"token": "t", "tokens": "12", "a": [f"ghp_{LETTERS[:36]}", 5, None], "password": 7, "n": {"pwd": ""}}
-    assert redact_data(data) == {
+    assert redact(data) == {
         "token": "[secret]",
         "tokens": "12",
         "a": ["[secret]", 5, None],
