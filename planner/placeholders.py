@@ -132,6 +132,14 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     """What stands for one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
         return ""
+    wanted = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach
+    written = evidence.entries.get(decision.turn_id)
+    if written is None or written[0] != wanted:
+        written = evidence.entries[decision.turn_id] = wanted, _written(evidence, decision, media)
+    return written[1]
+
+
+def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
     if answered := entry.turn.answered_at:

@@ -164,6 +164,8 @@ class Evidence:
     """The folder that most absolute paths of the history are in, without a slash at its end; may be empty."""
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
     """What each turn holds by itself, by the turn's digest: what a longer history need not read again."""
+    entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
+    """What stands for each turn in a note, by turn id, with the decision that it was last written for."""
 
     @lazy_property
     def names(self) -> NameIndex:
