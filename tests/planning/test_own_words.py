@@ -44,6 +44,7 @@ def work(at):
     ]
 
 
+@pytest.mark.real
 @given(st.lists(st.sampled_from(TYPED), min_size=1, max_size=6, unique=True), st.sampled_from((0.05, 0.1, 0.25)))
 def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(typed, ratio):
     messages = [part for at, words in enumerate(typed) for part in ({"role": "user", "content": words}, *work(at))]
@@ -52,6 +53,7 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
     assert [words for words in typed if words not in text] == []
 
 
+@pytest.mark.real
 @given(st.lists(st.integers(1, 11), min_size=1, max_size=3, unique=True), st.sampled_from((0.1, 0.25, 0.5)))
 def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ratio):
     messages = [{"role": "user", "content": "Read the parts"}]
@@ -65,6 +67,7 @@ def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ra
     assert [block["type"] for block in blocks].count("image") == len(places)
 
 
+@pytest.mark.real
 @given(st.sampled_from(TYPED), st.sampled_from(PASTED))
 def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(typed, pasted):
     asked = [{"role": "user", "content": f"{typed}\n{pasted}"}]

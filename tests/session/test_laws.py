@@ -304,6 +304,7 @@ def test_whatever_a_user_pastes_the_list_is_made_to_fit(tmp_path_factory, kind, 
         assert "Use this" in str(sent)
 
 
+@pytest.mark.real
 @settings(max_examples=40)
 @given(
     st.sampled_from(sorted(set(PRESETS) - {"off"})),
