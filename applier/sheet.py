@@ -57,7 +57,7 @@ class Sheet:
     def cost(self) -> dict[str, Any]:
         """What switching to the view costs, as JSON data; None calls where it never pays back, or nothing changes."""
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
-        cost = {name: getattr(self.preview, name) for name in (*names, "thinking")}
+        cost = {name: getattr(self.preview, name) for name in (*names, "thinking", "dollars")}
         return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
 
     def to_json(self) -> dict[str, Any]:

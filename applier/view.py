@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from applier.store import open_store, store_file
 from applier.store.store import Store
-from applier.store.views import Earlier, holds_view, originals_behind, remember_view
+from applier.store.views import holds_view, originals_behind, remember_view
 from planner.analysis import Analysis, analyze
-from planner.api import BEHIND_VIEWS, check_plan
+from planner.api import BEHIND_VIEWS
 from planner.errors import ApplyError, StalePlan, StoreError, TranscriptError
+from planner.guards import check_plan
 from planner.layout import joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
-from planner.prices import cache_prices, payback_calls
+from planner.prices import cache_prices, payback_calls, switch_dollars
 from planner.reading.history import History, read_history
 
 StorePlace = Store | str | os.PathLike[str] | None
@@ -47,6 +48,8 @@ class Preview:
     """``strip``: thinking behind the first change goes; ``leave``: the API drops what it does not need."""
     plan: CompactionPlan
     """The plan as the guards left it."""
+    dollars: Mapping[str, float] = field(default_factory=dict)
+    """What that costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
 
 
 def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:
@@ -106,9 +109,9 @@ def look_in(store: StorePlace) -> None:
         _USED_PATHS.add(store)
 
 
-def _behind(messages: Sequence[object], store: StorePlace = None) -> Earlier | None:
-    """What stands behind `messages` by `store`, or by the default one and those that this process has used; None if
-    none of them knows a view there."""
+def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
+    """The originals behind `messages`, and by which plan, by `store`, or by the default one and those that this process
+    has used; None if none of them knows a view there."""
     with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -117,16 +120,11 @@ def _behind(messages: Sequence[object], store: StorePlace = None) -> Earlier | N
                 if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
                     with _opened(place) as opened:
                         if earlier := originals_behind(opened, messages):
-                            return earlier
+                            return earlier.messages, earlier.plan
     return None
 
 
-def _originals(messages: Sequence[object], store: StorePlace) -> tuple[Sequence[object], CompactionPlan | None] | None:
-    earlier = _behind(messages, store)
-    return None if earlier is None else (earlier.messages, earlier.plan)
-
-
-BEHIND_VIEWS.append(_originals)
+BEHIND_VIEWS.append(_behind)
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
@@ -139,15 +137,17 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
     guarded, analysis, layout, behind = _guarded(plan, messages, store)
     first, before = layout.first_changed, analysis.tokens
     invalidated = 0 if first is None else analysis.counter.messages(analysis.history.messages[first:])
+    after, made = guarded.estimated_tokens, guarded.provenance
     return Preview(
         messages=_view(layout, analysis.history, behind),
         tokens_before=before,
-        tokens_after=guarded.estimated_tokens,
+        tokens_after=after,
         first_changed_message=first,
         invalidated_tokens=invalidated,
         payback_calls=None if first is None else _payback(guarded, before, invalidated),
         thinking=thinking_policy(guarded.target_model),
         plan=guarded,
+        dollars=switch_dollars(guarded.target_model, before, after, before - invalidated, made),
     )
 
 
@@ -187,7 +187,7 @@ def _guarded(
         earlier = _behind(messages, store) if messages is not None else None
         if earlier is None:
             raise
-        analysis, behind = _planned(plan, earlier.messages)
+        analysis, behind = _planned(plan, earlier[0])
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.api import check_plan, plan_compaction, plan_compaction_async
+    from planner.api import plan_compaction, plan_compaction_async
     from planner.errors import (
         ApplyError,
         CompactorError,
@@ -19,21 +19,14 @@ if TYPE_CHECKING:
         StoreReplaced,
         TranscriptError,
     )
-    from planner.plan import (
-        CompactionPlan,
-        ExtractedFact,
-        Finding,
-        HistoryStamp,
-        Provenance,
-        TurnDecision,
-        Usage,
-    )
+    from planner.guards import check_plan
+    from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
     from planner.reading.history import History, Turn, read_history
     from planner.reading.tokens import TokenCounter
     from planner.settings import PlanSettings
 else:
-    _HOMES = ("errors", "settings", "reading.tokens", "reading.history", "plan", "proposal", "api")
+    _HOMES = ("errors", "settings", "reading.tokens", "reading.history", "plan", "proposal", "guards", "api")
     """The lightest come first."""
 
     def __getattr__(name: str) -> object:

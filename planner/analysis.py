@@ -14,7 +14,7 @@ from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Relevance, focused, line_relevance
+from planner.relevance.relevance import Relevance, line_relevance
 from planner.validity import check_messages
 from planner.validity.calls import CALL_RULES
 
@@ -52,10 +52,6 @@ class Analysis:
     def relevance(self) -> Relevance:
         """What each line is likely worth to what comes next."""
         return line_relevance(self.evidence)
-
-    def relevance_for(self, focus: str) -> Relevance:
-        """`relevance`, with the turns that name something in `focus` before others."""
-        return focused(self.relevance, self.evidence, focus) if focus else self.relevance
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:

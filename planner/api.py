@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,22 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.analysis import Analysis, analyze
-from planner.errors import PlannerUnavailable, SettingsError, StalePlan
-from planner.guards import guard_plan, sound_proposal
+from planner.errors import PlannerUnavailable, SettingsError
+from planner.guards import check_plan, sound_proposal
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
-from planner.selection import KEPT, Selection, select, unknown_view
-from planner.settings import TOOL_NAME, PlanSettings
+from planner.selection import Selection, select, unknown_view
+from planner.settings import PlanSettings, restore_tool_of
 
 __all__ = [
-    "RESTORE_TOOL",
     "PlannerChoice",
     "asks_model",
-    "bare_tool_name",
     "check_argument",
-    "check_plan",
     "check_planner",
     "check_request",
     "name_of_planner",
@@ -35,16 +31,11 @@ __all__ = [
     "plan_analysis",
     "plan_compaction",
     "plan_compaction_async",
-    "restore_tool_of",
     "shares_client",
 ]
 
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
-RESTORE_TOOL = "restore_context"
-"""The agent's tool by which it looks behind a reference."""
-_SERVER = "compactor"
-"""What our MCP server is called, unless whoever set it up chose another name."""
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
 """Each says of a list, and of the store that was handed in or None, which originals stand behind it and by which plan,
 if it begins with a view of ours: `applier` knows the stores. The first that knows it counts."""
@@ -163,20 +154,9 @@ def plan_analysis(
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
     request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
-        return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis), "", 0, ()))
+        return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis)))
     proposal, findings = sound_proposal(analysis, planner.propose(request))
-    findings += _unknown_view(request)
-    selection = select(request, proposal)
-    plan = _guarded(request, proposal, selection, *findings)
-    least, saved = settings.min_savings_tokens, analysis.tokens - plan.estimated_tokens
-    if saved < least:
-        problem = f"{saved} tokens would be saved, fewer than the {least} that a plan must save"
-        too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
-        kept = {turn_id: own.model_copy(update=KEPT) for turn_id, own in selection.decisions.items()}
-        nothing_read = proposal.provenance.model_copy(update={"read_turns": 0, "unread_turns": (), "named": ()})
-        proposal = replace(proposal, provenance=nothing_read)  # there is no brief to carry on
-        plan = _guarded(request, proposal, Selection(kept, "", 0, ()), *findings, too_little)
-    return _explained(plan, request)
+    return _guarded(request, proposal, select(request, proposal), *findings, *_unknown_view(request))
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
@@ -184,24 +164,6 @@ async def plan_compaction_async(messages: Sequence[object], task: str, **options
     import asyncio  # the core is synchronous: who plans in threads of their own need not load it
 
     return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
-
-
-def check_plan(plan: CompactionPlan, analysis: Analysis) -> CompactionPlan:
-    """`plan` behind the guards again, as after a person's edit: repaired, counted, bound to what was read.
-
-    Raises:
-        StalePlan: the plan was made for another history.
-        SettingsError: an argument of the wrong type.
-    """
-    if not isinstance(plan, CompactionPlan):
-        raise SettingsError(f"plan: expected a CompactionPlan, found {type(plan).__name__}")
-    if not isinstance(analysis, Analysis):
-        wanted = "what planner.analysis.analyze(messages) returns"
-        raise SettingsError(f"analysis: expected {wanted}, found {type(analysis).__name__}")
-    if plan.history.digest != analysis.history.digest:
-        count = len(analysis.history.messages)
-        raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    return guard_plan(plan, analysis)
 
 
 def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *findings: Finding) -> CompactionPlan:
@@ -223,20 +185,13 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
         findings=(*findings, *selection.findings),
         provenance=asked.model_copy(update=update),
     )
-    return guard_plan(plan, request.analysis)
+    return _explained(check_plan(plan, request.analysis, request.settings.min_savings_tokens), request)
 
 
 def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
-    return {
-        turn_id: TurnDecision(
-            turn_id=turn_id,
-            strategy="keep",
-            relevance_score=1.0,
-            reason="everything fits",
-            failed_approach=turn.failed,
-        )
-        for turn_id, turn in analysis.evidence.turns.items()
-    }
+    kept: dict[str, Any] = {"strategy": "keep", "relevance_score": 1.0, "reason": "everything fits"}
+    turns = analysis.evidence.turns.items()
+    return {turn_id: TurnDecision(turn_id=turn_id, failed_approach=turn.failed, **kept) for turn_id, turn in turns}
 
 
 def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
@@ -259,10 +214,11 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     live = sum(turn.tokens for turn in turns if turn.turn.live)
     must = sum(bool(turn.obligations) for turn in turns)
     problem = (
-        f"{plan.estimated_tokens} tokens is the least this history comes to, {request.target_tokens} were asked for: "
-        f"{live} are in the live tail, and {must} turns hold failures or words of the user that must stay"
+        f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
+        f"live tail, {must} turns hold failures or words of the user that must stay, and half of the target is for a "
+        "memory of the rest in any case"
     )
-    finding = Finding(code="target_unreachable", problem=problem, repair="everything else is left out")
+    finding = Finding(code="target_unreachable", problem=problem)
     return plan.model_copy(update={"findings": (*plan.findings, finding)})
 
 
@@ -293,35 +249,15 @@ def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
         raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
 
 
-def check_dicts(name: str, value: object, wanted: str) -> None:
-    """Raise a SettingsError unless `value` is None or a list of dicts, which `wanted` says in words."""
-    if isinstance(value, str) or not isinstance(value, Sequence | None):
-        raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
-    for part in value or ():
-        if not isinstance(part, Mapping):
-            raise SettingsError(f"{name}: expected {wanted}, each a dict, found {type(part).__name__}")
-
-
-def check_request(model: object, system: object, tools: object) -> None:
+def check_request(model: object, system: Any, tools: Any) -> None:
     """Raise a SettingsError unless these can be of a request; each may be None."""
     check_argument("model", model, str, "text")
-    check_dicts("system", None if isinstance(system, str) else system, "text or a list of blocks")
-    check_dicts("tools", tools, "a list of tool definitions")
-
-
-def bare_tool_name(name: str) -> str:
-    """A tool's own name, without the server that clients of MCP put before it: ``mcp__compactor__restore_context``."""
-    return name.rpartition("__")[2]
-
-
-def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
-    """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none.
-
-    The host's own comes before one of our server, and that before one of a server that anybody may have written.
-    """
-    names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
-    named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
-    return min(named, key=lambda name: (name != called, not name.endswith(f"{_SERVER}__{called}")), default="")
+    lists = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
+    for name, value, wanted in lists:
+        check_argument(name, value, Sequence, wanted)
+        for part in () if name == "system" and isinstance(value, str) else value or ():
+            if not isinstance(part, Mapping):
+                raise SettingsError(f"{name}: expected {wanted}, each a dict, found {type(part).__name__}")
 
 
 def check_planner(choice: object) -> None:
@@ -367,12 +303,10 @@ def open_planner(
     check_planner(choice)
     if not isinstance(choice, str):
         return choice
-    if choice == "rules":
-        return RulesPlanner()
-    from planner.model import ModelPlanner, has_credentials
+    if not asks_model(choice, model, client):
+        return RulesPlanner() if choice == "rules" else _OrByRules(None)
+    from planner.model import ModelPlanner
 
-    if choice == "auto" and client is None and not has_credentials(model):
-        return _OrByRules(None)
     asked = ModelPlanner(client=client, model=model, prompts_dir=prompts_dir)
     return asked if choice == "model" else _OrByRules(asked)
 
@@ -385,13 +319,13 @@ class _OrByRules:
 
     def propose(self, request: PlanRequest) -> Proposal:
         note, usage = "no client and no API key: planned by rules", Usage()
-        if self.first is not None:
-            try:
+        try:
+            if self.first is not None:
                 return self.first.propose(request)
-            except PlannerUnavailable as error:
-                usage = error.usage if isinstance(error.usage, Usage) else usage
-                spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
-                note = f"planned by rules, the model could not be had{spent}: {error}"
+        except PlannerUnavailable as error:
+            usage = error.usage if isinstance(error.usage, Usage) else usage
+            spent = f" after {usage.requests} requests" if usage.requests > 1 else ""
+            note = f"planned by rules, the model could not be had{spent}: {error}"
         proposal = RulesPlanner().propose(request)
         update = {"notes": (note, *proposal.provenance.notes), "usage": usage}
         return replace(proposal, provenance=proposal.provenance.model_copy(update=update))

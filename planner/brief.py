@@ -47,7 +47,7 @@ MOST_STATEMENTS = 400
 MOST_CHARACTERS = 2_000
 """Of one statement: a longer one is no statement."""
 MOST_CITED = 6
-"""A mended citation names at most so many turns, or those alone that hold what the statement names."""
+"""Of a range of turns that a statement cites so many are taken, and one more."""
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
@@ -59,11 +59,11 @@ _EMPTY = (
     "error errors failed failure fails failing command status returned while exited process expected found cannot "
     "could should would there which where after before because output result results"
 )
-_EMPTY_WORDS = frozenset(_EMPTY.split())
 """Words that most failures have, and that name none."""
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
-_ID = lazy_pattern(r"(?P<range>t(\d{1,7})\s*[–-]\s*t?(\d{1,7}))|t?(\d{1,7})")
+_ID = lazy_pattern(r"t?(\d{1,7})(?:\s*[–-]\s*t?(\d{1,7}))?")
+"""``t9``, ``9``, ``t9-t12``, ``9–12``."""
 _QUOTE = lazy_pattern(
     r"[\"“”„«»＂]([^\"“”„«»＂\n]{8,600})[\"“”„«»＂]"
     r"|[‘‹「『]([^’›」』\n]{8,600}(?:(?<=\w)’\w[^’›」』\n]*)*)[’›」』]"
@@ -125,11 +125,8 @@ def read_brief(text: str) -> list[Statement]:
 
 def _ids(group: str) -> Iterator[str]:
     for match in _ID.finditer(group):
-        if match["range"]:
-            first, last = int(match[2]), int(match[3])
-            yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
-        else:
-            yield f"t{int(match[4])}"
+        first, last = int(match[1]), int(match[2] or match[1])
+        yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
 
 
 def brief_text(statements: Iterable[Statement]) -> str:
@@ -153,28 +150,33 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
     return [_checked(statement, evidence, words) for statement in read_brief(text)]
 
 
-def _checked(statement: Statement, evidence: Evidence, users_words: str) -> CheckedStatement:
+def _checked(written: Statement, evidence: Evidence, users_words: str) -> CheckedStatement:
+    """`written` mended until nothing is left to mend: without a clause or its marks it may name other things."""
     findings: list[Finding] = []
-    sound, problem = _grounded(replace(statement, text=evidence.shown(statement.text)), evidence)
+    sound: Statement | None = replace(written, text=evidence.shown(written.text))
+    while sound is not None:
+        sound, finding = _mended(sound, evidence, users_words)
+        if finding is None:
+            break
+        findings.append(finding)
+        sound = next(iter(read_brief(f"{sound.heading}\n{sound.line}")), None) if sound is not None else None
+    return CheckedStatement(written, sound, tuple(findings))
+
+
+def _mended(statement: Statement, evidence: Evidence, users_words: str) -> tuple[Statement | None, Finding | None]:
+    """`statement` with the first thing that does not hold mended, and what that was; None if nothing of it holds."""
+    sound, problem = _grounded(statement, evidence)
     if sound is None:
-        rest = _without_invented(statement, evidence)
-        repair = "the clause that names it is struck" if rest else "the statement is struck"
-        findings.append(Finding(code="invented_in_brief", problem=problem, repair=repair))
-        sound, problem = _grounded(rest, evidence) if rest else (None, "")
-    if sound is None:
-        return CheckedStatement(statement, None, tuple(findings))
+        clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
+        repair = "the clause that names it is struck" if clauses else "the statement is struck"
+        rest = replace(statement, text="; ".join(clauses)) if clauses else None
+        return rest, Finding(code="invented_in_brief", problem=problem, repair=repair)
     if problem:
-        findings.append(Finding(code="brief_citation", problem=problem, repair="the citation is mended"))
+        return sound, Finding(code="brief_citation", problem=problem, repair="the citation is mended")
     sound, problem = _quoted(sound, users_words, evidence)
     if problem:
-        findings.append(Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off"))
-    if findings:  # without a clause or its marks it may name other things, or be none
-        mended = next(iter(read_brief(f"{sound.heading}\n{sound.line}")), None)
-        if mended is None:
-            return CheckedStatement(statement, None, tuple(findings))
-        again = _checked(mended, evidence, users_words)
-        return CheckedStatement(statement, again.sound, (*findings, *again.findings))
-    return CheckedStatement(statement, sound, ())
+        return sound, Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off")
+    return sound, None
 
 
 def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | None, str]:
@@ -183,21 +185,14 @@ def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | Non
     missing = _missing(statement.text, cited, evidence)
     if not missing:
         return replace(statement, turns=cited), "" if cited == statement.turns else _short(statement)
+    newest_first = [*reversed(evidence.turns.items())]
     added: list[str] = []
     for name in missing:
-        holder = next(
-            (turn_id for turn_id in reversed(evidence.turns) if evidence.turns[turn_id].names.holds(name)), ""
-        )
-        if holder:
-            added.append(holder)
-        elif invented(name, evidence.names):
+        holder = next((turn_id for turn_id, turn in newest_first if turn.names.holds(name)), "")
+        if not holder and invented(name, evidence.names):
             return None, f"{name!r} stands in no turn: {_short(statement)}"
+        added += [holder] if holder else []
     turns = tuple(dict.fromkeys((*cited, *added)))
-    lacking = _missing(statement.text, turns, evidence)
-    for turn_id in cited:
-        fewer = tuple(one for one in turns if one != turn_id)
-        if len(turns) > MOST_CITED and _missing(statement.text, fewer, evidence) == lacking:
-            turns = fewer
     if turns == statement.turns:
         return statement, ""
     return replace(statement, turns=turns), f"{missing[0]!r} stands elsewhere: {_short(statement)}"
@@ -207,13 +202,6 @@ def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str
     """What `text` names that none of the turns holds."""
     lacks = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
     return [name for name in lacks[0] if all(name in own for own in lacks)]
-
-
-def _without_invented(statement: Statement, evidence: Evidence) -> Statement | None:
-    """`statement` with those of its clauses that name nothing which stands in no turn; None if that is none."""
-    clauses = statement.text.split("; ")
-    sound = [clause for clause in clauses if not invented(clause, evidence.names)]
-    return replace(statement, text="; ".join(sound)) if sound else None
 
 
 def _short(statement: Statement) -> str:
@@ -239,22 +227,18 @@ def _quoted(statement: Statement, users_words: str, evidence: Evidence) -> tuple
     """`statement` without quotation marks around what the user did not say; code keeps those of its turns."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     text, problem = statement.text, ""
-    while false := next(
-        (one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words) and not _is_code(one, cited)), None
-    ):  # one at a time: without a pair of marks others pair anew
+    while false := next((one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words, cited)), None):
+        # one at a time: without a pair of marks others pair anew
         text = " ".join((text[: false.start()] + false[0][1:-1] + text[false.end() :]).split())
         problem = problem or f"not the user's own words: {false[0][1:81]!r}"
     return replace(statement, text=text), problem
 
 
-def _may_quote(match: re.Match[str], users_words: str) -> bool:
-    words = match[0][1:-1]
-    return len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words
-
-
-def _is_code(match: re.Match[str], cited: Sequence[TurnEvidence]) -> bool:
-    """True for a text of code that stands in a cited turn with its marks."""
-    before = match.string[: match.start()]
+def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
+    """True for words of the user's, for few words, and for code that stands in a cited turn with its marks."""
+    words, before = match[0][1:-1], match.string[: match.start()]
+    if len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
+        return True
     is_marked = before.count("`") % 2 == 1 or _IN_CODE.search(before) is not None
     return is_marked and any(match[0] in turn.text for turn in cited)
 
@@ -268,31 +252,18 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     """
     told: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
-        for turn_id, lines in _told_turns(statement, evidence):
-            told[turn_id] = told.get(turn_id, frozenset()) | lines
+        for turn in (evidence.turns[turn_id] for turn_id in statement.turns if turn_id in evidence.turns):
+            tried = [call for call in turn.calls if statement.heading == "FAILED" and _names_call(statement, call)]
+            blocks = {block for call in tried for block in (call.block, call.result_block)}
+            decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
+            lines = {line.number for line in decisive if line.block in blocks or _names(statement.text, line.text)}
+            if lines or (tried and not turn.failed):
+                told[turn.turn.id] = told.get(turn.turn.id, frozenset()) | lines
     return told
 
 
-def _told_turns(statement: Statement, evidence: Evidence) -> Iterator[tuple[str, frozenset[int]]]:
-    """The turns whose failure `statement` tells, with the lines."""
-    for turn in (evidence.turns[turn_id] for turn_id in statement.turns if turn_id in evidence.turns):
-        lines = frozenset(_told_lines(statement, turn))
-        tried = not turn.failed and statement.heading == "FAILED" and _names_call(statement, turn.calls)
-        if lines or tried:
-            yield turn.turn.id, lines
-
-
-def _told_lines(statement: Statement, turn: TurnEvidence) -> Iterator[int]:
-    """The decisive lines of `turn` that `statement` tells."""
-    for number in turn.decisive_lines:
-        line = turn.lines[number - 1]
-        own = [call for call in turn.calls if line.block in (call.block, call.result_block)]
-        if _names(statement.text, line.text) or (statement.heading == "FAILED" and _names_call(statement, own)):
-            yield number
-
-
-def _names_call(statement: Statement, calls: Iterable[Call]) -> bool:
-    return any(_names(statement.text, f"{call.attempt} {call.subject}") for call in calls)
+def _names_call(statement: Statement, call: Call) -> bool:
+    return _names(statement.text, f"{call.attempt} {call.subject}")
 
 
 def _names(text: str, what: str) -> bool:
@@ -306,7 +277,7 @@ def _last_names(text: str) -> set[str]:
 
 
 def _telling_words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text)} - _EMPTY_WORDS
+    return {word.casefold() for word in _WORD.findall(text)} - {*_EMPTY.split()}
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
@@ -315,7 +286,7 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
     costs = [counter.raw(statement.line + "\n") for statement in statements]
     spent = sum(costs) + 2 * len(HEADINGS)
     gone: set[int] = set()
-    for at in _first_to_go(statements):
+    for at in sorted(range(len(statements)), key=lambda at: (GIVE_WAY.index(statements[at].heading), -at)):
         if spent <= most_raw_tokens:
             break
         spent -= costs[at]
@@ -323,8 +294,3 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
     if not gone:
         return text, 0
     return brief_text(one for at, one in enumerate(statements) if at not in gone), len(gone)
-
-
-def _first_to_go(statements: Sequence[Statement]) -> Iterator[int]:
-    for heading in GIVE_WAY:
-        yield from (at for at in reversed(range(len(statements))) if statements[at].heading == heading)

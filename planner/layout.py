@@ -8,8 +8,8 @@ first change goes. Older models drop earlier thinking themselves, but for what l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, takewhile
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, takewhile
 from typing import Any, Literal
 
 from planner.analysis import Analysis
@@ -27,15 +27,14 @@ from planner.placeholders import (
 from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
-from planner.reading.media import media_mark
-from planner.reading.messages import THINKING, Block, Message, blocks, plain_message
+from planner.reading.messages import THINKING, Block, Message, blocks, media_mark, plain_message
 
 __all__ = [
     "ThinkingPolicy",
     "inner_mark",
     "joined_messages",
     "lay_out",
-    "lead_tokens",
+    "leading_turn",
     "thinking_policy",
     "without_thinking",
 ]
@@ -56,30 +55,23 @@ def lay_out(
         for turn in history.turns
         if not turn.live and decisions[turn.id].strategy != "keep"
     }
-    first, thinking, lead = _first_changed(history, decisions), thinking_policy(model), None
-    if thinking == "leave" and first is not None:
-        lead = leading_turn(history, lambda turn: turn.id not in entries)
-    strip_behind = first if thinking == "strip" and first is not None else math.inf
+    first = _first_changed(history, decisions)
+    strip_behind = first if thinking_policy(model) == "strip" and first is not None else math.inf
     view: list[tuple[Message, object]] = []
-    key, opening = history_key(history), [clean(brief)]
-    for stands, turns in _runs(history, entries, lead):
-        if stands:
-            view += (
-                pair
-                for turn in turns
-                for pair in _kept(history, evidence.turns[turn.id], decisions, strip_behind, restore_tool)
-            )
+    key, opening = history_key(history.digest), [clean(brief)]
+    for is_gone, run in groupby(history.turns, lambda turn: turn.id in entries):
+        turns = list(run)
+        if not is_gone:
+            kept = (_kept(history, evidence.turns[turn.id], decisions, strip_behind, restore_tool) for turn in turns)
+            view += chain.from_iterable(kept)
             continue
         parts = [*opening, *(entries[turn.id] for turn in turns)]
         if opening:
             parts.insert(0, guide_text([*opening, *entries.values()], turns[0].id, evidence.root, restore_tool))
-        leads = turns[-1] is lead
-        if any(parts) or _parts_messages(history, turns) or (leads and len(turns) > 1):
+        if any(parts) or _parts_messages(history, turns):
             text = "\n".join(note_parts(key, [turn.id for turn in turns], parts))
             note: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
             view.append((note, note))
-        if leads:
-            view += ((message, message) for message in lead_messages(history, turns[-1]))
         key, opening = "", []
     messages = joined_messages((), (sent for _, sent in view))
     pairs = zip(reversed(messages), reversed(history.originals), strict=False)
@@ -104,13 +96,6 @@ def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> i
     return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
 
 
-def _runs(history: History, gone: Collection[str], lead: Turn | None) -> Iterator[tuple[bool, list[Turn]]]:
-    """Neighbours that stand, or that a note stands for; no note goes on behind `lead`, whose calls follow it."""
-    last = lead.number if lead is not None else len(history.turns)
-    for (leaves, _), run in groupby(history.turns, lambda turn: (turn.id in gone, turn.number > last)):
-        yield not leaves, list(run)
-
-
 def _kept(
     history: History,
     evidence: TurnEvidence,
@@ -129,55 +114,32 @@ def _kept(
             yield left, history.originals[at] if left is own else left
 
 
-def lead_tokens(analysis: Analysis, model: str) -> int:
-    """What a view for `model` holds of a call before the live tail, because its thinking leads the calls there."""
-    leaves = thinking_policy(model) == "leave"
-    lead = leading_turn(analysis.history, lambda turn: turn.live) if leaves else None
-    return analysis.counter.messages(lead_messages(analysis.history, lead)) if lead is not None else 0
-
-
-def lead_messages(history: History, turn: Turn) -> tuple[Message, ...]:
-    """The calls of `turn` with the thinking that leads them; of their results nothing: the note before has them."""
-    shown = f"[{turn.id}: in the record above]"
-    messages: list[Message] = []
-    for message in history.messages_of(turn):
-        if message["role"] == "user":
-            results = [block for block in blocks(message) if block["type"] == "tool_result"]
-            message = {**message, "content": [{**result, "content": shown} for result in results]}
-        messages.append(message)
-    return tuple(messages)
-
-
 def _demoted(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
     """`message` of the live tail, whose blocks count from `first`, with the text of each result and of what the user
-    pasted cut to the excerpts; its images and marks stay, and a document leaves a mark."""
+    pasted cut to the excerpts."""
     chosen = line_numbers(decision.excerpts, len(evidence.lines))
-    results = {call.result_block for call in evidence.calls}
-    content = []
-    for place, block in enumerate(blocks(message), first):
-        if place in results:
-            shown = _preview(evidence, block, place, chosen, restore_tool)
-            block = {**block, **inner_mark(block), "content": shown}
-        elif block["type"] == "text" and not chosen.issuperset(line.number for line in evidence.lines_of(place)):
-            block = {**block, "text": preview_text(evidence, place, chosen, restore_tool)}
-        content.append(block)
-    if all(new is old for new, old in zip(content, blocks(message), strict=True)):
-        return message
-    return {**message, "content": content}
+    cut = {call.result_block for call in evidence.calls}
+    cut |= {text.block for text in evidence.lines.texts if not chosen.issuperset(range(text.first + 1, text.stop + 1))}
+    content = [
+        _cut(block, preview_text(evidence, place, chosen, restore_tool)) if place in cut else block
+        for place, block in enumerate(blocks(message), first)
+    ]
+    return message if cut.isdisjoint(range(first, first + len(content))) else {**message, "content": content}
 
 
-def _preview(
-    evidence: TurnEvidence, block: Block, place: int | None, chosen: set[int], restore_tool: str
-) -> str | list[Block]:
-    text = preview_text(evidence, place, chosen, restore_tool)
+def _cut(block: Block, text: str) -> Block:
+    """`block` that says `text` alone; images and the mark of a result stay, and a document leaves a mark."""
+    if block["type"] == "text":
+        return {**block, "text": text}
     inside = block.get("content")
     items = inside if isinstance(inside, list) else []
     images = [item for item in items if item.get("type") == "image"]
     others = [clean(media_mark(item)) for item in items if item.get("type") != "image"]
     text = "\n".join(filter(None, (text, *others)))
-    return [{"type": "text", "text": text}, *images] if images else text
+    content = [{"type": "text", "text": text}, *images] if images else text
+    return {**block, **inner_mark(block), "content": content}
 
 
 def inner_mark(block: Block) -> Block:
@@ -238,33 +200,27 @@ def without_thinking(message: Message) -> Message | None:
     return {**message, "content": rest} if rest else None
 
 
-def leading_turn(history: History, stands: Callable[[Turn], bool]) -> Turn | None:
-    """The turn whose thinking must lead the last calls of a view in which only turns that `stands` are messages; mostly
-    None.
+def leading_turn(history: History, kept: Container[str], model: str) -> str:
+    """The turn that must be kept, too, for its thinking leads the last calls of a view for `model` with these turns in
+    it; mostly none, and empty.
 
     Manual thinking comes once, before the first call of a run, and without it the API refuses the last ("Expected
     `thinking` …, but found `tool_use`"). In a view notes and the user's words are text behind results, so a run there
     goes back over kept calls to the last kept answer.
     """
-    messages, standing = history.messages, [turn for turn in history.turns if stands(turn)]
-    shown = (at for turn in reversed(standing) for at in reversed(range(turn.start, turn.stop)))
-    last = next((at for at in shown if messages[at]["role"] == "assistant"), -1)
-    if (
-        last < 0
-        or leads_with_thinking(messages[last])
-        or all(block["type"] != "tool_use" for block in blocks(messages[last]))
-    ):
-        return None
-    first = last
-    for turn in reversed(standing):
-        if turn.stop <= last and turn.kind != "user":
-            if turn.kind != "tools":
-                break
-            first = turn.start
+    messages, standing = history.messages, [turn for turn in history.turns if turn.id in kept]
+    spoken = (at for turn in reversed(standing) for at in reversed(range(turn.start, turn.stop)))
+    first = next((at for at in spoken if messages[at]["role"] == "assistant"), -1)
+    calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
+    if thinking_policy(model) == "strip" or not calls or leads_with_thinking(messages[first]):
+        return ""
+    before = [turn for turn in standing if turn.stop <= first and turn.kind != "user"]
+    for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
+        first = turn.start
     while first > 0 and not leads_with_thinking(messages[first]) and not _is_words(messages[first - 1]):
         first -= 1
-    found = next((turn for turn in history.turns if turn.start == first and turn.kind == "tools"), None)
-    return found if found is not None and leads_with_thinking(messages[first]) and not stands(found) else None
+    lead = next((turn.id for turn in history.turns if turn.start == first and turn.kind == "tools"), "")
+    return lead if leads_with_thinking(messages[first]) and lead not in kept else ""
 
 
 def leads_with_thinking(message: Message) -> bool:

@@ -21,8 +21,7 @@ from planner.evidence.gather import call_head
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
-from planner.reading.media import media_mark
-from planner.reading.messages import Message, blocks
+from planner.reading.messages import Message, blocks, media_mark
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -41,6 +40,8 @@ __all__ = [
 USER_FRAME = "user-words"
 FRAMES = ("compacted", USER_FRAME, "restored", "carried")
 """Names of the frames that this project puts around what it writes; no text from a history may open or close one."""
+SHORT_DIGITS = 8
+"""Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
 GAP = "\n…\n"
 OUTCOME_CHARACTERS = 120
 """How much of a call's outcome stands beside it."""
@@ -61,9 +62,6 @@ _MARKS = {
     "…": "… left out",
 }
 """What each mark means; said of those that a view has."""
-_RESTORING = '{}("{}") returns a turn whole.'
-_STORED = "Ids name stored turns."
-_ROOT = "Relative paths are in {}."
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
@@ -83,9 +81,9 @@ _CHANGED = lazy_pattern(
 """
 
 
-def history_key(history: History) -> str:
-    """``h`` and eight hex digits: names the history that references restore from."""
-    return "h" + history.digest.removeprefix("sha256:")[:8]
+def history_key(digest: str) -> str:
+    """``h1a2b3c4d`` for the history digest ``sha256:1a2b3c4d…``: names the history that references restore from."""
+    return "h" + digest.removeprefix("sha256:")[:SHORT_DIGITS]
 
 
 def clean(text: str) -> str:
@@ -113,13 +111,9 @@ def line_numbers(ranges: Iterable[tuple[int, int]], most: int) -> set[int]:
 
 def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Line numbers as inclusive ranges, in order."""
-    runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(set(numbers))), _step)]
+    in_order = enumerate(sorted(set(numbers)))
+    runs = [[number for _, number in run] for _, run in groupby(in_order, lambda placed: placed[1] - placed[0])]
     return tuple((run[0], run[-1]) for run in runs)
-
-
-def _step(placed: tuple[int, int]) -> int:
-    """The same for numbers that follow each other without a gap, each with its place in their order."""
-    return placed[1] - placed[0]
 
 
 def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
@@ -129,13 +123,8 @@ def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
 
 def _media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
     content = [block for _, block in history.blocks_of(turn.turn)]
-    inside = (
-        item
-        for block in content
-        if isinstance(block.get("content"), list)
-        for item in block["content"]
-        if isinstance(item, dict)
-    )
+    lists = (block["content"] for block in content if isinstance(block.get("content"), list))
+    inside = (item for items in lists for item in items if isinstance(item, dict))
     return tuple(mark for block in (*content, *inside) if (mark := media_mark(block)))
 
 
@@ -182,7 +171,8 @@ class _Entry:
         chosen = line_numbers(self.decision.excerpts, len(self.turn.lines))
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
         loose = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]
-        spoken = self.spoken([line for line in loose if line.part == "assistant"])
+        runs = _runs([line for line in loose if line.part == "assistant"])
+        spoken = "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in runs)
         # together, for a frame may begin in the one and go on in the other
         yield clean("\n".join(part for part in (self.decision.summary, spoken) if part))
         yield from self.called(chosen)
@@ -193,24 +183,22 @@ class _Entry:
     def called(self, chosen: set[int]) -> Iterator[str]:
         """Each call of which something was chosen, or the only one; the user's words in its result by themselves."""
         shown = chosen - self.turn.boilerplate_lines
+        spoken = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
+        # an only call says what the turn is about: what the agent said says it as well, but for a failure
+        stands_alone = len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
         for call in self.turn.calls:
-            own = self.turn.lines_of(call.block)
-            sides = edit_sides(call, own)
             named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
             result = self.turn.lines.chosen(shown, call.result_block)
-            if named or result or self.stands_alone(chosen):
+            if named or result or stands_alone:
+                own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
                 yield self.called_as(call, whole)
-                yield self.quoted(named[whole is not None :], sides)
+                yield self.quoted(named[whole is not None :], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
-                rest = [line for line in result if line.source != "user" and not is_outcome(line, outcome)]
+                beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
+                rest = [line for line in result if line.source != "user" and line.text.strip() != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
                 yield self.user_words([line for line in result if line.source == "user"])
-
-    def stands_alone(self, chosen: set[int]) -> bool:
-        """True if the only call says what the turn is about: what the agent said says it as well, but for a failure."""
-        spoken = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
-        return len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
 
     def user_words(self, lines: Sequence[Line]) -> str:
         """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
@@ -218,10 +206,6 @@ class _Entry:
             return ""
         words = GAP.join(clean(join_lines(run)) for run in _runs(lines))
         return f"<{USER_FRAME}>{words}</{USER_FRAME}>"
-
-    def spoken(self, lines: Sequence[Line]) -> str:
-        """What the agent said; ``…`` stands where something is left out."""
-        return "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in _runs(lines))
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
         """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side, and
@@ -244,11 +228,6 @@ class _Entry:
 
     def shown(self, text: str) -> str:
         return clean(self.evidence.shown(text))
-
-
-def is_outcome(line: Line, outcome: str) -> bool:
-    """True if all that `line` says stands beside its call already, which ended with `outcome`."""
-    return line.text.strip() == outcome and len(outcome) <= OUTCOME_CHARACTERS
 
 
 def _runs(lines: Sequence[Line], sides: Mapping[int, str] = MappingProxyType({})) -> Iterator[list[Line]]:
@@ -275,19 +254,18 @@ def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restor
 def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: str) -> str:
     """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns."""
     marks = ", ".join(meaning for mark, meaning in _MARKS.items() if any(mark in f"\n{entry}" for entry in entries))
-    restoring = _RESTORING.format(restore_tool, example) if restore_tool else _STORED
-    parts = _GUIDE, f"{marks}." if marks else "", restoring, _ROOT.format(root) if root else ""
+    restoring = f'{restore_tool}("{example}") returns a turn whole.' if restore_tool else "Ids name stored turns."
+    parts = _GUIDE, f"{marks}." if marks else "", restoring, f"Relative paths are in {root}." if root else ""
     return " ".join(filter(None, parts))
 
 
 def first_note(messages: Iterable[Message]) -> int | None:
     """The first of `messages` in which a user says what the first note of a view says; it may be anybody's paste."""
-    return next((at for at, message in enumerate(messages) if _opens_view(message)), None)
-
-
-def _opens_view(message: Message) -> bool:
-    texts = (str(block.get("text", "")) for block in blocks(message) if block["type"] == "text")
-    return message["role"] == "user" and any("<compacted history=" in text for text in texts)
+    for at, message in enumerate(messages):
+        texts = (str(block.get("text", "")) for block in blocks(message) if block["type"] == "text")
+        if message["role"] == "user" and any("<compacted history=" in text for text in texts):
+            return at
+    return None
 
 
 def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:

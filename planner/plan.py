@@ -19,7 +19,6 @@ from planner.settings import OptionalToolName
 
 __all__ = [
     "MOST_TOKENS",
-    "PLAN_VERSION",
     "Bound",
     "CompactionPlan",
     "ExtractedFact",
@@ -34,7 +33,6 @@ __all__ = [
     "whole_characters",
 ]
 
-PLAN_VERSION: Literal[1] = 1
 MOST_TOKENS = 10**12
 """No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
 CACHED_SHARE = 0.1
@@ -193,17 +191,13 @@ class Bound:
     turns: tuple[TurnDecision, ...]
     brief: str
 
-    def is_of(self, plan: CompactionPlan) -> bool:
-        """True unless `plan` was changed since the guards saw it."""
-        return plan.brief == self.brief and plan.turns == self.turns
-
 
 class CompactionPlan(BaseModel):
     """Decisions for every turn, facts, findings and where they came from; applying it calls no model."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
-    version: Literal[1] = PLAN_VERSION
+    version: Literal[1] = 1
     task: Text
     history: HistoryStamp
     target_tokens: Count
@@ -238,7 +232,8 @@ class CompactionPlan(BaseModel):
     @property
     def bound(self) -> Bound | None:
         """What the plan was made from and how its view is laid out, while that is in memory and the plan unchanged."""
-        return self._bound if self._bound is not None and self._bound.is_of(self) else None
+        own = self._bound
+        return own if own is not None and (own.turns, own.brief) == (self.turns, self.brief) else None
 
     @property
     def bound_analysis(self) -> Analysis | None:

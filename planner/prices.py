@@ -8,10 +8,11 @@ What each model charges is in `planner.reading.families`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.plan import Usage
-from planner.reading.families import LONG_PROMPT_TOKENS, known_prices
+from planner.plan import Provenance, Usage
+from planner.reading.families import LONG_PROMPT_TOKENS, ModelPrices, known_prices
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -20,16 +21,22 @@ __all__ = [
     "CachePrices",
     "best_growth_tokens",
     "cache_prices",
+    "cached_prompt",
     "dollars",
+    "money",
     "payback_calls",
+    "switch_dollars",
+    "switch_money",
 ]
 
-WRITE_5_MINUTES, WRITE_1_HOUR = 1.25, 2.0
+WRITE_5_MINUTES = 1.25
 """Writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
+LEAST_DOLLARS = 0.0001
+"""Less is said to be less."""
 _MILLION = 1_000_000
 
 
@@ -41,11 +48,10 @@ class CachePrices:
     read: float = CACHE_READ_PRICES[0]
 
 
-def cache_prices(model: str = "", *, one_hour: bool = False) -> CachePrices:
+def cache_prices(model: str = "") -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
     known = known_prices(model)
-    read = known.cache_read if known is not None else CACHE_READ_PRICES[0]
-    return CachePrices(WRITE_1_HOUR if one_hour else WRITE_5_MINUTES, read)
+    return CachePrices(read=known.cache_read) if known is not None else CachePrices()
 
 
 def payback_calls(
@@ -81,13 +87,57 @@ def best_growth_tokens(
     return math.sqrt(2 * growth_tokens_per_call * rewriting / prices.read)
 
 
-def dollars(model: str, usage: Usage) -> float | None:
-    """What `usage` cost with `model`; None if its price is not known. An estimate: requests count as equally long."""
+def dollars(model: str, *usages: Usage) -> float | None:
+    """What `usages` cost with `model`, together; None if its price is not known.
+
+    An estimate: requests of one of them count as equally long.
+    """
     prices = known_prices(model)
     if prices is None:
-        return 0.0 if usage == Usage() else None
+        return None if any(usage != Usage() for usage in usages) else 0.0
+    return sum(_cost(prices, usage) for usage in usages)
+
+
+def _cost(prices: ModelPrices, usage: Usage) -> float:
     read = usage.cache_read_input_tokens * prices.cache_read
     written = usage.cache_creation_input_tokens * WRITE_5_MINUTES
     cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
     is_long = usage.prompt_tokens > LONG_PROMPT_TOKENS * max(1, usage.requests)
     return cost * (prices.long_prompt_factor if is_long else 1.0) / _MILLION
+
+
+def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
+    """The usage of a prompt that a cache has but for its end, which is written to it."""
+    return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
+
+
+def switch_dollars(
+    model: str, before: int, after: int, unchanged: int, made: Provenance | None = None
+) -> dict[str, float]:
+    """What it costs to go on with a prompt of `after` tokens, the first `unchanged` as they were, in place of `before`.
+
+    ``rebilled`` once: what stands behind the first change is written to the cache, where it would have been read from
+    it; ``saved`` by each call from then on; ``planning``: the plan that was `made`. Without what is not known.
+    """
+    prices, planning = known_prices(model), dollars(made.model, made.usage) if made else None
+    spent = {"planning": planning} if planning else {}
+    if prices is None:
+        return spent
+    kept = min(unchanged, after)
+    prompts = cached_prompt(before), cached_prompt(after), cached_prompt(kept, after - kept)
+    now, later, first = (_cost(prices, prompt) for prompt in prompts)
+    return {"rebilled": first - later, "saved": max(0.0, now - later), **spent}
+
+
+def money(amount: float | None, text: str = "") -> str:
+    """`text` with `amount` dollars behind it, ``1,200 tokens ≈ $0.012``; `text` alone if they are none or unknown."""
+    if not amount:
+        return text
+    number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"
+    return f"{text} {'≈' if amount >= LEAST_DOLLARS else '<'} ${number}".strip()
+
+
+def switch_money(dollars: Mapping[str, float]) -> str:
+    """What `switch_dollars` says, in words: ``≈ $0.12 once, ≈ $0.016 less a call, planning ≈ $0.02``; or nothing."""
+    forms = {"rebilled": "{} once", "saved": "{} less a call", "planning": "planning {}"}
+    return ", ".join(form.format(money(dollars[name])) for name, form in forms.items() if dollars.get(name))

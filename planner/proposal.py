@@ -15,11 +15,11 @@ from typing import Any, Protocol, runtime_checkable
 from planner.analysis import Analysis
 from planner.brief import Statement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
-from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy
+from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy, TurnDecision
 from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Relevance
+from planner.relevance.relevance import Relevance, focused
 from planner.settings import PlanSettings
 
 __all__ = [
@@ -31,12 +31,10 @@ __all__ = [
     "TurnProposal",
     "carried_on",
     "earlier_plan",
+    "proposed",
     "read_and_new",
     "written_brief",
 ]
-
-READING = {"read_turns", "unread_turns", "named"}
-"""What of a plan's provenance holds for as long as its brief is carried on."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,8 @@ class PlanRequest:
     @lazy_property
     def relevance(self) -> Relevance:
         """What each line is likely worth, seen with the caller's focus."""
-        return self.analysis.relevance_for(self.focus)
+        known = self.analysis.relevance
+        return focused(known, self.evidence, self.focus) if self.focus else known
 
 
 @dataclass(frozen=True)
@@ -175,15 +174,10 @@ def written_brief(earlier: CompactionPlan) -> list[Statement]:
     return [one for one in read_brief(earlier.brief) if not _cites_since(one.turns, earlier)]
 
 
-def named_turns(earlier: CompactionPlan) -> dict[str, TurnProposal]:
-    """What a planner said of turns, as far as it was done: that stands until something new is said."""
-    named = frozenset(earlier.provenance.named)
+def proposed(decision: TurnDecision) -> TurnProposal:
+    """What a planner proposes whose word `decision` was."""
     same = ("turn_id", "reason", "strategy", "summary", "excerpts", "failed_approach")
-    return {
-        one.turn_id: TurnProposal(score=one.relevance_score, **{name: getattr(one, name) for name in same})
-        for one in earlier.turns
-        if one.turn_id in named
-    }
+    return TurnProposal(score=decision.relevance_score, **{name: getattr(decision, name) for name in same})
 
 
 def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
@@ -193,8 +187,10 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
     past = earlier.provenance
     note = f"the brief of t1-t{past.read_turns + 1} stands, and behind it what rules read off the turns since"
-    provenance = proposal.provenance.model_copy(update={**past.model_dump(include=READING), "notes": (note,)})
-    turns = {**proposal.turns, **named_turns(earlier)}
+    reading = past.model_dump(include={"read_turns", "unread_turns", "named"})
+    provenance = proposal.provenance.model_copy(update={**reading, "notes": (note,)})
+    named = {one.turn_id: proposed(one) for one in earlier.turns if one.turn_id in past.named}
+    turns = {**proposal.turns, **named}  # what was said of them stands until something new is said
     return replace(proposal, turns=turns, brief=brief_text([*written, *since]), provenance=provenance)
 
 

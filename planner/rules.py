@@ -6,25 +6,11 @@ Its words are extracts of the turns, so they are true; the model planner's gaps 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
-from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.state import (
-    RecordLine,
-    branches,
-    changed_files,
-    check_outcomes,
-    choices,
-    commits,
-    conflicts,
-    latest_request,
-    open_items,
-    pending_changes,
-    recoveries,
-    urls,
-)
+from planner.evidence import Evidence, TurnEvidence, state
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
 from planner.reading.patterns import lazy_pattern
@@ -58,16 +44,9 @@ class RulesPlanner:
         """
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
-        facts = [fact for turn in request.evidence.turns.values() for fact in _facts(turn, request.now)]
-        proposal = Proposal(turns, Provenance(planner="rules"), _newest(facts), rules_brief(request.evidence))
+        proposal = Proposal(turns, Provenance(planner="rules"), _facts(request), rules_brief(request.evidence))
         earlier = earlier_plan(request)
         return proposal if earlier is None else carried_on(proposal, earlier)
-
-
-def _newest(facts: Sequence[ExtractedFact]) -> tuple[ExtractedFact, ...]:
-    """Of facts that say the same, the last."""
-    latest = {(fact.type, fact.content): at for at, fact in enumerate(facts)}
-    return tuple(facts[at] for at in sorted(latest.values()))
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:
@@ -78,17 +57,16 @@ def _ranks(values: dict[str, float]) -> dict[str, float]:
 
 def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnProposal:
     turn_id = turn.turn.id
-    if turn.turn.live:
-        return TurnProposal(turn_id, 1.0, "not answered yet")
-    if turn.failed:
-        return TurnProposal(turn_id, max(rank, 0.6), "failed approach", failed_approach=True)
-    if turn.constraint_lines:
-        return TurnProposal(turn_id, max(rank, 0.8), "the user's own words")
-    if turn.superseded_by:
-        return TurnProposal(turn_id, rank / 2, f"done again at {turn.superseded_by}")
-    if request.relevance.turn_weights.get(turn_id, 1.0) > 1:
-        return TurnProposal(turn_id, max(rank, 0.7), "in focus")
-    return TurnProposal(turn_id, rank, _reason(turn, rank))
+    cases = (
+        (turn.turn.live, 1.0, "not answered yet"),
+        (turn.failed, max(rank, 0.6), "failed approach"),
+        (turn.constraint_lines, max(rank, 0.8), "the user's own words"),
+        (turn.superseded_by, rank / 2, f"done again at {turn.superseded_by}"),
+        (request.relevance.turn_weights.get(turn_id, 1.0) > 1, max(rank, 0.7), "in focus"),
+        (True, rank, _reason(turn, rank)),
+    )
+    score, reason = next((score, reason) for holds, score, reason in cases if holds)
+    return TurnProposal(turn_id, score, reason, failed_approach=turn.failed)
 
 
 def _reason(turn: TurnEvidence, rank: float) -> str:
@@ -97,18 +75,23 @@ def _reason(turn: TurnEvidence, rank: float) -> str:
     return intern(f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed")
 
 
-def _facts(turn: TurnEvidence, now: float) -> Iterator[ExtractedFact]:
-    def fact(kind: FactType, content: str, quote: str = "") -> ExtractedFact:
-        return ExtractedFact(type=kind, content=content, quote=quote, source=turn.turn.id, timestamp=now)
+def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
+    """What the turns hold for facts; of those that say the same, the last."""
+    facts: dict[tuple[FactType, str], ExtractedFact] = {}
+    for turn_id, turn in request.evidence.turns.items():
+        for kind, content in _facts_of(turn):
+            quote = content if kind == "constraint" else ""
+            facts.pop((kind, content), None)
+            facts[kind, content] = ExtractedFact(
+                type=kind, content=content, quote=quote, source=turn_id, timestamp=request.now
+            )
+    return tuple(facts.values())
 
+
+def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for said in turn.statements_of(turn.constraint_lines):
         if said.source == "user":
-            yield fact("constraint", said.text.strip(), said.text.strip())
-    yield from (fact(kind, content) for kind, content in _own_facts(turn))
-
-
-def _own_facts(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
-    """What a turn holds for a fact whatever is said later, and of which type."""
+            yield "constraint", said.text.strip()
     for said in turn.statements_of(turn.failure_lines):
         text = said.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
@@ -131,22 +114,15 @@ def rules_brief(evidence: Evidence) -> str:
     What failed, what the user demands and what was said stands in the entries of its turns, among the words around it,
     and not here again. Each statement cites turns that hold all it names.
     """
-    wanted = latest_request(evidence)
-    sections: dict[Heading, list[RecordLine]] = {
-        "REQUEST": [*([wanted] if wanted else []), *reversed(choices(evidence))],
-        "STATE": [
-            *reversed(check_outcomes(evidence)),
-            *pending_changes(evidence),
-            *conflicts(evidence),
-            *reversed(changed_files(evidence)),
-        ],
-        "FAILED": list(reversed(recoveries(evidence))),
-        "FACTS": [
-            *reversed(branches(evidence)),
-            *reversed(commits(evidence)),
-            *urls(evidence)[:MOST_PAGES],
-        ],
-        "NEXT": open_items(evidence),
+    wanted = state.latest_request(evidence)
+    checks, edits = reversed(state.check_outcomes(evidence)), reversed(state.changed_files(evidence))
+    branches, commits = reversed(state.branches(evidence)), reversed(state.commits(evidence))
+    sections: dict[Heading, list[state.RecordLine]] = {
+        "REQUEST": [*([wanted] if wanted else []), *reversed(state.choices(evidence))],
+        "STATE": [*checks, *state.pending_changes(evidence), *state.conflicts(evidence), *edits],
+        "FAILED": list(reversed(state.recoveries(evidence))),
+        "FACTS": [*branches, *commits, *state.urls(evidence)[:MOST_PAGES]],
+        "NEXT": state.open_items(evidence),
     }
     page = [
         Statement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])

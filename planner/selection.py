@@ -17,7 +17,7 @@ from planner.analysis import Analysis
 from planner.brief import fit_brief, told_failures
 from planner.evidence import TurnEvidence
 from planner.evidence.user_words import typed_lines
-from planner.layout import lead_tokens
+from planner.layout import leading_turn
 from planner.placeholders import entry_text, first_note, guide_text, line_numbers, media_marks, note_parts, ranges_of
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
@@ -59,6 +59,9 @@ DEMANDS_SHARE = 0.25
 never fits the window helps nobody."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
+IMAGE_SHARE = 0.1
+"""A turn in which the user showed an image or a document stands whole where it takes so much of the space left over:
+no line says what is on it, and an agent that must fetch it has to guess that."""
 PREVIEW_LINES = 12
 """A demoted result always shows this many of its first and of its last lines: about the 2,000 characters that other
 systems preview (REFERENCE 5)."""
@@ -74,10 +77,10 @@ class Selection:
     """Decisions for every turn, in order, and the brief that fits beside them."""
 
     decisions: Mapping[str, TurnDecision]
-    brief: str
-    filled_tokens: int
+    brief: str = ""
+    filled_tokens: int = 0
     """What the rules chose of it."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,8 @@ class Pinned:
         return own | preview_lines(turn) if turn.turn.id in self.demoted else own
 
 
-def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, brief: str = "") -> Pinned:
-    """What stands of a history beside `brief`; but for that it is read once."""
+def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str) -> Pinned:
+    """What stands of a history beside `brief`, for `model` to read; but for that it is read once."""
     turns = analysis.evidence.turns
     told = analysis.once(_told, brief)
     failures = {
@@ -117,6 +120,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, brief: st
     whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stand or turn.turn.live} - demoted
     view = analysis.once(unknown_view)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
+    whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens)
     return Pinned(analysis, frozenset(whole.union(analysis.broken)), demoted, words, demands_stored, failures, told)
 
@@ -125,9 +129,7 @@ def unknown_view(analysis: Analysis) -> str:
     """The turn in which the history begins with what looks like a view of ours, told apart before where a store knows
     it; empty if there is none."""
     history = analysis.history
-    turns = history.turns[:2]
-    at = first_note(history.messages[: turns[-1].stop] if turns else ())
-    return next((turn.id for turn in turns if at is not None and turn.start <= at < turn.stop), "")
+    return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
 def _told(analysis: Analysis, brief: str) -> dict[str, frozenset[int]]:
@@ -187,7 +189,7 @@ def preview_lines(turn: TurnEvidence) -> frozenset[int]:
     long = {call.result_block for call in turn.calls}
     long |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
     shown = {line.number for line in turn.lines if line.block not in long}
-    shown.update(line.number for line in typed_lines(turn.user_lines))
+    shown.update(line.number for line in turn.once(_typed))
     for block in long:
         own = [line.number for line in turn.lines_of(block)]
         shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
@@ -213,29 +215,28 @@ def brief_limit(target_tokens: float, least_tokens: float) -> float:
 def least_tokens(request: PlanRequest) -> int:
     """What stands of ``request.history`` whatever a planner says: the live tail, and what is pinned."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")))
-    return int(selecting.take_least(request.evidence.turns) * request.counter.scale)
+    return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """What stands of each turn within ``request.target_tokens``."""
-    counter, analysis = request.counter, request.analysis
-    selecting = _Selecting(request, proposal)
-    beside = min(lead_tokens(analysis, request.settings.target_model), request.target_tokens // 2)
-    budget = (request.target_tokens - beside) / counter.scale
-    least = selecting.take_least(request.evidence.turns)
-    room = _room(budget, least)
-    brief = selecting.fitted_brief(room)
-    selecting.pinned = pinned(analysis, request.settings.window_tokens, request.target_tokens, brief)
+    counter, selecting = request.counter, _Selecting(request, proposal)
+    budget = request.target_tokens / counter.scale
+    room = _room(budget, selecting.take_least(selecting.turns))
+    brief, struck = fit_brief(proposal.brief, counter, room)
+    if struck:
+        problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
+        repair = f"its last {struck} statements are left out"
+        selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
+    selecting.pin(brief)
     room -= selecting.take_least(selecting.pinned.told)
-    left = selecting.take_asked(room - _frame_tokens(request, brief))
-    filled = left - selecting.fill(left, selecting.in_order(budget, " ".join(brief.split())))
+    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
+    frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
+    left = selecting.take_asked(room - counter.raw(frame))
+    beside_images = selecting.keep_images(left)
+    filled = left - selecting.fill(beside_images, selecting.in_order(budget, " ".join(brief.split())))
     selecting.keep_ends()
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
-
-
-def _frame_tokens(request: PlanRequest, brief: str) -> float:
-    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
-    return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 
 
 @dataclass
@@ -249,19 +250,15 @@ class _Selecting:
     findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        request = self.request
-        self.pinned = pinned(request.analysis, request.settings.window_tokens, request.target_tokens)
-        self.turns = request.evidence.turns
+        self.turns, asked = self.request.evidence.turns, self.proposal.turns
+        self.asked = {turn_id: asked.get(turn_id) or TurnProposal(turn_id, 0.5, "not ranked") for turn_id in self.turns}
+        self.pin("")
 
-    def fitted_brief(self, most: float) -> str:
-        """The brief within `most` raw tokens."""
-        brief, struck = fit_brief(self.proposal.brief, self.request.counter, most)
-        if struck:
-            most_tokens = int(most * self.request.counter.scale)
-            problem = f"the brief is longer than the {most_tokens} tokens that the target leaves it"
-            repair = f"its last {struck} statements are left out"
-            self.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
-        return brief
+    def pin(self, brief: str) -> None:
+        """Note what stands beside `brief` in any case."""
+        request, settings = self.request, self.request.settings
+        view = settings.window_tokens, request.target_tokens, settings.target_model
+        self.pinned = pinned(request.analysis, *view, brief)
 
     def take_least(self, turn_ids: Iterable[str]) -> float:
         """What stands of turns in any case; the raw tokens it takes more than what stood before."""
@@ -277,7 +274,7 @@ class _Selecting:
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
         """What `step` comes to for a turn, with what is pinned."""
-        turn, asked = self.turns[turn_id], self._asked(turn_id)
+        turn, asked = self.turns[turn_id], self.asked[turn_id]
         wanted = self.pinned.lines(turn)
         if step == "summarize":
             wanted |= line_numbers(asked.excerpts, len(turn.lines))
@@ -296,10 +293,6 @@ class _Selecting:
             excerpts=ranges_of(wanted) if step == "summarize" else (),
         )
 
-    def _asked(self, turn_id: str) -> TurnProposal:
-        """What the planner says of a turn."""
-        return self.proposal.turns.get(turn_id) or TurnProposal(turn_id, 0.5, "not ranked")
-
     def _raw_tokens(self, decision: TurnDecision) -> float:
         """An upper bound of what `decision` takes in the view, whatever stands around it."""
         counter, turn = self.request.counter, self.turns[decision.turn_id]
@@ -312,10 +305,10 @@ class _Selecting:
         """Give each turn what the planner asked for, the highest score first, of equals the newest; what is left of the
         space."""
         gave_way: list[str] = []
-        for turn in sorted(self.turns.values(), key=lambda turn: (-self._asked(turn.turn.id).score, -turn.turn.number)):
-            turn_id = turn.turn.id
-            strategy = self._asked(turn_id).strategy
-            if strategy is None or turn_id in self.pinned.whole or turn.turn.live:
+        newest_first = list(reversed(self.asked.values()))
+        for asked in sorted(newest_first, key=lambda asked: -asked.score):
+            turn_id, strategy = asked.turn_id, asked.strategy
+            if strategy is None or turn_id in self.pinned.whole or self.turns[turn_id].turn.live:
                 continue
             for step in STEPS[STEPS.index(strategy) : -1]:
                 decision = self._decision(turn_id, step)
@@ -331,26 +324,37 @@ class _Selecting:
             self.findings.append(Finding(code="gave_way", problem=problem, repair="the next step down"))
         return left
 
+    def keep_images(self, left: float) -> float:
+        """Keep what the user showed, the newest first, where it is little of the space left; what is left then."""
+        for turn_id, turn in reversed(list(self.turns.items())):
+            if turn.turn.kind == "user" and self._weight(turn_id) and media_marks(self.request.history, turn):
+                decision = self._decision(turn_id, "keep")
+                if self._raw_tokens(decision) - self.costs[turn_id] <= left * IMAGE_SHARE:
+                    left -= self._choose(decision)
+        return left
+
     def in_order(self, budget: float, brief: str) -> list[Pick]:
         """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
         word."""
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
         ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
-        weights = {turn_id: self._weight(turn) for turn_id, turn in self.turns.items()}
-        picks = [pick for pick in ranked if weights[pick.turn_id] and not self._stands_in(brief, pick)]
+        weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
+        texts = {turn_id: turn.lines for turn_id, turn in self.turns.items()}
+        picks = [
+            pick
+            for pick in ranked
+            if weights[pick.turn_id]
+            and not all(" ".join(texts[pick.turn_id][number - 1].text.split()) in brief for number in pick.numbers)
+        ]
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
-    def _weight(self, turn: TurnEvidence) -> float:
-        """What the relevance of its lines is multiplied with, 1 at a score of .5, from half to twice; 0 if none of them
-        may fill the space that is left."""
-        asked = self._asked(turn.turn.id)
-        if turn.turn.live or asked.strategy == "drop" or self.chosen[turn.turn.id].strategy == "keep":
+    def _weight(self, turn_id: str) -> float:
+        """What the relevance of a turn's lines is multiplied with, 1 at a score of .5, from half to twice; 0 if none of
+        them may fill the space that is left."""
+        asked = self.asked[turn_id]
+        if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
             return 0.0
         return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
-
-    def _stands_in(self, brief: str, pick: Pick) -> bool:
-        lines = self.turns[pick.turn_id].lines
-        return all(" ".join(lines[number - 1].text.split()) in brief for number in pick.numbers)
 
     def fill(self, left: float, picks: Iterable[Pick]) -> float:
         """Put the next best lines where there is space; what is left then.
@@ -379,13 +383,10 @@ class _Selecting:
         turn, standing = self.turns[turn_id], grown.get(turn_id) or self._standing(turn_id)
         new = set(numbers) - standing
         cost = float(_line_tokens(turn, new) + MARK_TOKENS * len(new))
-        is_first = bool(new) and (not standing or (_shows_call(turn, new) and not _shows_call(turn, standing)))
-        return cost + self._raw_tokens(self._head(turn_id)) if is_first else cost
-
-    def _head(self, turn_id: str) -> TurnDecision:
-        """The entry of a turn without any line of it."""
-        failed = self.turns[turn_id].failed
-        return TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=failed)
+        if new and (not standing or (_shows_call(turn, new) and not _shows_call(turn, standing))):
+            head = {"turn_id": turn_id, "strategy": "reference", "relevance_score": 0, "failed_approach": turn.failed}
+            cost += self._raw_tokens(TurnDecision.model_validate(head))
+        return cost
 
     def _standing(self, turn_id: str) -> set[int]:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))

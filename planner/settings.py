@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Self
 
@@ -10,11 +11,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import SettingsError
 
-__all__ = ["TOOL_NAME", "CheckedSettings", "OptionalToolName", "PlanSettings"]
+__all__ = [
+    "RESTORE_TOOL",
+    "TOOL_NAME",
+    "CheckedSettings",
+    "OptionalToolName",
+    "PlanSettings",
+    "bare_tool_name",
+    "restore_tool_of",
+]
 
 TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
 """What a tool's name is made of, for the API and for a view that names it: ``mcp__memory__restore_context``; nothing
 that could end a sentence, a line or a frame."""
+RESTORE_TOOL = "restore_context"
+"""The agent's tool by which it looks behind a reference."""
+_SERVER = "compactor"
+"""What our MCP server is called, unless whoever set it up chose another name."""
 OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
@@ -91,3 +104,18 @@ class PlanSettings(CheckedSettings):
     """For a planning call by a model, its requests, re-asks, retries and pieces included."""
     max_reasks: int = Field(default=2, ge=0, le=10)
     """How often an answer that is not a valid plan goes back to the model."""
+
+
+def bare_tool_name(name: str) -> str:
+    """A tool's own name, without the server that clients of MCP put before it: ``mcp__compactor__restore_context``."""
+    return name.rpartition("__")[2]
+
+
+def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
+    """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none.
+
+    The host's own comes before one of our server, and that before one of a server that anybody may have written.
+    """
+    names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
+    named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
+    return min(named, key=lambda name: (name != called, not name.endswith(f"{_SERVER}__{called}")), default="")

@@ -30,6 +30,8 @@ PAGES = {path.name: path for path in (README, *sorted((ROOT / "docs").glob("*.md
 TEXT = "\n".join(path.read_text("utf-8") for path in PAGES.values())
 WITH_PYTHON = (README, ROOT / "docs" / "agents.md")
 """Pages whose Python is run, the second behind the first."""
+OWN_PARTS = ROOT / "docs" / "extending.md"
+"""Run behind them, on messages that were loaded anew."""
 README_BYTES = 10_000
 REWRITE = os.environ.get("REWRITE_DOCS")
 LONG = ("compactor watch", "compactor eval")
@@ -69,6 +71,10 @@ assert plan.estimated_tokens < plan.history.tokens
 assert messages[-2]["content"][0].text == "Done."
 assert not done.applied and done.tokens_before
 """
+OWN_CHECKED = """
+assert plan.provenance.planner == "newest first"
+assert plan.estimated_tokens < plan.history.tokens == TokenCounter.for_model("my-llama").messages(messages)
+"""
 
 
 @pytest.mark.real
@@ -82,7 +88,8 @@ def test_python_runs(tmp_path):
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
         parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
         parts = [GO_ON + part if "session.recover(" in part else part for part in parts]
-        script = "\n".join([LOADED, *parts, CHECKED]).replace("https://api.openai.com", server.url)
+        own = [LOADED, *blocks("python", OWN_PARTS.read_text("utf-8")), OWN_CHECKED]
+        script = "\n".join([LOADED, *parts, CHECKED, *own]).replace("https://api.openai.com", server.url)
         command = [sys.executable, "-c", script]
         ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -130,6 +137,7 @@ def run(command: str, folder: Path) -> str:
     return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n" if ran.stdout else ""
 
 
+@pytest.mark.real
 @pytest.mark.skipif(importlib.util.find_spec("bpe_openai") is None, reason="needs the extra `offline`")
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_commands_print_what_is_shown(page, folder):

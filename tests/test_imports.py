@@ -261,7 +261,6 @@ def test_validity_lives_apart_from_what_builds_lists():
         "planner.errors",
         "planner.reading.families",
         "planner.reading.lazy_property",
-        "planner.reading.media",
         "planner.reading.messages",
         "planner.reading.patterns",
         "planner.reading.tokens",

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner.analysis import analyze
-from planner.api import check_plan
 from planner.errors import PlanRejected
+from planner.guards import check_plan
 from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.reading.history import read_history
 from tests.strategies import histories, make_session, plans, texts

@@ -17,10 +17,10 @@ from applier.cli.screen import print_data
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
-from applier.store.records import history_key
 from applier.store.store import Store
 from applier.view import apply
 from planner.api import plan_compaction
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan
 
 __all__ = ["apply_and_record", "planned", "planning_options", "write_view"]
@@ -103,7 +103,10 @@ def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, 
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if sheet.changes:
-        event = {"message": f"{history_key(sheet.plan.history.digest)} to {output}"}
+        event: dict[str, Any] = {
+            "message": f"{history_key(sheet.plan.history.digest)} to {output}",
+            "dollars": sheet.cost["dollars"],
+        }
         event |= {"session": session_id} if session_id else {}
         with open_store(store) as opened:
             view = apply_and_record(sheet.plan, read.messages, opened, **event)

@@ -17,6 +17,7 @@ from applier.cli.screen import FULL_WIDTH, clean, one_line, shorten
 from applier.sheet import Sheet
 from applier.view import Preview
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Strategy, TurnDecision
+from planner.prices import dollars, money
 
 __all__ = ["finding_line", "print_sheet", "table_runs"]
 
@@ -72,11 +73,14 @@ def _verdict(plan: CompactionPlan, preview: Preview | None) -> Iterator[str]:
 def _cost(preview: Preview) -> str:
     if preview.first_changed_message is None:
         return "Nothing changes; the prompt cache stays as it is."
-    calls = preview.payback_calls or 0.0
+    calls, switch = preview.payback_calls or 0.0, preview.dollars
+    before, after, gone = preview.tokens_before, preview.tokens_after, preview.invalidated_tokens
     pays = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
+    anew = f"{max(0, after - before + gone):,} tokens are written anew in place of {gone:,} cached ones, once"
+    fewer = f"each call then reads {before - after:,} fewer"
     return (
-        f"Changes from message {preview.first_changed_message} on: {preview.invalidated_tokens:,} cached tokens "
-        f"are written anew, once; {pays}. Thinking: {preview.thinking}."
+        f"Changes from message {preview.first_changed_message} on: {money(switch.get('rebilled'), anew)}; "
+        f"{money(switch.get('saved'), fewer)}; {pays}. Thinking: {preview.thinking}."
     )
 
 
@@ -176,7 +180,8 @@ def _provenance(plan: CompactionPlan) -> Iterator[str]:
     yield " ".join(part for part in (f"planner {own.planner}", own.model, own.prompts[:19]) if part)
     if own.usage.requests:
         spent = own.usage
-        yield f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out, {spent.requests} requests"
+        tokens = f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out, {spent.requests} requests"
+        yield money(dollars(own.model, spent), tokens)
     if own.filled_tokens:
         yield f"{own.filled_tokens:,} tokens of space that was left were filled by rules"
     yield from map(one_line, own.notes)

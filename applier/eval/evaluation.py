@@ -1,14 +1,12 @@
 """Runs methods over cuts of transcripts at target sizes: a row of numbers for each, their means, and a chart.
 
-A method is shown what stands before the cut only. Beside what survives, a row says whether the list can be sent,
-undone and paid for. Prints nothing.
+A method is shown what stands before the cut only. Beside what survives, a row says whether the list can be sent and
+when it pays. Prints nothing.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext, suppress
@@ -22,12 +20,10 @@ from typing import Any
 from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import Method, NotRecorded, methods_for
 from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
-from applier.eval.texts import message_tokens, plain_text
-from applier.store import open_store
+from applier.eval.texts import message_tokens
 from planner.errors import SettingsError, TranscriptError
 from planner.prices import payback_calls
-from planner.reading.history import History, read_history
-from planner.reading.messages import Message, blocks, message_digest, to_json
+from planner.reading.messages import Message, message_digest
 from planner.validity import check_messages
 
 __all__ = [
@@ -61,10 +57,6 @@ SIZES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 PANELS = {"plain recall": "plain", "recall in context": "in_context"}
 """Titles, each with the field of `EvaluationMean` behind it."""
 
-_NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
-_POINTER = re.compile(r'restore_context\("(?:(h[0-9a-f]{8,64}):)?t(\d+)"\)')
-_RANGE = re.compile(r"t(\d+)(?:-t?(\d+))?")
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -87,9 +79,6 @@ class Integrity:
 
     violations: int
     """What the Messages API itself would refuse."""
-    restored: float | None
-    """The share of turns not in the list as they were that a reference in it names and that come back byte-exact;
-    None if there is no reference at all."""
     payback_calls: float | None
     """After how many calls the smaller list has paid for the rewritten cache; None if it never does."""
 
@@ -126,7 +115,6 @@ class EvaluationMean:
     demands_kept: float
     violations: int | None
     """Over all cuts together."""
-    restored: float | None
     payback_calls: float | None
 
 
@@ -236,44 +224,8 @@ def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> I
     calls = payback_calls(tokens, tokens - message_tokens(result), unchanged)
     return Integrity(
         violations=sum(violation.refused for violation in check_messages(result)),
-        restored=_restored(read_history(before), result),
         payback_calls=calls if math.isfinite(calls) else None,
     )
-
-
-def _restored(history: History, result: Sequence[Message]) -> float | None:
-    """The share of removed turns that come back, through a store that holds nothing else.
-
-    A turn stands if every block is in the list as it was, in whichever message; thinking may be gone.
-    """
-    standing = {to_json(block) for message in result for block in blocks(message)}
-    gone = [
-        turn
-        for turn in history.turns
-        if any(to_json(one) not in standing for _, one in history.blocks_of(turn) if "thinking" not in one["type"])
-    ]
-    named = _named_turns(plain_text(result))
-    if gone and not named:
-        return None
-    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "restore.db")) as store:
-        saved = store.save_history(history)
-        back = [
-            turn.id in named
-            and store.restore(f"{named[turn.id] or saved}:{turn.id}").messages == history.messages_of(turn)
-            for turn in gone
-        ]
-    return sum(back) / len(back) if back else 1.0
-
-
-def _named_turns(text: str) -> dict[str, str]:
-    """The turns that `text` points at, each with the history key given there; a note without one has the last."""
-    keys = {f"t{number}": key for key, number in _POINTER.findall(text)}
-    key = ""
-    for own, turns in _NOTE.findall(text):
-        key = own or key
-        for first, last in _RANGE.findall(turns):
-            keys.update({f"t{number}": key for number in range(int(first), int(last or first) + 1)})
-    return keys
 
 
 def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
@@ -286,7 +238,6 @@ def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
 
 def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
     checked = [row.integrity for row in rows if row.integrity]
-    restored = [one.restored for one in checked if one.restored is not None]
     payback = [one.payback_calls for one in checked if one.payback_calls is not None]
     return EvaluationMean(
         method=method,
@@ -299,7 +250,6 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
         failures_kept=fmean(row.survival.failures_kept for row in rows),
         demands_kept=fmean(row.survival.demands_kept for row in rows),
         violations=sum(one.violations for one in checked) if checked else None,
-        restored=fmean(restored) if restored else None,
         payback_calls=fmean(payback) if payback else None,
     )
 

@@ -215,7 +215,8 @@ def undo(state: State) -> bool:
     if not state.undoable:
         return False
     before = state.tokens
-    older, state.undoable = state.undoable[-1], state.undoable[:-1]
+    (older, since), state.undoable = state.undoable[-1], state.undoable[:-1]
+    state.thought_since = since or 0
     state.take_into_force(replace(state.committed, frame=older))
     state.cached_messages = 0
     for step in state.preset.steps:

@@ -7,8 +7,8 @@ fails changes nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from applier.session.carryover import carried_text
@@ -19,8 +19,8 @@ from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
 from planner.placeholders import history_key
-from planner.plan import CompactionPlan, Usage
-from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls
+from planner.plan import CompactionPlan, Provenance
+from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, switch_dollars
 from planner.validity import Violation, check_messages
 
 __all__ = ["NO_BOUNDS", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
@@ -60,6 +60,8 @@ class Compaction:
     """After how many calls it has paid back in cache terms; None if nothing changed."""
     plan: CompactionPlan | None
     """The plan in force afterwards; None if no tier planned."""
+    dollars: Mapping[str, float] = field(default_factory=dict)
+    """What it costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
 
     @classmethod
     def nothing(cls, state: State, tier: str, reason: str) -> Compaction:
@@ -80,7 +82,7 @@ def attempt(
     dry_run: bool = False,
 ) -> Compaction:
     """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
-    name, numbers, missing = _name_of(tier), dict[str, int | None](), 0
+    name, numbers, missing = _name_of(tier), dict[str, Any](), 0
     kind: EventKind = "tier_failed"
     with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
         try:
@@ -120,7 +122,7 @@ def _apply(
         return "store_failed", f"the originals could not be stored: {error}"
     if trigger != "arrival":
         state.compactions += 1
-        state.undoable = (*state.undoable, _unbound(before.frame))[-MOST_UNDOABLE:]
+        state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
         state.kept_tokens = state.gauge.of_messages(view.total)
     if change.first_changed_message is not None:
@@ -134,8 +136,8 @@ def _unbound(frame: Frame) -> Frame:
     return frame if frame.plan is None else replace(frame, plan=frame.plan.unbound())
 
 
-def _numbers(change: Compaction) -> dict[str, int | None]:
-    names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens")
+def _numbers(change: Compaction) -> dict[str, Any]:
+    names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "dollars")
     return {name: getattr(change, name) for name in names}
 
 
@@ -208,7 +210,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
     """`edits` made on paper, and measured."""
     gauge, tracker, committed = state.gauge, state.tracker, state.committed
     covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
-    key = (covered and committed.key) or history_key(tracker.history)
+    key = (covered and committed.key) or history_key(tracker.history.digest)
     frame = state.bound(draft(committed.frame, edits, tracker, key, state.restore_tool))
     view = View.of(frame, tracker)
     first = first_difference(state.view.messages, view.messages)
@@ -223,19 +225,22 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
         tokens_after=tokens_after,
         first_changed_message=first,
         invalidated_tokens=gauge.of_messages(max(0, cached - unchanged)),
-        payback_calls=_payback(state, tokens_after, gauge.prompt(unchanged), edits.plan),
         plan=frame.plan,
+        **_price(state, tokens_after, gauge.prompt(unchanged), edits.plan),
     )
     return frame, view, change
 
 
-def _payback(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> float:
-    usage = plan.provenance.usage if plan is not None else Usage()
-    planning = usage.input_tokens + OUTPUT_PRICE * usage.output_tokens
+def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> dict[str, Any]:
+    """When a change has paid back, and what it costs and saves."""
+    made = plan.provenance if plan is not None else Provenance(planner="none")
+    planning = made.usage.input_tokens + OUTPUT_PRICE * made.usage.output_tokens
     if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
         unchanged = after  # nothing is cached any more: all of it is written again anyway
-    before, prices = state.tokens, cache_prices(state.call.model)
-    return payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
+    before, model = state.tokens, state.call.model
+    prices = cache_prices(model)
+    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
+    return {"payback_calls": calls, "dollars": switch_dollars(model, before, after, unchanged, made)}
 
 
 def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> str:

@@ -9,12 +9,13 @@ import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from applier.session.persistence import SessionStore
 from planner.errors import SettingsError, StoreError
+from planner.prices import switch_money
 
 __all__ = ["Event", "EventKind", "EventLog", "Hooks"]
 
@@ -63,6 +64,8 @@ class Event:
     """Tokens behind the first changed message that the provider had cached and must read anew."""
     message: str = ""
     """One line for a person."""
+    dollars: Mapping[str, float] = field(default_factory=dict)
+    """What it costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
 
     @property
     def reclaimed_tokens(self) -> int:
@@ -105,7 +108,8 @@ class EventLog:
         self.events.append(event)
         self.telemetry.count(event)
         level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
-        logger.log(level, "%s: %s", event.kind, event.message, extra={"compactor_event": event.as_json()})
+        text = "; ".join(filter(None, (event.message, switch_money(event.dollars))))
+        logger.log(level, "%s: %s", event.kind, text, extra={"compactor_event": event.as_json()})
         answers = [_ask(hook, event) for kind in (event.kind, _EVERYTHING) for hook in self._hooks.get(kind, ())]
         if self.records:
             data = {**event.as_json(), "time": event.at, "session": self._session_id}
@@ -165,7 +169,7 @@ class Telemetry:
         meter = metrics.get_meter(SCOPE)
         self._tracer = trace.get_tracer(SCOPE)
         self._compactions = meter.create_counter("compactor.compactions")
-        self._reclaimed = meter.create_counter("compactor.reclaimed_tokens", unit="token")
+        self._reclaimed = meter.create_up_down_counter("compactor.reclaimed_tokens", unit="token")
         self._invalidated = meter.create_counter("compactor.invalidated_tokens", unit="token")
         self._failures = meter.create_counter("compactor.failures")
 
@@ -185,7 +189,8 @@ class Telemetry:
         attributes = {"trigger": event.trigger, "tier": event.tier}
         if event.kind == "post_compact":
             self._compactions.add(1, attributes)
-            self._reclaimed.add(event.reclaimed_tokens, attributes)
             self._invalidated.add(event.invalidated_tokens, attributes)
-        elif event.kind in ("tier_failed", "store_failed", "prepare_failed"):
+        if event.kind in ("post_compact", "undone", "recalled"):  # what is undone and compacted again counts once
+            self._reclaimed.add(event.tokens_before - event.tokens_after, attributes)
+        if event.kind in ("tier_failed", "store_failed", "prepare_failed"):
             self._failures.add(1, {"kind": event.kind})

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
-from planner.api import RESTORE_TOOL
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, plain_message
+from planner.settings import RESTORE_TOOL
 
 __all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
 
@@ -205,15 +205,16 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
     return min(placed | added | (one.unthinking ^ other.unthinking), default=None)
 
 
-def bound(frame: Frame, sent: Frame, tracker: HistoryTracker) -> Frame:
-    """`frame` without what was thought behind another list: all thinking behind where it is not what `sent` gave.
+def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
+    """`frame` without what was thought behind another list: all thinking behind where it is not what `sent` gave, of
+    messages from `since` on.
 
     A model that binds its thinking to everything before it refuses it anywhere else.
     """
     first = first_disagreement(frame, sent)
     if first is None:
         return frame
-    behind = range(max(first, frame.start), len(tracker))
+    behind = range(max(first, frame.start, since), len(tracker))
     late = {at for at in behind if without_thinking(tracker.plain[at]) is not tracker.plain[at]} - frame.unthinking
     return replace(frame, unthinking=frame.unthinking | late) if late else frame
 

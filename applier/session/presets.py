@@ -12,23 +12,13 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, FitNewest, StubRereads
+from applier.session.result_tiers import ClearResults, DemoteLarge, FitNewest, StubRereads
 from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
 from planner.prices import CachePrices, best_growth_tokens
 
-__all__ = [
-    "LEVELS",
-    "PRESETS",
-    "Level",
-    "Measurement",
-    "Preset",
-    "Step",
-    "When",
-    "level_after",
-    "preset_named",
-]
+__all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When", "level_after", "preset_named"]
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
 
@@ -186,9 +176,11 @@ SAFETY = (
     Step(RetreatHead(0.5), EXHAUSTED),
     Step(FitNewest(), EXHAUSTED),
 )
-SAFE_ARRIVAL = BudgetResults(characters=10**9)
+SAFE_ARRIVAL = DemoteLarge()
 """Only what would not fit the window otherwise."""
 
+LEAST_SAVINGS_TOKENS = 2_000
+"""What a plan that nobody forces or asks for must free, unless a system says more: all behind it is billed anew."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """The less is kept, the less every call costs and the more the agent misses. On three long sessions at 200,000 tokens,
 from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
@@ -204,7 +196,7 @@ RELEVANCE = Preset(
                 When("idle", idle_seconds=300, share_over=0.2),
                 When("critical", level="critical"),
             ),
-            min_savings_tokens=2_000,
+            LEAST_SAVINGS_TOKENS,
             max_payback_calls=20,
         ),
         Step(PlanTurns(0.06, rules_only=True, name="aggressive"), (When("critical", level="critical"),)),
@@ -230,7 +222,7 @@ def _system(
     when: When,
     *cheaper: Step,
     arrival: tuple[Tier, ...] = (SAFE_ARRIVAL,),
-    min_savings_tokens: int = 0,
+    min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
     """A system that runs `cheaper` steps, then plans: when asked, and `when` it says. Its command frees all it can."""
@@ -243,7 +235,7 @@ THREE_LAYER = _system(
     PlanTurns(0.5, target_tokens=8_000, keep_last_messages=5),
     When("auto", room_under=13_000),
     Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
-    arrival=(DemoteLarge(40_000, 2_000), SAFE_ARRIVAL),
+    arrival=(DemoteLarge(40_000),),
     recovery=SUMMARY_AND_LAST_FIVE,
     files_share=0.5,
     min_savings_tokens=20_000,
@@ -260,7 +252,7 @@ S08 = _system(
     When("auto", room_under=13_000),
     Step(SnipMiddle(50, 3, 47), ALWAYS),
     Step(ClearResults(3, over_characters=120), ALWAYS),
-    arrival=(BudgetResults(200_000, 2_000),),
+    arrival=(DemoteLarge(characters=200_000),),
     recovery=SUMMARY_AND_LAST_FIVE,
 )
 CLAUDE_CODE = _system(
@@ -287,7 +279,7 @@ ADK = _system(
     "adk",
     PlanTurns(0.4, keep_last_messages=10),
     When("warning", level="warning"),
-    arrival=(DemoteLarge(5_000, 1_000), SAFE_ARRIVAL),
+    arrival=(DemoteLarge(5_000, preview_characters=1_000),),
 )
 AMP = _system("amp", PlanTurns(0.5, target_tokens=8_000, name="handoff"), *EXHAUSTED)
 OFF = Preset("off")
@@ -297,12 +289,14 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset_named(name: str) -> Preset:
-    """The preset of that name.
+def preset_named(name: str | Preset) -> Preset:
+    """The preset of that name, or the one that is given.
 
     Raises:
         SettingsError: there is none; the text lists them.
     """
+    if isinstance(name, Preset):
+        return name
     if name not in PRESETS:
         raise SettingsError(f"preset {name!r} is unknown; use one of {', '.join(PRESETS)}")
     return PRESETS[name]

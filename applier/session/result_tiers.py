@@ -7,6 +7,7 @@ at once would not fit the window. The line on how to restore it is added when it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from planner.evidence.calls import CallKind
 from planner.reading.lines import Line
 from planner.reading.messages import blocks, plain_message
 
-__all__ = ["BudgetResults", "ClearResults", "DemoteLarge", "FitNewest", "StubRereads"]
+__all__ = ["ClearResults", "DemoteLarge", "FitNewest", "StubRereads"]
 
 TEXT_ROOM_SHARE = 0.2
 """Of the limit: where a user's own text is cut to fit, so much is left for what comes next."""
@@ -33,40 +34,31 @@ LEAST_LEFT_OUT = 200
 
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
-    """Any new result over `over_tokens` goes to the store and leaves a preview."""
+    """New results go to the store and leave previews: any over `over_tokens`, and of the newest message's the largest,
+    until the rest has at most `characters` and fits the window."""
 
-    over_tokens: int
+    over_tokens: int = sys.maxsize
+    characters: int = sys.maxsize
     preview_characters: int = 2_000
     """Three-layer and s08 both show 2,000."""
     name: str = "demote_large"
 
     def __call__(self, situation: Situation) -> Edits | None:
         """Demote what has just arrived."""
-        most = min(self.over_tokens, situation.room_tokens * SMALL_WINDOW_SHARE)
-        large = [result for result in situation.arrived() if situation.gauge.of_messages(result.tokens) > most]
-        return _previews(situation, large, self.preview_characters, "large output")
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetResults:
-    """Results of the newest message over `characters` together: the largest go first, until the rest fit."""
-
-    characters: int = 200_000
-    preview_characters: int = 2_000
-    name: str = "budget_results"
-
-    def __call__(self, situation: Situation) -> Edits | None:
-        """Demote the largest results of the last message."""
-        newest = [result for result in situation.arrived() if result.message == len(situation.tracker) - 1]
-        left, demoted = sorted(newest, key=lambda result: -result.tokens), list[Result]()
-        while not self._fits(situation, left):
-            demoted.append(left.pop(0))
-        return _previews(situation, demoted, self.preview_characters, "results of one message over budget")
-
-    def _fits(self, situation: Situation, results: Sequence[Result]) -> bool:
-        tokens = situation.gauge.of_messages(sum(result.tokens for result in results))
-        characters = sum(len(result.text) for result in results)
-        return characters <= self.characters and tokens <= situation.room_tokens * SMALL_WINDOW_SHARE
+        demoted, newest = list[Result](), len(situation.tracker) - 1
+        room = situation.room_tokens * SMALL_WINDOW_SHARE
+        tokens_left, characters_left = room, self.characters
+        for result in sorted(situation.arrived(), key=lambda result: result.tokens):
+            tokens, characters = situation.gauge.of_messages(result.tokens), len(result.text)
+            is_newest = result.message == newest
+            fits = not is_newest or (tokens <= tokens_left and characters <= characters_left)
+            if tokens > min(self.over_tokens, room) or not fits:
+                demoted.append(result)
+            elif is_newest:
+                tokens_left, characters_left = tokens_left - tokens, characters_left - characters
+        most = situation.preview_characters(self.preview_characters)
+        made = {result.place: _result_preview(situation.tracker, result, most) for result in demoted}
+        return _replaced(made, "large results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +209,6 @@ class StubRereads:
                 turn_id = situation.tracker.turn_id(first.message)
                 stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
         return _replaced(stubbed, "unchanged re-reads")
-
-
-def _previews(situation: Situation, results: Sequence[Result], characters: int, reason: str) -> Edits | None:
-    most = situation.preview_characters(characters)
-    made = {result.place: _result_preview(situation.tracker, result, most) for result in results}
-    return _replaced(made, f"results: {reason}")
 
 
 def _replaced(texts: dict[Place, str], what: str) -> Edits | None:

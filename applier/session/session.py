@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +23,6 @@ from applier.session import call
 from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
 from applier.session.persistence import SessionStore
-from applier.session.planning import Planning
 from applier.session.presets import Preset, preset_named
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
 from applier.session.state import SessionState, State
@@ -82,45 +82,30 @@ class Session:
     ) -> None:
         """Open, or with a known `session_id` and the same `store` continue, a session.
 
-        What is None comes from the environment, the project file, or the defaults of `SessionSettings`
-        (preset ``relevance``, planner ``auto``, a window of 200,000 tokens). `task` may be assigned later;
-        empty means the user's own words. `model` is the agent's; it decides token counts, cache prices and
-        what happens to thinking. `client` is the planner's. `store` is a store, a path, or None for the
-        default file, opened when first needed. `hooks` maps event kinds (``"*"`` for all) to callables.
+        What is None comes from the environment, the project file, or the defaults of `SessionSettings` (preset
+        ``relevance``, planner ``auto``, a window of 200,000 tokens). `task` may be assigned later; empty means the
+        user's own words. `model` is the agent's; it decides token counts, cache prices and what happens to thinking.
+        `client` is the planner's. `store` is a store, a path, or None for the default file, opened when first needed.
+        `hooks` maps event kinds (``"*"`` for all) to callables.
 
         Raises:
-            SettingsError: an argument of the wrong type, an unknown preset, planner or hook, or system and tools
-                alone leave no room in the window.
+            SettingsError: a wrong type, an unknown preset, planner or hook, or system and tools that leave no room.
             StoreError: `session_id` was given and the store cannot be read.
         """
-        check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
-        sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
-        sizes = {name: size for name, size in sizes.items() if size is not None}
-        settings = load_settings(**sizes) if settings is None else settings.changed(**sizes)
+        settings = _sized(settings, window_tokens, max_output_tokens)
         planner = settings.planner if planner is None else planner
         check_planner(planner)
-        _check_task(task)
         check_request(model, system, tools)
-        check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
-        check_argument("preset", preset, str | Preset, "a name or a Preset")
-        check_argument("hooks", hooks, Mapping, "callables by event kind")
-        check_argument("session_id", session_id, str, "text")
-        if not callable(clock):
-            raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")
+        _check_session(task, preset, clock, hooks, session_id)
         self.session_id = session_id or uuid.uuid4().hex[:12]
         self._lock, self._hooks, self._children = threading.RLock(), hooks, 0
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         log = EventLog(self.session_id, clock, hooks, shared)
-        named = settings.preset if preset is None else preset
-        chosen = (named if isinstance(named, Preset) else preset_named(named)).tuned(settings)
-
-        def begin(task: str, request: AgentCall) -> State:
-            planning = Planning(planner, client, settings, clock, log, task)
-            return State(self.session_id, settings, chosen, shared, log, clock, session_id or "", planning, request)
-
-        self._begin = begin
-        self._state = begin(task, AgentCall(model or settings.plan.target_model, system, tools))
+        tuned = preset_named(settings.preset if preset is None else preset).tuned(settings)
+        known = (self.session_id, settings, tuned, shared, log, clock, session_id or "", planner, client)
+        self._begin = partial(State, *known)
+        self._state = self._begin(task, AgentCall(model or settings.plan.target_model, system, tools))
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         if session_id is not None:
@@ -398,3 +383,21 @@ def _check_task(task: object) -> None:
     """Raise a SettingsError unless `task` is text; empty is the user's own words."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
+
+
+def _sized(settings: object, window_tokens: int | None, max_output_tokens: int | None) -> SessionSettings:
+    """`settings`, or those of environment and project, with these sizes where they are given."""
+    check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
+    check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
+    sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    return settings.changed(**sizes) if isinstance(settings, SessionSettings) else load_settings(**sizes)
+
+
+def _check_session(task: object, preset: object, clock: object, hooks: object, session_id: object) -> None:
+    _check_task(task)
+    check_argument("preset", preset, str | Preset, "a name or a Preset")
+    check_argument("hooks", hooks, Mapping, "callables by event kind")
+    check_argument("session_id", session_id, str, "text")
+    if not callable(clock):
+        raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")

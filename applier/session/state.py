@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,23 +17,17 @@ from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
-from applier.session.persistence import (
-    Committed,
-    SavedFrame,
-    SavedSession,
-    SessionStore,
-    commit,
-    load_session,
-)
+from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, commit, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind, remember_view
-from planner.api import RESTORE_TOOL, restore_tool_of
+from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
+from planner.settings import RESTORE_TOOL, restore_tool_of
 
 __all__ = ["SessionState", "State"]
 
@@ -52,7 +46,7 @@ class LastList:
     """None before the first one."""
     frame: Frame = field(default_factory=Frame)
     """Behind whose list the newest answers were thought."""
-    undoable: tuple[Frame, ...] = ()
+    undoable: tuple[tuple[Frame, int | None], ...] = ()
 
 
 @dataclass
@@ -67,7 +61,9 @@ class State:
     clock: Callable[[], float]
     owner: str
     """Of the views that the session makes and knows again: its id, if it was given one."""
-    planning: Planning
+    planner: InitVar[PlannerChoice]
+    client: InitVar[Any]
+    task: InitVar[str]
     call: AgentCall
     """What the agent's next request says besides its messages; its model, and how long its answer may be, as they were
     given last."""
@@ -78,8 +74,11 @@ class State:
     gauge: Gauge = field(default_factory=Gauge)
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    undoable: tuple[Frame, ...] = ()
-    """What `undo` goes back to, newest last."""
+    undoable: tuple[tuple[Frame, int | None], ...] = ()
+    """What `undo` goes back to, newest last; and from which message of the history on answers were thought behind what
+    came after it: None before such a list was handed out."""
+    thought_since: int = 0
+    """That message, once a compaction was taken back, until the next list is handed out."""
     last: LastList = field(default_factory=LastList)
     removed: dict[str, str] = field(default_factory=dict)
     """Text of the turns that the plan in force has removed, by their ids."""
@@ -103,8 +102,9 @@ class State:
     """What is wrong since some call, by the event that said so."""
     compactions: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, planner: PlannerChoice, client: Any, task: str) -> None:
         """Take the request up, in a session that has seen nothing yet."""
+        self.planning = Planning(planner, client, self.settings, self.clock, self.log, task)
         self.tracker = HistoryTracker(TokenCounter.for_model(self.call.model))
         self.growth_tokens = self.preset.expected_growth_tokens
         """What a call adds on average."""
@@ -194,11 +194,12 @@ class State:
         arrival = self.tracker.take(messages)
         committed, frame = self.committed, self.committed.frame
         if arrival.changed:  # what stands for the messages before it stays
-            self.undoable, self.rests, frame = (), {}, frame.before(arrival.start)
+            self.undoable, self.thought_since, self.rests = (), 0, {}
+            frame = frame.before(arrival.start)
             committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
         elif arrival.edited_from is not None:  # behind it the history no longer says what was stored
             committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
-        frame = self.bound(frame)
+        frame = self.bound(frame, self.thought_since)
         if arrival.changed or arrival.replaced or frame is not committed.frame:
             is_whole = arrival.changed and frame.is_empty
             self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
@@ -229,9 +230,10 @@ class State:
         self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.last = LastList(messages, frame=committed.frame, undoable=self.undoable)
 
-    def bound(self, frame: Frame) -> Frame:
-        """`frame` without the thinking that would be refused behind the list it gives."""
-        return bound(frame, self.last.frame, self.tracker) if self.call.thinking_policy == "strip" else frame
+    def bound(self, frame: Frame, since: int = 0) -> Frame:
+        """`frame` without the thinking of messages from `since` on that would be refused behind the list it gives."""
+        strips = self.call.thinking_policy == "strip"
+        return bound(frame, self.last.frame, self.tracker, since) if strips else frame
 
     def give_up_lost(self) -> None:
         """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
@@ -300,6 +302,8 @@ class State:
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)
+        self.thought_since = 0
+        self.undoable = tuple((older, length if since is None else since) for older, since in self.undoable)
         self.last = LastList(length, self.view.total, self.clock(), frame, self.undoable)
         return sent
 
@@ -321,7 +325,7 @@ class State:
         length = len(self.tracker)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
-        self.undoable = (use(saved.before.committed).frame,) if saved.before else ()
+        self.undoable = ((use(saved.before.committed).frame, 0),) if saved.before else ()
         if self.call.model in ("", saved.model):
             self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
@@ -337,7 +341,7 @@ class State:
         """What a restart goes on with."""
         return SavedSession(
             frame=SavedFrame.of(self.committed),
-            before=SavedFrame.of(replace(self.committed, frame=self.undoable[-1])) if self.undoable else None,
+            before=SavedFrame.of(replace(self.committed, frame=self.undoable[-1][0])) if self.undoable else None,
             is_sent=self.is_sent,
             compactions=self.compactions,
             ratio=self.gauge.ratio,

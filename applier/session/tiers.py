@@ -14,10 +14,10 @@ from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.request import Gauge
 from planner.analysis import Analysis
-from planner.api import RESTORE_TOOL, bare_tool_name, check_plan
+from planner.guards import check_plan
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.history import History, Turn
-from planner.settings import PlanSettings
+from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 
 __all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
 

@@ -2,8 +2,9 @@
 
 from applier.store.backend import Backend
 from applier.store.opening import REDACT_VARIABLE, STORE_VARIABLE, default_path, open_store, store_file
-from applier.store.records import StoredHistory, history_key
+from applier.store.records import StoredHistory
 from applier.store.store import Match, Restored, SearchResult, Store, StoreSize
+from planner.placeholders import history_key
 
 __all__ = [
     "REDACT_VARIABLE",

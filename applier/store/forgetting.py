@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection
 
 from applier.store.backend import Backend
-from applier.store.records import SHORT_DIGITS, StoredHistory, fields, nodes_of, read, read_histories
+from applier.store.records import StoredHistory, fields, nodes_of, read, read_histories
+from planner.placeholders import SHORT_DIGITS
 
 __all__ = ["plans_of_nobody", "remove_history"]
 

@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 
 from applier.store.backend import Backend
 from planner.errors import StoreDamaged, StoreError
+from planner.placeholders import history_key
 from planner.plan import Finding
 from planner.reading.history import History
 from planner.reading.messages import to_json
 
 __all__ = [
-    "SHORT_DIGITS",
     "Node",
     "StoredHistory",
     "audit",
@@ -46,7 +46,6 @@ __all__ = [
     "encode",
     "fields",
     "groups_of",
-    "history_key",
     "missing_keys",
     "next_order",
     "nodes_of",
@@ -69,8 +68,6 @@ _SHORT = 256
 """Bytes: below this, little is saved for the time that it takes to begin."""
 _ZLIB_MARK = b"x"
 """Every zlib stream with the default window begins with this byte, and no JSON text does."""
-SHORT_DIGITS = 8
-"""Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
 _GROUP_DIGITS = 16
 _AT_ONCE = 500
 """Records that are looked through together."""
@@ -214,11 +211,6 @@ class StoredHistory:
     def record(self) -> dict[str, bytes]:
         """It, as it is stored."""
         return {f"history/{self.name}": pack(encode(asdict(self), "history"))}
-
-
-def history_key(digest: str) -> str:
-    """``h1a2b3c4d`` for the history digest ``sha256:1a2b3c4d…``."""
-    return "h" + digest.removeprefix("sha256:")[:SHORT_DIGITS]
 
 
 def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:

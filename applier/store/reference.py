@@ -9,8 +9,9 @@ import re
 from collections.abc import Sequence
 
 from applier.store.backend import Backend
-from applier.store.records import Node, StoredHistory, history_key, read_chain, read_histories
+from applier.store.records import Node, StoredHistory, read_chain, read_histories
 from planner.errors import ReferenceNotFound
+from planner.placeholders import history_key
 
 __all__ = ["find_history", "find_referenced", "nodes_of_turn", "parse_key", "parse_reference", "unambiguous"]
 

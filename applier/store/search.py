@@ -147,12 +147,11 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
         scores[turn_id].append((score, line))
     words = sorted(set(_WORD.findall(search)), key=len, reverse=True)
     match = regex.compile("|".join(map(regex.escape, words)), regex.IGNORECASE)
-    best = {turn_id: _worth_showing(scores[turn_id]) or turns[turn_id][:1] for turn_id in shown}
-    return {turn_id: _hits(some, match, by_words=True) for turn_id, some in best.items()}, len(ranks)
-
-
-def _worth_showing(scores: Sequence[tuple[float, Line]]) -> list[Line]:
-    return [line for score, line in scores if score > WORTH_SHOWING * scores[0][0]]
+    hits = {}
+    for turn_id, ranked_lines in scores.items():
+        worth = [line for score, line in ranked_lines if score > WORTH_SHOWING * ranked_lines[0][0]]
+        hits[turn_id] = _hits(worth or turns[turn_id][:1], match, by_words=True)
+    return hits, len(ranks)
 
 
 def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from itertools import takewhile
 from typing import Any
 
 from planner.reading.patterns import lazy_pattern
@@ -37,50 +38,43 @@ _LEFT_OUT = frozenset(
 _REST = lazy_pattern(r"[\w+/=-]*(?:\.[\w+/=-]+)*")
 """What goes on behind the part of a secret that a pattern found: ``.c2ln`` of ``eyJh.eyJz.c2ln``; no full stop."""
 
-_FORMS = (
-    ("sk-", r"\bsk-ant-[\w-]{16,}"),  # Anthropic
-    ("sk-", r"\bsk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}"),  # OpenAI, and those who copied its form
-    ("_live_", r"\b[srp]k_live_\w{16,}"),  # Stripe
-    ("_test_", r"\b[srp]k_test_\w{16,}"),
-    ("whsec_", r"\bwhsec_\w{16,}"),
-    ("gh", r"\bgh[pousr]_\w{20,}"),  # GitHub, cut ones and fine-grained ones
-    ("github_pat_", r"\bgithub_pat_\w{20,}"),
-    ("AIza", r"\bAIza[\w-]{35}"),  # Google
-    ("ya29.", r"\bya29\.[\w-]{20,}"),
-    ("GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
-    ("xox", r"\bxox[abeoprs]-[\w-]{10,}"),  # Slack
-    ("xapp-", r"\bxapp-[\w-]{20,}"),
-    ("npm_", r"\bnpm_[A-Za-z0-9]{36}"),  # registries, outside their own files
-    ("pypi-", r"\bpypi-[\w-]{50,}"),
-    ("dckr_pat_", r"\bdckr_pat_[\w-]{20,}"),
-    ("hf_", r"\bhf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{30,}"),  # Hugging Face
-    ("_v1_", r"\bdo[opr]_v1_[0-9a-f]{40,}"),  # DigitalOcean
-    ("hv", r"\bhv[sbr]\.[\w-]{24,}"),  # Vault
-    ("s.", r"(?<![\w.])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.(])"),
-    ("dapi", r"\bdapi[0-9a-f]{32}"),  # Databricks
-    ("lin_", r"\blin_(?:api|oauth)_\w{32,}"),  # Linear
-    ("secret_", r"\bsecret_(?=[A-Za-z]{0,42}[0-9])[A-Za-z0-9]{43}\b"),  # Notion
-    ("ntn_", r"\bntn_[A-Za-z0-9]{40,}"),
-    ("shp", r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),  # Shopify
-    ("figd_", r"\bfigd_[\w-]{30,}"),  # Figma
-    ("sntry", r"\bsntry[su]_[\w=+/]{40,}"),  # Sentry
-    ("glsa_", r"\bglsa_\w{32,}"),  # Grafana
-    ("gsk_", r"\bgsk_\w{40,}"),  # Groq
-    ("xai-", r"\bxai-\w{60,}"),
-    ("pplx-", r"\bpplx-\w{40,}"),  # Perplexity
-    ("AGE-SECRET-KEY-", r"\bAGE-SECRET-KEY-1[0-9A-Z]{50,}"),
-    ("PMAK-", r"\bPMAK-[0-9a-f]{24}-[0-9a-f]{34}"),  # Postman
-    ("sbp_", r"\bsbp_[0-9a-f]{40}"),  # Supabase
-    ("pscale_", r"\bpscale_(?:pw|tkn|oauth)_[\w.-]{32,}"),  # PlanetScale
-    ("key-", r"\bkey-[0-9a-f]{32}\b"),  # Mailgun
-    ("/webhooks/", r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}"),  # Discord
+_ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
+"""Behind ``\\n`` or ``\\u2192`` of JSON, or ``\\x1b[32m`` of a terminal."""
+_START = rf"(?:\b|{_ESCAPED})"
+_QUOTE = r"(?:\\*[\"'])"
+"""In a text, in JSON, and in JSON in JSON."""
+_RANDOM = r"(?=[a-z_-]{0,40}[0-9A-Z])"
+"""No name of code in small letters: ``gsk_render_node_get_type``."""
+_FORMS = tuple(
+    lazy_pattern(_START + form)
+    for form in (
+        # Anthropic, Google, Slack, Docker, Vault, Figma: letters, digits, strokes
+        rf"(?:sk-ant-|AIza|ya29\.|GOCSPX-|xox[abeoprs]-|xapp-|dckr_pat_|hv[sbr]\.|figd_){_RANDOM}[\w-]{{20,}}",
+        # Stripe, GitHub (cut ones, too), npm, Hugging Face, Linear, Notion, Sentry, Grafana, Groq, xAI, Perplexity
+        r"(?:[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|npm_|hf_|lin_(?:api|oauth)_|ntn_|sntry[su]_|glsa_|gsk_"
+        rf"|xai-|pplx-|pscale_(?:pw|tkn|oauth)_){_RANDOM}[A-Za-z0-9]{{16}}[\w.+/=-]*",
+        # Databricks, Shopify, DigitalOcean, Supabase, Mailgun, Postman
+        r"(?:dapi|shp(?:at|ca|pa|ss)_|do[opr]_v1_|sbp_|key-|PMAK-[0-9a-f]{24}-)[0-9a-fA-F]{32}[0-9a-fA-F]*\b",
+        r"sk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}",  # OpenAI, and those who copied its form
+        r"(?<!\.)s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.(])",  # Vault, of old
+        r"secret_(?=[A-Za-z]{0,42}[0-9])[A-Za-z0-9]{43}\b",  # Notion, of old
+        r"AGE-SECRET-KEY-1[0-9A-Z]{50,}",
+        r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}",  # Discord
+    )
 )
-"""Forms that detect-secrets does not know, or knows only in some places, each with what stands in all of them (asking
-for this is quick): ``sk-ant-api03-…``; not ``sk-icon-large-button-x``. Each vendor's own documentation shows them."""
-_KEY_BEGINS = lazy_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_ENDS = lazy_pattern(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_LINES = lazy_pattern(r"(?:[A-Za-z0-9+/=\s]|\\[rn])*+")
-"""The body of a key that was cut off: base64, with line breaks or escaped ones."""
+"""Forms that detect-secrets does not know, or knows only in some places: ``sk-ant-api03-…``; not
+``sk-icon-large-button-x``. Each vendor's own documentation shows them."""
+_KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
+_LONGEST_KEY = 2**15
+"""Characters between the two marks; a key of PGP with its signatures has a third of that."""
+_KEY_PIECE = lazy_pattern(
+    r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|\\+(?:u[0-9a-f]{4}|[a-z])|\x1b\[[\d;]{0,9}m|([A-Za-z0-9+/]+={0,2})"
+)
+"""What stands in a key that was cut off: base64 (the group), and what viewers, terminals and JSON put between."""
+_NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
+"""Where a key that was cut off has ended: at ``done``; not at ``MIIEow``."""
+_FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
+"""What goes on with a key whose mark stands in another text; not ``text``, nor ``toolu_01…`` (no stroke is base64)."""
 
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
 """What a value does not begin with: a variable, a blank to fill in, or a piece of code that looks it up."""
@@ -89,14 +83,14 @@ _URL = lazy_pattern(
 )
 """``postgres://bob:s3@db``; not ``http://localhost:3000/a@b``."""
 _HEADER = lazy_pattern(
-    r"((?i:authorization|x-api-key)[\"']?\s?[:=]\s?[\"']?(?i:(?:bearer|basic|token|apikey)\s{1,9})?"
-    rf"|\b[Bb]earer\s{{1,9}}(?=[\w.~+/-]{{0,99}}[0-9]))({_PLACEHOLDER}[\w.~+/=-]{{6,}})"
+    rf"((?i:authorization|x-api-key){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:(?:bearer|basic|token|apikey)\s{{1,9}})?"
+    rf"|{_START}[Bb]earer\s{{1,9}}(?=[\w.~+/-]{{0,99}}[0-9]))({_PLACEHOLDER}[\w.~+/=-]{{6,}})"
 )
 """``Authorization: Bearer abcdefgh``, ``Bearer a1b2c3…``; not ``bearer of news``."""
 _PASS = r"pass(?:word|wd|phrase)|pwd"
 _NAME = rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|account|auth|private|secret)[_-]?key)"
-_VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;&()\[\]{{}}<>|\\]{{6,}}+"
-_QUOTED = rf"({_NAME}[\"']?\s?(?:[:=]\s?|[ ])([\"'])){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
+_VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;\x1b&()\[\]{{}}<>|\\]{{6,}}+"
+_QUOTED = rf"({_NAME}{_QUOTE}?\s?(?:[:=]\s?|[ ])({_QUOTE})){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
 """``"client_secret": "p8~xyzzy"``, ``PASSWORD 'q1w2e3r4'``; not ``token = "…"`` with blanks in it."""
 _BARE = rf"({_NAME}(?:=|:[ ])){_VALUE}(?![(\[])"
 """``DB_PASSWORD=hunter22``; not ``token=get_token()``. What it finds in code is let go by `_CODE`."""
@@ -104,11 +98,11 @@ _ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za
 """``aws_secret_access_key = wJalr/K7…``; not ``token = first_token2``."""
 _SPOKEN = rf"((?i:{_PASS})[ ](?:is|was)[ ][\"'`]?){_VALUE}"
 """``The password is q1w2e3r4``; not ``the password is wrong``."""
-_OPTION = rf"(--[\w-]{{0,30}}{_NAME}[ ]{{1,9}}[\"']?|\bmachine[ ]\S{{1,99}}[ ]login[ ]\S{{1,99}}[ ]password[ ]){_VALUE}"
+_OPTION = rf"(--[\w-]{{0,30}}{_NAME}[ ]{{1,9}}[\"']?|machine[ ]\S{{1,99}}[ ]login[ ]\S{{1,99}}[ ]password[ ]){_VALUE}"
 """``--password q1w2e3r4``, a line of netrc; not ``--token-file path/to``."""
 _USER = rf"((?<!\S)(?:-u|--user)[ =]?[\"']?[\w.@+-]{{1,99}}:){_VALUE}"
 """``curl -u admin:q1w2e3r4``; not ``docker run -u 1000:1000``."""
-_MYSQL = rf"(\b(?:mysql|mysqldump|mariadb)\b[^\n|;&]{{0,99}}?\s-p){_VALUE}"
+_MYSQL = rf"({_START}(?:mysql|mysqldump|mariadb)\b[^\n|;&]{{0,99}}?\s-p){_VALUE}"
 """``mysql -u root -pq1w2e3r4``: the one program that takes it without a blank."""
 _NAMED = tuple(map(lazy_pattern, (_QUOTED, _BARE, _ASSIGNED, _SPOKEN, _OPTION, _USER, _MYSQL)))
 """What a name, an option or a program says is a secret."""
@@ -117,16 +111,19 @@ _WORD = lazy_pattern(
 )
 """A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=given)``, which goes on with
 a bracket or comma."""
-_COOKIE = lazy_pattern(r"(\b(?i:cookie)[\"']?\s?[:=]\s?[\"']?[\w.-]{1,60}=)[^\s\"']{6,}[^\n\"']*")
+_COOKIE = lazy_pattern(rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?[\w.-]{{1,60}}=)[^\s\"'\\]{{6,}}[^\n\"'\\]*")
 """``Cookie: session=…; theme=dark`` to its end; not ``cookie: string``."""
 _SIGNED = lazy_pattern(r"([?&]sig(?:nature)?=)[\w%+/=-]{20,}")
 """``…&sig=…`` of a signed address."""
 _KEY_LINE = lazy_pattern(
-    r"^(?=[ \t]*[^\sA-Z]{0,99}[A-Z])(?=[ \t]*[^\sa-z]{0,99}[a-z])(?=[ \t]*[^\s0-9]{0,99}[0-9])"
-    r"([ \t]*)(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})[ \t]*$",
+    r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
+    rf"(?:[^A-Za-z\n\\\x1b]|\\+(?:u[0-9a-f]{{4}}|t)|\x1b\[[\d;]{{0,9}}m){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
+    r"(?=(?:[a-z0-9+/]{0,40}[A-Z]){4})(?=(?:[A-Z0-9+/]{0,40}[a-z]){4})(?=[A-Za-z+/]{0,99}[0-9])"
+    r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
     re.M,
 )
-"""A line of a key that was split into its lines: base64 and nothing else; no digest, which has letters of one case."""
+"""A line of a key that was split into its lines, behind its number, a mark of a diff, a bar or ``key.pem:12:``, in
+quotes or in JSON: base64 and no word; not ``sha512-…`` behind a name, nor a digest, which has letters of one case."""
 _KEY = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
 _CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]+{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
@@ -135,12 +132,14 @@ _CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]+{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.
 
 def redact(text: str) -> str:
     """`text` with each secret in it replaced by ``[secret]``; all else as it was."""
-    if "PRIVATE KEY" in text:
-        text = _without_keys(text)
+    return _without_others(*_without_keys([text]))
+
+
+def _without_others(text: str) -> str:
+    """`text` without the secrets that stand in one line."""
     text = _KEY_LINE.sub(rf"\1{MARK}", _without_known(text))
-    for mark, form in _FORMS:
-        if mark in text:
-            text = re.sub(form, MARK, text)
+    for form in _FORMS:
+        text = form.sub(MARK, text)
     for pattern in (_URL, _HEADER, _COOKIE, _SIGNED, _WORD):
         text = pattern.sub(rf"\1{MARK}", text)
     for pattern in _NAMED:
@@ -152,25 +151,38 @@ _OFTEN = 1_000
 """Characters: so short a text may come again: facts stand in a plan, by themselves, and in a session's next plan."""
 
 
-def redact_data(value: Any, name: str = "") -> Any:
+def redact_data(value: Any) -> Any:
     """JSON data with `redact` applied to every text in it, and a text under a secret's name replaced whole.
 
-    `name`: the one that `value` stands under. Names stay.
+    A key is one, too, where its lines stand in several texts: blocks of a result, arguments of a call. Names stay.
     """
+    return _replaced(value, "", iter(_without_keys(list(_texts(value)))))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in `value`, in their order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
+    """`value`, which stands under `name`, with the next of `texts` for each of its own."""
     if isinstance(value, dict):
-        return {key: redact_data(inner, str(key)) for key, inner in value.items()}
+        return {key: _replaced(inner, str(key), texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [redact_data(inner, name) for inner in value]
+        return [_replaced(inner, name, texts) for inner in value]
     if not isinstance(value, str):
         return value
+    text = next(texts)
     if value and _KEY.fullmatch(name):
         return MARK
-    return _redact_often(value) if len(value) <= _OFTEN else redact(value)
+    return _without_others_often(text) if len(text) <= _OFTEN else _without_others(text)
 
 
-@lru_cache(2**14)
-def _redact_often(text: str) -> str:
-    return redact(text)
+_without_others_often = lru_cache(2**14)(_without_others)
 
 
 def _hidden(match: re.Match[str]) -> str:
@@ -178,17 +190,36 @@ def _hidden(match: re.Match[str]) -> str:
     return whole if _CODE.fullmatch(whole, len(name)) else name + MARK
 
 
-def _without_keys(text: str) -> str:
-    """`text` without private keys, whole ones and those that were cut off."""
-    parts: list[str] = []
-    at, closed = 0, True
-    while (begin := _KEY_BEGINS.search(text, at)) is not None:
-        end = _KEY_ENDS.search(text, begin.end()) if closed else None
-        closed = end is not None  # looked for in vain once, it is not there further on
-        body = _KEY_LINES.match(text, begin.end())
-        parts += text[at : begin.start()], MARK
-        at = end.end() if end else (body.end() if body else begin.end())
-    return "".join([*parts, text[at:]])
+def _without_keys(texts: list[str]) -> list[str]:
+    """`texts` without private keys, whole ones and those that were cut off, or cut over several of them."""
+    if not any("PRIVATE KEY" in text for text in texts):
+        return texts
+    every = [_KEY_MARK.split(text) for text in texts]  # each second part is a mark
+    for mark, step in (("BEGIN", 1), ("END", -1)):  # what goes on behind a beginning, then what comes before an end
+        within = False
+        for parts in every[::step]:
+            for index in range(len(parts))[::step]:
+                if index % 2:
+                    within = mark in parts[index]
+                elif within:
+                    parts[index] = _without_body(parts, index, step)
+    clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in every]
+    return [text.replace(MARK + MARK, MARK) for text in clean]
+
+
+def _without_body(parts: list[str], index: int, step: int) -> str:
+    """A part of a text without the piece of a key at its beginning; with a `step` of -1, at its end."""
+    part = parts[index]
+    before, behind = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
+    if "BEGIN" in before and "END" in behind and len(part) <= _LONGEST_KEY:
+        return ""
+    start = max(0, len(part) - _LONGEST_KEY) if step < 0 else 0
+    pieces = list(_KEY_PIECE.finditer(part, start, start + _LONGEST_KEY))[::step]
+    body = takewhile(lambda piece: not piece[1] or not _NO_KEY.fullmatch(piece[1]), pieces)
+    spans = [piece.span() for piece in body if piece[1] and not piece[1].isdigit()]
+    if not spans or not ((before if step > 0 else behind) or _FAR_PIECE.match(part, *spans[0])):
+        return part
+    return part[: min(spans)[0]] + MARK + part[max(spans)[1] :]
 
 
 def _without_known(text: str) -> str:

@@ -18,16 +18,7 @@ from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
 from applier.store.forgetting import plans_of_nobody, remove_history
-from applier.store.records import (
-    SHORT_DIGITS,
-    StoredHistory,
-    encode,
-    next_order,
-    pack,
-    read,
-    read_chain,
-    read_histories,
-)
+from applier.store.records import StoredHistory, encode, next_order, pack, read, read_chain, read_histories
 from applier.store.reference import (
     find_history,
     find_referenced,
@@ -38,6 +29,7 @@ from applier.store.reference import (
 )
 from applier.store.secrets import redact_data
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
+from planner.placeholders import SHORT_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
 from planner.reading.lines import Part
@@ -91,7 +83,7 @@ class Store:
         with self.backend.transaction():
             name = self._name(says, tip)
         if name:
-            return records.history_key(name)
+            return history_key(name)
         with self.backend.transaction(write=True):
             missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
             for position in range(len(nodes) - len(missing), len(nodes)):
@@ -104,7 +96,7 @@ class Store:
                 turns = nodes[-1].turn if nodes else 0
                 order = next_order(self.backend)
                 self.backend.add(StoredHistory(name, order, says, tip, groups, len(nodes), turns).record())
-        return records.history_key(name)
+        return history_key(name)
 
     def _content(self, value: object, place: str) -> bytes:
         exact = encode(value, place)

@@ -18,13 +18,12 @@ Shares no code with the planner, so that it can judge what the planner makes.
 from applier.testing.api_request import Request, Violation
 from applier.testing.judge import judge, judge_edit
 from applier.testing.messages_server import Exchange, MessagesServer
-from applier.testing.prompt_cache import CACHE_READ_PRICES, Bill, PromptCache, Usage
+from applier.testing.prompt_cache import CACHE_READ_PRICES, PromptCache, Usage
 from applier.testing.script import Answer, Failure, overloaded, rate_limited, refuse, say, use
 
 __all__ = [
     "CACHE_READ_PRICES",
     "Answer",
-    "Bill",
     "Exchange",
     "Failure",
     "MessagesServer",

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from applier.testing.api_request import Block, Request, Violation, blocks_of
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
-from applier.testing.prompt_cache import Bill, PromptCache, Usage, request_tokens, text_tokens
+from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
 from applier.testing.script import (
     Answer,
     Failure,
@@ -114,9 +114,9 @@ class MessagesServer:
         return [violation for exchange in self.exchanges for violation in exchange.violations]
 
     @property
-    def bill(self) -> Bill:
-        """What the answered requests cost together."""
-        return Bill.of([exchange.usage for exchange in self.exchanges if exchange.status == 200])
+    def bill(self) -> Usage:
+        """What the requests cost together; one that was refused costs nothing."""
+        return sum((exchange.usage for exchange in self.exchanges), Usage())
 
     def count(self, request: Request) -> tuple[int, Block]:
         """Status and body of the answer to a ``count_tokens`` request."""

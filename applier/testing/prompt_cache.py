@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import accumulate
+from operator import add
 from typing import Any
 
 from applier.testing.api_request import Block, Request, canonical, image_pixels
 
-__all__ = ["CACHE_READ_PRICES", "Bill", "PromptCache", "Usage", "request_tokens", "text_tokens"]
+__all__ = ["CACHE_READ_PRICES", "PromptCache", "Usage", "request_tokens", "text_tokens"]
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Of one uncached input token: most models, Opus 5.5, Fable 5.1."""
@@ -33,7 +34,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Usage:
-    """What one request is billed by."""
+    """What a request is billed by, or several together."""
 
     input_tokens: int = 0
     cache_read_input_tokens: int = 0
@@ -45,6 +46,10 @@ class Usage:
     def prompt_tokens(self) -> int:
         """Everything that was sent."""
         return self.input_tokens + self.cache_read_input_tokens + self.written_5m + self.written_1h
+
+    def __add__(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(*map(add, astuple(self), astuple(other)))
 
     def cost(self, read_price: float = CACHE_READ_PRICES[0]) -> float:
         """Of the input, in uncached input tokens."""
@@ -63,35 +68,6 @@ class Usage:
             },
             "output_tokens": self.output_tokens,
         }
-
-
-@dataclass(frozen=True)
-class Bill:
-    """The sum of many requests."""
-
-    requests: int
-    usage: Usage
-
-    @classmethod
-    def of(cls, usages: list[Usage]) -> Bill:
-        """Add up."""
-        fields = Usage.__dataclass_fields__
-        return cls(len(usages), Usage(**{name: sum(getattr(usage, name) for usage in usages) for name in fields}))
-
-    def costs(self) -> dict[float, int]:
-        """Of all input, in uncached input tokens, by the price of a cache read."""
-        return {price: round(self.usage.cost(price)) for price in CACHE_READ_PRICES}
-
-    def __str__(self) -> str:
-        """Two lines for people."""
-        costs = ", ".join(f"{cost:,} at {price:g}" for price, cost in self.costs().items())
-        usage = self.usage
-        written = usage.written_5m + usage.written_1h
-        return (
-            f"{self.requests} requests, {usage.prompt_tokens:,} prompt tokens: {usage.input_tokens:,} in full, "
-            f"{usage.cache_read_input_tokens:,} read, {written:,} written; {usage.output_tokens:,} answered\n"
-            f"input in uncached tokens, by the price of a cache read: {costs}"
-        )
 
 
 class PromptCache:

@@ -58,7 +58,7 @@ class Failure:
     kind: str
     message: str = ""
     """Empty: `kind` in words."""
-    headers: tuple[tuple[str, str], ...] = (("retry-after-ms", "1"),)
+    headers: tuple[tuple[str, str], ...] = (("retry-after", "0"), ("retry-after-ms", "1"))
     """So that a client that tries again does it at once."""
 
     def as_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def overloaded() -> Failure:
 def rate_limited() -> Failure:
     """429."""
     text = "This request would exceed your organization's rate limit"
-    return Failure(429, "rate_limit_error", text, (("retry-after", "0"), ("retry-after-ms", "1")))
+    return Failure(429, "rate_limit_error", text)
 
 
 def events(message: Block) -> Iterator[Block]:

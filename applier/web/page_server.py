@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from applier.serving import AppServer
-from applier.web.plan_review import Review, Revision, Search
+from applier.web.plan_review import Replan, Review, Revision, Search
 from planner.errors import CompactorError
 
 __all__ = ["PageServer"]
@@ -146,9 +146,10 @@ def _content_routes(content: Review | Mapping[str, Any]) -> Iterator[Route]:
         return
     yield Route("/api/review", _shows(content.page))
     yield Route("/api/turns/{turn_id}", _shows(content.lines))
-    for name, work in {"check": content.check, "save": content.save, "apply": content.apply}.items():
-        yield Route(f"/api/{name}", _with_body(Revision, work), methods=["POST"])
+    for work in (content.check, content.view, content.save, content.apply):
+        yield Route(f"/api/{work.__name__}", _with_body(Revision, work), methods=["POST"])
     yield Route("/api/search", _with_body(Search, content.search), methods=["POST"])
+    yield Route("/api/replan", _with_body(Replan, content.replan), methods=["POST"])
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:

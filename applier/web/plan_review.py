@@ -1,14 +1,14 @@
 """The review as a page shows it: a plan, a person's revision of it, and what the guards make of both, as JSON data.
 
-Every answer is made from the plan as it was opened and the whole revision, so nothing is kept between requests and
-undoing is asking for less. What was read of the transcript is read once.
+Every answer is made from the plan as it was opened, or made anew, and the whole revision, so nothing else is kept
+between requests and undoing is asking for less.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -19,8 +19,10 @@ from planner.errors import SettingsError
 from planner.evidence import TurnEvidence
 from planner.placeholders import line_numbers, ranges_of
 from planner.plan import CompactionPlan, Strategy
+from planner.prices import money
+from planner.reading.messages import plain_message
 
-__all__ = ["Review", "Revision", "Search"]
+__all__ = ["Replan", "Review", "Revision", "Search"]
 
 MOST_WORD_LINES = 12
 """Of one turn's words of the user; the rest is seen in the turn."""
@@ -49,6 +51,13 @@ class Search(BaseModel, extra="forbid", frozen=True):
     text: str = Field(min_length=1, max_length=1_000)
 
 
+class Replan(BaseModel, extra="forbid", frozen=True):
+    """A plan that is to be made anew."""
+
+    target_tokens: int = Field(ge=1, le=10**9)
+    planner: Literal["rules", "model"]
+
+
 class Review:
     """A plan under review."""
 
@@ -60,23 +69,28 @@ class Review:
         *,
         save: Callable[[CompactionPlan], Mapping[str, str]],
         apply: Callable[[Sheet], Mapping[str, str]],
+        replan: Callable[[Replan], CompactionPlan],
     ) -> None:
         """Read `messages` and check `plan`; `files` names where it (``plan``) and its ``view`` are to be.
 
-        `save` and `apply` write a guarded plan and are called one at a time. They return what was written in words for
-        a person: a ``message``, and ``detail``.
+        `save` and `apply` write a guarded plan; they return what was written in words for a person: a ``message``, and
+        ``detail``. `replan` makes another plan of the same messages. They are called one at a time.
 
         Raises:
             StalePlan: the plan was made for other messages.
         """
         self._messages = messages
-        self._plan = reviewed(plan, messages).plan
+        self._files = files
+        self._save, self._apply, self._replan = save, apply, replan
+        self._writing = threading.Lock()
+        self._is_saved = True
+        self._open(plan)
+
+    def _open(self, plan: CompactionPlan) -> None:
+        self._plan = reviewed(plan, self._messages).plan
         analysis = self._plan.bound_analysis
         assert analysis is not None
         self._analysis: Analysis = analysis
-        self._files = files
-        self._save, self._apply = save, apply
-        self._writing = threading.Lock()
 
     def page(self) -> dict[str, Any]:
         """What does not change while the page is open, and the plan as it was opened."""
@@ -85,6 +99,8 @@ class Review:
             "task": plan.task,
             "files": self._files,
             "planner": " ".join(part for part in (plan.provenance.planner, plan.provenance.model) if part),
+            "planners": ["model", "rules"] if plan.provenance.planner == "model" else ["rules"],
+            "saved": self._is_saved,
             "notes": list(plan.provenance.notes),
             "brief": plan.brief,
             "turns": [
@@ -130,10 +146,26 @@ class Review:
         text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
+    def view(self, revision: Revision) -> dict[str, Any]:
+        """The whole view as the model gets it; a message that is as it was with its index in the history."""
+        shown, tokens = self._sheet(revision).preview, self._analysis.counter.message
+        index = {id(message): at for at, message in enumerate(self._messages)}
+        each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
+        return {"messages": [{"index": at, "tokens": tokens(own), "message": own} for at, own in each]}
+
+    def replan(self, wanted: Replan) -> dict[str, Any]:
+        """Make the plan anew; the revision goes on over the new one."""
+        with self._writing:
+            self._open(self._replan(wanted))
+            self._is_saved = False
+        return {}
+
     def save(self, revision: Revision) -> Mapping[str, str]:
         """Write the plan as revised and guarded."""
         with self._writing:
-            return self._save(self._sheet(revision).plan)
+            saved = self._save(self._sheet(revision).plan)
+            self._is_saved = True
+        return saved
 
     def apply(self, revision: Revision) -> Mapping[str, str]:
         """Write the view of the plan as revised and guarded."""
@@ -165,7 +197,12 @@ class Review:
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
         return {
-            "totals": {**sheet.cost, "target": plan.target_tokens},
+            "totals": {
+                **sheet.cost,
+                "target": plan.target_tokens,
+                "messages": len(sheet.preview.messages) if sheet.preview else 0,
+                "money": {name: money(amount) for name, amount in sheet.cost["dollars"].items()},
+            },
             "turns": [
                 {"strategy": own.strategy, "after": own.tokens_after, "failed": own.failed_approach, "why": own.reason}
                 for own in plan.turns

@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Call", "CallKind", "calls_of", "superseded_turns"]
+__all__ = ["REMARK", "Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -27,6 +27,8 @@ _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "que
 ARGUMENT_CHARACTERS = 120
 """Of an argument of a call without path, command or query so much says what it is about."""
 
+PART_CHARACTERS = 60
+"""Of the arguments that say which part of a file a read is of."""
 _RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
 _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I), "write"),
@@ -35,6 +37,8 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_RUN_NAME, "run"),
 )
 """What tools do by their names, the first that says so."""
+_LOOKS = frozenset({"view", "read", "open", "show", "list"})
+"""What editors do that change nothing, by their ``command``."""
 _ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
@@ -43,7 +47,9 @@ _PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re
 _SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
 
-_REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
+_NOTING_NAME = lazy_pattern(r"todo|plan|task|think|patch", re.I)
+"""Tools by which an agent notes something for itself, or changes files that their text names."""
+REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
 _PARTIAL_KEY = lazy_pattern(
     r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?"
@@ -84,7 +90,7 @@ class Call:
         command = self._first(_COMMAND_KEYS)
         object.__setattr__(self, "path", self._first(_PATH_KEYS))
         object.__setattr__(self, "command", command)
-        object.__setattr__(self, "kind", _kind(self.name, self.commands))
+        object.__setattr__(self, "kind", _kind(self.name, command, self.commands))
         object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
 
     @property
@@ -96,6 +102,19 @@ class Call:
     def is_report(self) -> bool:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
         return bool(_SUBAGENT_NAME.match(self.name))
+
+    @property
+    def part(self) -> str:
+        """Which part of its file a read is of, by its own arguments: ``offset 10 limit 20``; empty for all of it."""
+        reads = self.path and self.kind == "read"
+        parts = [f"{key} {self.input[key]}" for key in self.input if reads and _PARTIAL_KEY.fullmatch(key)]
+        return " ".join(" ".join(parts)[:PART_CHARACTERS].split())
+
+    @property
+    def acts(self) -> bool:
+        """True if it changes what no file shows: ``refund_order 17``; not what looks, nor the agent's own lists."""
+        changes = self.kind == "other" or (self.kind == "write" and not self.path)
+        return changes and not (self.is_report or _NOTING_NAME.search(self.name))
 
     @property
     def subject(self) -> str:
@@ -128,7 +147,7 @@ class Call:
         before = {"", *map(str.strip, old.splitlines())}
         put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
         put_in = put_in or [old.strip().partition("\n")[0]]
-        telling = next((line for line in put_in if not _REMARK.match(line)), put_in[0])
+        telling = next((line for line in put_in if not REMARK.match(line)), put_in[0])
         return f"{self.subject} {telling[:80]}".strip()
 
     @property
@@ -151,7 +170,7 @@ class Call:
         return ""
 
 
-def _kind(name: str, commands: Sequence[Command]) -> CallKind:
+def _kind(name: str, command: str, commands: Sequence[Command]) -> CallKind:
     if _ASK_NAME.search(name):
         return "ask"
     if _PROCESS_NAME.search(name):
@@ -159,7 +178,8 @@ def _kind(name: str, commands: Sequence[Command]) -> CallKind:
     if commands and _RUN_NAME.search(name):
         first = next((one for one in commands if one.words[0] != "cd"), commands[0])
         return "read" if is_looking(first) and not shell_changes(commands) else "run"
-    return next((kind for pattern, kind in _NAME_KINDS if pattern.search(name)), "other")
+    kind: CallKind = next((own for pattern, own in _NAME_KINDS if pattern.search(name)), "other")
+    return "read" if kind == "write" and command in _LOOKS else kind
 
 
 def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
@@ -176,32 +196,37 @@ def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, tuple[str, str]]:
-    """What later turns did over, by turn id: the last turn that read or wrote again all that a turn did, so that
-    nothing in it is news, and the last one that changed a part of it. Each is empty where none did; turns of neither
-    are left out.
+def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, str]:
+    """By the id of each turn of which nothing is news the last one that read or wrote again all that it did.
 
     `calls` are those of each turn in order, each with whether it succeeded. A file that was edited in part since is not
-    superseded: what was read still says what the rest of it holds.
+    superseded: what was read still says what the rest of it holds. On another branch nothing is done again.
     """
     same: dict[bytes, str] = {}
     whole: dict[str, str] = {}
-    edits: dict[str, str] = {}
-    superseded: dict[str, tuple[str, str]] = {}
+    superseded: dict[str, str] = {}
     for turn_id in reversed(list(calls)):
         own = [call for call, _ in calls[turn_id]]
         again = [same.get(call.identity) or (_reads_whole(call) and whole.get(call.path)) or "" for call in own]
-        edited = next((at for call in reversed(own) if (at := edits.get(call.path, ""))), "")
-        if edited or (again and all(again)):
-            superseded[turn_id] = (again[-1] if all(again) else "", edited)
+        if again and all(again):
+            superseded[turn_id] = again[-1]
         for call, succeeded in calls[turn_id]:
             if succeeded:
                 same.setdefault(call.identity, turn_id)
-            if succeeded and call.path and (_reads_whole(call) or call.kind == "write"):
-                last = whole if _reads_whole(call) or _WHOLE_KEYS & call.input.keys() else edits
-                last.setdefault(call.path, turn_id)
+            if succeeded and (_reads_whole(call) or (call.kind == "write" and _WHOLE_KEYS & call.input.keys())):
+                whole.setdefault(call.path, turn_id)
+        if any(_changes_branch(command) for call in own for command in call.commands):
+            same, whole = {}, {}
     return superseded
 
 
+def _changes_branch(command: Command) -> bool:
+    """``git switch main``, ``git checkout -b fix``; not ``git checkout -- src/a.py``."""
+    changes = any(
+        command.starts(*words) for words in (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
+    )
+    return changes and "--" not in command.words
+
+
 def _reads_whole(call: Call) -> bool:
-    return bool(call.path) and call.kind == "read" and not any(map(_PARTIAL_KEY.fullmatch, call.input))
+    return bool(call.path) and call.kind == "read" and not call.part

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from planner.evidence.calls import Call
+from planner.evidence.calls import REMARK, Call
 from planner.evidence.gather import Evidence, TurnEvidence
-from planner.evidence.names import definitions_in, specifics_of
+from planner.evidence.names import definitions_in
 from planner.evidence.shell import Command, shell_changes
 from planner.reading.lines import Line, call_parts
 from planner.reading.patterns import lazy_pattern
@@ -33,8 +34,6 @@ PROSE = (".md", ".mdx", ".rst", ".txt", ".adoc")
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
 _PART = lazy_pattern(r"\w+")
-_CALLED = lazy_pattern(r"[\w.]+(?=\()")
-"""``load`` and ``self.load`` in ``self.load(``: what is called."""
 _HUNK = lazy_pattern(r"^@@ (.*)$", re.M)
 """Where a hunk of a patch is: ``@@ def load(self):``; not ``@@``."""
 
@@ -58,8 +57,6 @@ class FileChange:
     defines: list[str] = field(default_factory=list)
     edits: list[str] = field(default_factory=list)
     """Functions and types that edits were in."""
-    adds: list[str] = field(default_factory=list)
-    """Other names that new text holds and the text it replaced did not, the last first."""
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
@@ -137,7 +134,7 @@ def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str) -> 
         change = changes.setdefault(path, FileChange(path))
         change.turns.append(turn_id)
         change.by_command, change.failed_last = how, False
-        change.defines, change.edits, change.adds = [], [], []
+        change.defines, change.edits = [], []
 
 
 def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
@@ -168,16 +165,24 @@ def _values(call: Call, keys: Sequence[str]) -> str:
 
 
 def _note_names(change: FileChange, old: str, new: str) -> None:
-    before = {match["name"] for match in definitions_in(old)}
-    own = [] if change.path.endswith(PROSE) else list(dict.fromkeys(match["name"] for match in definitions_in(new)))
+    before, own = _bodies(old), {} if change.path.endswith(PROSE) else _bodies(new)
+    gone = {*_PART.findall(old)} - {*_PART.findall(new)}
+    for names in (change.defines, change.edits):
+        names[:] = [name for name in names if gone.isdisjoint(_PART.findall(name))]
     _put_first(change.defines, [name for name in own if name not in before])
-    _put_first(change.edits, [name for name in own if name in before and name not in change.defines])
-    if old:
-        known, calls = {*_PART.findall(old)}, {*_CALLED.findall(new)}
-        identifiers = (name for name, kind in specifics_of(new).items() if kind == "identifier" and "-" not in name)
-        added = [name for name in identifiers if name not in own and not known.issuperset(_PART.findall(name))]
-        called = [f"{name}()" if name in calls else name for name in added]
-        _put_first(change.adds, sorted(called, key=lambda name: not name.endswith("()")))
+    edited = [name for name, body in own.items() if before.get(name, body) != body]
+    _put_first(change.edits, [name for name in edited if name not in change.defines])
+
+
+def _bodies(code: str) -> dict[str, list[str]]:
+    """What `code` defines, each with its lines up to the next one, but for remarks and marks alone."""
+    found = definitions_in(code)
+    places = pairwise([*(match.start() for match in found), len(code)])
+    texts = {match["name"]: code[start:stop] for match, (start, stop) in zip(found, places, strict=True)}
+    return {
+        name: [line for line in map(str.strip, text.split("\n")) if not REMARK.match(line)]
+        for name, text in texts.items()
+    }
 
 
 def _put_first(names: list[str], newer: Sequence[str]) -> None:

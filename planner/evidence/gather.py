@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from planner.evidence.calls import Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
-from planner.evidence.names import common_root, file_paths, without_root
+from planner.evidence.names import common_root, file_paths, repository_root, without_root
 from planner.evidence.outcomes import Outcome, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
@@ -69,8 +69,6 @@ class TurnEvidence:
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
     """The later turn that read or wrote again all that this one did, or empty."""
-    edited_later_at: str = ""
-    """The last turn that changed a part of what this one read or wrote, or empty."""
     choice: Choice | None = None
     """What a short answer of the user in this turn chose."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -191,7 +189,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
-    return f"{' '.join(call.name.split())} {subject}".strip()
+    return " ".join([*call.name.split(), subject, call.part]).strip()
 
 
 def gather_evidence(
@@ -207,6 +205,7 @@ def gather_evidence(
     turns = _beside_others(read)
     written, others = zip(*(turn.once(_paths) for turn in read.values()), strict=True) if read else ((), ())
     root = common_root(chain(*written)) or common_root(chain(*written, *others))
+    root = repository_root(root, (text.text for turn in read.values() for text in turn.lines.texts))
     return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
 
 
@@ -251,16 +250,14 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
         turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
         for turn in turns
     }
-    later, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
+    superseded, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
     beside = {}
     for before, turn in zip([None, *turns], turns, strict=False):
         own = turn.turn.id
-        superseded_by, edited_later_at = later.get(own, ("", ""))
         pinned = {*turn.pinned_lines} - again[own] | latest.get(own, set())
         beside[own] = replace(
             turn,
-            superseded_by=superseded_by,
-            edited_later_at=edited_later_at,
+            superseded_by=superseded.get(own, ""),
             constraint_lines=tuple(number for number in turn.constraint_lines if number not in again[own]),
             pinned_lines=tuple(sorted(pinned)),
             choice=_choice(before, turn),

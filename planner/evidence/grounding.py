@@ -7,7 +7,6 @@ Names are held whole: as a token of the source, or as whole components of one. `
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -35,8 +34,8 @@ _ESCAPE = lazy_pattern(r"\\[nrt]")
 """A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
 _THOUSANDS = lazy_pattern(r",(?<=\d,)(?=\d{3}(?!\d))")
 """The comma in ``1,290``; not in ``1,2``."""
-_TURN_ID = lazy_pattern(r"\bt\d+(?:\s*[-–]\s*t?\d+)?\b")
-"""``t9``, ``t9-t14``: ids of turns are the plan's own."""
+_TURN_ID = lazy_pattern(rf"(?<![{_NAME_CHARACTERS}])t\d+(?:\s*[-–]\s*t?\d+)?(?![{_NAME_CHARACTERS}]*\w)")
+"""``t9``, ``t9-t14``: ids of turns are the plan's own; not within a name, ``t9.test.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
 _CLOSED = lazy_pattern(r"\w[\"'`)\]]$")
 """What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
@@ -49,7 +48,6 @@ _PLURAL = lazy_pattern(r"[A-Z]{2,}s")
 """``URLs``: a word in capitals with its ending."""
 _FLAG = lazy_pattern(r"--?[A-Za-z][\w-]*")
 _HYPHENATED = lazy_pattern(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_ENDING = lazy_pattern(r"(?:ing|ed|es|s|ion|y|e)$")
 _RANGE = lazy_pattern(r"([A-Za-z]?\d{1,9})[-–]([A-Za-z]?\d{1,9})")
 """``946-968``, ``U1-U4``: a range, whose ends are two numbers or two names; not ``2026-11-21``."""
 _BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
@@ -59,8 +57,8 @@ PART_CHARACTERS = 8
 not."""
 LONGEST_PART = 100
 """A longer one is no part: looking for it would take its length times the source's."""
-WORD_CHARACTERS, PIECE_CHARACTERS = 5, 4
-"""So many letters tell a word whatever it ends in; of a name with something left open, so long pieces must be held."""
+PIECE_CHARACTERS = 4
+"""Of a name with something left open so long pieces must be held."""
 _SPLIT = lazy_pattern(r"[:=,#@&?+]+|(?<=\w)\.{2,3}(?=\w)")
 """What joins names to one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
@@ -197,16 +195,6 @@ class NameIndex:
     def has_word(self, word: str) -> bool:
         """True if `word` stands in the source, in capitals or not."""
         return word.casefold() in self._tokens
-
-    def has_stem(self, word: str) -> bool:
-        """True if a word of the source begins as `word` does: ``simplified`` for ``simplify``."""
-        stem = _ENDING.sub("", word.casefold())
-        at = bisect_left(self._sorted, stem)
-        return len(stem) >= WORD_CHARACTERS and at < len(self._sorted) and self._sorted[at].startswith(stem)
-
-    @lazy_property
-    def _sorted(self) -> list[str]:
-        return sorted(self._tokens)
 
 
 def _stands(name: str, text: str) -> bool:
@@ -354,7 +342,7 @@ def _is_choice(name: str, source: NameIndex) -> bool:
 def _is_chosen(part: str, source: NameIndex) -> bool:
     part = part.lstrip("#.+-") if part[-1:].isdigit() else part
     if part.isalpha() and part[1:].islower():
-        return source.has_word(part) or source.has_stem(part)
+        return source.has_word(part)
     if part[:1].isdigit():
         return not _is_questioned(part, " ", source) or source.holds(part) or _holds_measure(part, source)
     if _HYPHENATED.fullmatch(part):

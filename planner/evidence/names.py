@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice, repeat, takewhile
+from operator import itemgetter
 from typing import Literal
 
 from planner.reading.patterns import lazy_pattern
@@ -22,6 +23,7 @@ __all__ = [
     "definitions_in",
     "file_paths",
     "parts_of",
+    "repository_root",
     "specifics_of",
     "without_root",
 ]
@@ -155,6 +157,20 @@ def common_root(paths: Iterable[str]) -> str:
     while _parent(root) and uses[_parent(root)] > PARENT_SHARE * uses[root]:
         root = _parent(root)
     return root
+
+
+def repository_root(root: str, texts: Iterable[str]) -> str:
+    """`root`, or the folder above that relative paths of `texts` begin in: the one over ``cmd/cli`` in
+    ``/srv/app/cmd/cli``, where ``git diff cmd/cli/main.go`` names files so.
+    """
+    uses: Counter[str] = Counter()
+    folders = list(takewhile(bool, accumulate(repeat(root), lambda folder, _: _parent(folder))))[1:]
+    forms = [(folder, root[len(folder) + 1 :] + "/") for folder in folders]
+    begun = {below: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(below)}[\w.@+-]") for _, below in forms}
+    for text in texts:
+        uses.update({folder: len(begun[below].findall(text)) for folder, below in forms if below in text})
+    above, times = max(uses.items(), key=itemgetter(1), default=("", 0))
+    return above if times >= LEAST_USES else root
 
 
 def _parent(folder: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Literal
@@ -19,7 +20,7 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Outcome", "Status", "read_calls"]
+__all__ = ["RAN_NOTHING", "Outcome", "Status", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -70,6 +71,8 @@ _PASSED_RUN = lazy_pattern(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
+RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|pass|passed|files)\b", re.I)
+"""``ok app/a 0.3s [no tests to run]``: that is no success."""
 _DONE = lazy_pattern(
     r"\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s*\d+ files? changed|.*(?:https?://\S|->|up to date\b)"
     r"|\s*(?:[✓✔√] )?(?:To |Switched to|Already |Created|Merged|Updated|Deleted|HEAD is now|Success|Saved|Wrote|Done\b"
@@ -118,10 +121,10 @@ _RAISED = lazy_pattern(
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``."""
 _LOCATED = lazy_pattern(
     r"\s*(?:\[[\w:.-]+\] |vet: )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?P<column>[:,]\d+)?\)?:? +"
-    r"(?!in \S+$|\w+(?:Error|Exception)$|(?:warning|note|info)\b)\S"
+    r"(?!in \S+$|\w+(?:Error|Exception)$|(?:warning|note|info)\b)[^\s:#]"
 )
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place; a search prints no column.
-"""
+Not ``file.go:1: : # package``."""
 _EXPECTED = lazy_pattern(r".*\bexpected\b.*\b(?:got|found|received|but|to)\b|\s*(?:Received|Actual|got)\b ?:", re.I)
 """``expected 3, got 4``, ``Received: 4``."""
 _NAMED_TEST = lazy_pattern(
@@ -130,7 +133,7 @@ _NAMED_TEST = lazy_pattern(
 """Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``FAILED = 3``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|(?:Error|Failed to|FAIL|FAILED|Expected|want)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
+    r"|(?:Error|Failed to|FAIL|FAILED)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
     re.I,
 )
 """How a line begins that reports a failure: ``Failed to open``, ``EXECUTION TIMED OUT``; not ``failing``."""
@@ -154,14 +157,14 @@ _RANKS = (
 """How much a line says of a failure, the most first: what was raised or complained of, which test, that one was."""
 _TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|undefined|cannot|can't"
-    r"|unable|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch",
+    r"|unable|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should|assert|incorrect|missing",
     re.I,
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
 
 _ADMITTED = lazy_pattern(
     r"\b(?:did|could)(?:n['’]t| not) (?:\w+ )?(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed)\b"
-    r"|\b(?:still|again) (?:fail(?:s|ed|ing)?\b|broken\b|does(?:n['’]t| not)\b)"
+    r"|\b(?:still|again) (?:fail(?:ed|ing)\b|broken\b|does(?:n['’]t| not)\b)"
     r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up|misread|overlooked|"
     r"was wrong|made a mistake)\b|\b(?:let me|I['’]ll|I will|I['’]m) (?:revert|undo|roll back|rolling back)(?:ing)?\b"
     r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad)|overcomplicat\w+)\b",
@@ -169,8 +172,6 @@ _ADMITTED = lazy_pattern(
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
 with a race detector``, ``you're right``, ``returns as is when the format doesn't match``."""
-_NEW_TEXT = lazy_pattern(r"new_str(?:ing)?:")
-"""Opens the new text among the lines of a call that edits."""
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
@@ -207,7 +208,6 @@ def read_calls(
         outcomes.append(replace(outcome, refused=refused, exit_code=_exit_code(result)))
         if report and _is_refusal(report[0].text):
             report = _refusal(result)
-            admitted += _refused_change(by_block.get(call.block, []))
         if report:
             reports.append(report)
     decisive = chain(admitted, *(_decisive(report) for report in reports))
@@ -318,7 +318,8 @@ def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | 
     final = judged[-1][1]
     if _exit_code(result) != 0 and any(verdict == "failed" for _, verdict in judged):
         final = "failed"
-    return final, tuple(one for one, verdict in judged if verdict == final)[-OUTCOME_LINES:]
+    said = [one for one, verdict in judged if verdict == final]
+    return final, tuple([one for one in said if not RAN_NOTHING.search(one.text)] or said)[-OUTCOME_LINES:]
 
 
 def _telling_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statement]:
@@ -371,17 +372,31 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     line with a place is no complaint: it found it elsewhere than where it could not look.
     """
     searched = call.kind in ("read", "search") and _shell_complains(call, result)
-    ranks: dict[str, tuple[int, Statement]] = {}
-    for one in result:
-        if (rank := _rank(one.text)) is not None and not (searched and _LOCATED.match(one.text)):
-            ranks.setdefault(one.text.strip(), (rank, one))
-    first, tests, *others = ([one for rank, one in ranks.values() if rank == wanted] for wanted in range(len(_RANKS)))
+    distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
+    ranks = [(rank, one) for one in reversed(distinct.values()) if (rank := _rank(one.text)) is not None]
+    first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
+    first.sort(key=_says_why, reverse=True)
+    if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
+        told = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
+        first, tests = (told, tests) if told else (tests, [])
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_EXIT.match(one.text) for one in ranked):
         said = [one for one in result if not (is_wrapping(one.text) or _NO_FAILURE.match(one.text))]
         printed = [one for one in said if one not in ranked]
         ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
     return ranked[:REPORT_LINES]
+
+
+def _says_why(line: Statement) -> bool:
+    return bool(_TELLING.search(line.text)) and not line.text.rstrip().endswith(":")
+
+
+def _distance(test: Statement, line: Statement) -> tuple[int, int]:
+    """How near `line` is to the name of a test, the nearest least: the line behind it, places told of before it, others
+    in their order."""
+    below = line.numbers[0] - test.numbers[-1]
+    located = below < 0 and _LOCATED.match(line.text)
+    return (0, 0) if below == 1 else (1, -below) if located else (2, line.numbers[0])
 
 
 def _rank(text: str) -> int | None:
@@ -400,14 +415,8 @@ def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
 def _refusal(result: Sequence[Statement]) -> list[Statement]:
     """Of a call that the user refused what the user said of it; without such words, what the host says."""
     filled = [one for one in result if one.text.strip()]
-    return [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES] or filled[:1]
-
-
-def _refused_change(own: Sequence[Statement]) -> list[Statement]:
-    """The first new line of an edit that the user refused: what was tried, of which the file's name says nothing."""
-    texts = [statement.text.strip() for statement in own]
-    new = next((at for at, text in enumerate(texts) if _NEW_TEXT.fullmatch(text)), len(own))
-    return [one for one in own[new + 1 :] if len(one.text) > 3 and one.text.strip() not in texts[:new]][:1]
+    own = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
+    return own or [one for one in filled if _is_refusal(one.text)][:1]
 
 
 def _admits(one: Statement) -> bool:

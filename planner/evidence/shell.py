@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile
+from posixpath import join
 from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
@@ -129,15 +130,20 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
-    """The files that a line's `commands` change, as far as they name them outside of quotes, each with how."""
+    """The files that a line's `commands` change, as far as they name them outside of quotes, each with how; below the
+    folder that it goes to, and none where that is no plain name."""
     changes: list[tuple[str, str]] = []
+    folder = ""
     for one in commands:
+        if one.words[0] == "cd":
+            folder = join(folder, one.words[1].strip("\"'")) if len(one.words) == 2 else "$"
         sent = [*one.writes, *(word for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
-        changes += [(path, "written by a command") for path in sent if _NAME.fullmatch(path)]
+        changes += [(join(folder, path), "written by a command") for path in sent if _NAME.fullmatch(path)]
         how, words = _way(one)
         files = [word for word in words if _FILE.fullmatch(word)]
-        changes += [(path, how) for path in (files[1:][-1:] if one.words[0] in ("cp", "mv") else files)]
-    return changes
+        files = files[1:][-1:] if one.words[0] in ("cp", "mv") else files
+        changes += [(join(folder, path), how) for path in files]
+    return [(path, how) for path, how in changes if _NAME.fullmatch(path)]
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import FileChange, changed_paths, file_changes, known_path
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import without_boilerplate
-from planner.evidence.outcomes import Outcome
+from planner.evidence.outcomes import RAN_NOTHING, Outcome
 from planner.evidence.shell import Command, last_run
 from planner.evidence.tasks import task_lists
 from planner.evidence.user_words import Choice
@@ -109,7 +109,7 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     state = change.by_command or ("written" if change.written else "edited")
     names = [
         f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
-        for what, listed in (("in", change.edits), ("defines", change.defines), ("now names", change.adds))
+        for what, listed in (("in", change.edits), ("defines", change.defines))
         if listed
     ]
     state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
@@ -139,7 +139,7 @@ _TASKS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("test", "tests"), "test"),
     **dict.fromkeys(("build", "compile", "all"), "build"),
 }
-_ASKS_TOOL = frozenset({"--help", "--version", "-h", "-V"})
+_RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
@@ -149,7 +149,9 @@ def check_kinds(call: Call) -> list[CheckKind]:
 
 
 def _check_kind(command: Command) -> CheckKind | None:
-    """Told by its first word that is no launcher, option or number."""
+    """Told by its first word that is no launcher, option or number; ``go test -c`` builds and runs none."""
+    if command.starts("go", "test") and "-c" in command.words:
+        return "build"
     runs = False
     for before, word in pairwise(("", *command.words)):
         name = word.rpartition("/")[2]
@@ -159,7 +161,7 @@ def _check_kind(command: Command) -> CheckKind | None:
             tasks = (name, *name.split(":")) if runs and name == word else ()
             programs = (_PROGRAMS.get(one) for one in (name, f"{before} {name}"))
             kinds = [kind for kind in (*programs, *map(_TASKS.get, tasks)) if kind]
-            return kinds[0] if kinds and _ASKS_TOOL.isdisjoint(command.words) else None
+            return kinds[0] if kinds and _RUNS_NOTHING.isdisjoint(command.words) else None
     return None
 
 
@@ -195,8 +197,6 @@ def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: 
 
 _SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$", re.S)
 """What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
-_RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|pass|passed|files)\b", re.I)
-"""``ok app/a 0.3s [no tests to run]``: that is no success."""
 
 
 def recoveries(evidence: Evidence) -> list[RecordLine]:
@@ -217,7 +217,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
 
 def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
     if outcome.status == "passed":
-        return not all(_RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
+        return not all(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
     return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command
 
 
@@ -326,34 +326,31 @@ def _commits(call: Call) -> list[tuple[str, str]]:
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Commits that were made: hash and subject."""
-    return [
-        RecordLine(f"commit {made} {shortened(subject, COMMAND_CHARACTERS)}", (turn.turn.id,))
-        for turn, call, _ in _git_calls(evidence)
-        for made, subject in _commits(call)
-    ]
+    """Commits that were made and not amended since: hash and subject."""
+    lines: list[RecordLine] = []
+    for turn, call, asked in _git_calls(evidence):
+        made = _commits(call)
+        if made and any("--amend" in one.words for one in asked):
+            lines = lines[:-1]
+        lines += [RecordLine(f"commit {of} {shortened(to, COMMAND_CHARACTERS)}", (turn.turn.id,)) for of, to in made]
+    return lines
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """The files that a merge left in conflict and no commit settled, and which of them were changed since."""
+    """The files that a merge left in conflict, that were not changed since and that no commit settled."""
     standing: dict[str, str] = {}
-    changed: dict[str, str] = {}
-    for turn, call, outcome in evidence.ended_calls():
-        if asked := _git_commands(call):
-            if _is_elsewhere(call, evidence.root):
-                continue
-            if _commits(call) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
-                standing.clear()
-            named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
-            standing |= dict.fromkeys(named, turn.turn.id)
-        elif standing and outcome.status != "failed":
-            written = tuple(changed_paths(call))
-            changed |= {path: turn.turn.id for path in standing if any(one.endswith(path) for one in written)}
-    since = [path for path in standing if path in changed]
+    for turn, call, _ in evidence.ended_calls():
+        written = tuple(changed_paths(call))
+        standing = {path: at for path, at in standing.items() if not any(one.endswith(path) for one in written)}
+        asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
+        if not asked:
+            continue
+        if _commits(call) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
+            standing.clear()
+        named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
+        standing |= dict.fromkeys(named, turn.turn.id)
     text = f"merge conflicts in {', '.join(map(evidence.shown, standing))}"
-    text += f"; changed since: {', '.join(map(evidence.shown, since))}" * bool(since)
-    ids = dict.fromkeys((*standing.values(), *(changed[path] for path in since)))
-    return [RecordLine(text, tuple(ids))] if standing else []
+    return [RecordLine(text, tuple(dict.fromkeys(standing.values())))] if standing else []
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
-from planner.evidence.names import defines
+from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
@@ -40,18 +40,28 @@ ASKED_WORTH = 2.0
 """And what a name that the latest request names counts, wherever it stands."""
 AGAIN = 0.6
 """What a name counts each further time, against the time before."""
+ECHO_CHARACTERS = 240
+"""A shorter result of an edit that was made says nothing but that."""
 REPEAT_CHARACTERS = 24
 """A longer line, not the user's, that stands on another card already is not shown again."""
 LATEST_TURNS = 16
 """So many of the newest turns are shown nearly whole: planners missed what the live work stands on most of all."""
 TASKS_SHARE = 0.1
 """Of the budget, what the newest list of tasks may take."""
-LONG_READING_LINES = 40
+LAST_TURNS = 4
+"""And so many of them before what the agent said: they decide what is next."""
+LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
+"""A longer file that was read, whole or in part, is shown by what matters of it."""
 LIVE_LINES = 16
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
-_NUMBERED = re.compile(r"^\s*\d+→")
-"""The number that a file viewer puts before a line; not the first column of ``4711\tuser_0`` and ``4711 | alice``."""
+_NUMBERED = re.compile(r"\s*(\d{1,9})([→:\t]| \|)")
+_NUMBERED_ANYWHERE = re.compile(r"\s*(\d{1,9})([→:])")
+"""What a viewer puts before a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a
+column of data: ``4711<tab>user_0``."""
+LEAST_NUMBERED = 3
+"""So many lines that count on are numbered, not one that begins with a number."""
+_KEYS = re.compile(r"\bdescription=.*|\w+=")
 _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
@@ -60,19 +70,51 @@ _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 """Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
 
 
-def card_text(line: Line, evidence: Evidence) -> str:
-    """`line` as a card shows it: without the number that a viewer put before it, and without the root of paths."""
-    text = _NUMBERED.sub("", line.text) if line.part == "result" else line.text
-    return evidence.shown(text)
+def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
+    """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
+    without the root of paths."""
+    return evidence.shown(line.text[turn.once(_viewer_numbers).get(line.number, 0) :])
+
+
+def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
+    """Where the text begins of each line that a viewer numbered: most that begin with a number count on."""
+    starts: dict[int, int] = {}
+    for call in turn.calls:
+        of_file = call.kind in ("read", "write") and (call.path or call.commands)
+        form = _NUMBERED if of_file else _NUMBERED_ANYWHERE
+        numbered: dict[int, int] = {}
+        follow, due = 0, ""
+        for line in turn.lines_of(call.result_block):
+            if not line.continues and (found := form.match(line.text)):
+                numbered[line.number] = found.end()
+                follow += f"{found[1]}{found[2]}" == due
+                due = f"{int(found[1]) + 1}{found[2]}"
+        if follow >= max(LEAST_NUMBERED - 1, len(numbered) / 2):
+            starts |= numbered
+    return starts
+
+
+def _in_conflict(turn: TurnEvidence) -> frozenset[int]:
+    """The lines of merge conflicts, both sides and their marks."""
+    inside, numbers = False, set()
+    for line in turn.lines.of_part("result"):
+        text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
+        inside = inside or text.startswith("<<<<<<< ")
+        numbers |= {line.number} if inside else set()
+        inside = inside and not text.startswith(">>>>>>> ")
+    return frozenset(numbers)
 
 
 def lines_of_cards(
-    request: PlanRequest, turns: Sequence[TurnEvidence], most_raw_tokens: int
+    request: PlanRequest, turns: Sequence[TurnEvidence], headers: Mapping[str, str], most_raw_tokens: int
 ) -> Mapping[str, Sequence[Line]]:
-    """The lines to show of `turns`, by turn id, in order; together at most `most_raw_tokens`."""
-    choice = _Choice(request)
-    for turn, line in _standing_tasks(turns):
+    """The lines to show of `turns` below their `headers`, by turn id, in order; together at most `most_raw_tokens`."""
+    choice = _Choice(request, headers)
+    standing = list(_standing_tasks(turns))
+    for turn, line in standing:
         choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
+    choice.done = {(turn.turn.id, block) for turn in turns for block in turn.once(_of_no_more_use)}
+    choice.done -= {(turn.turn.id, line.block) for turn, line in standing}
     for kind in _KINDS:
         limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
         placed = [
@@ -89,8 +131,10 @@ def lines_of_cards(
 class _Choice:
     """What has been chosen so far, and what it cost in raw tokens."""
 
-    def __init__(self, request: PlanRequest) -> None:
-        self.request = request
+    def __init__(self, request: PlanRequest, headers: Mapping[str, str]) -> None:
+        self.request, self.headers = request, headers
+        self.done: set[tuple[str, int | None]] = set()
+        """Turns and blocks of which nothing more is shown."""
         self.spent = 0.0
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
         self._spent_by_turn: dict[str, float] = defaultdict(float)
@@ -102,34 +146,41 @@ class _Choice:
         """True if `line` stands on its card."""
         return (turn.turn.id, line.number) in self._shown
 
-    def text(self, line: Line) -> str:
+    def text(self, turn: TurnEvidence, line: Line) -> str:
         """What a card shows of `line`."""
-        return card_text(line, self.request.evidence)
+        return card_text(turn, line, self.request.evidence)
 
-    def cost(self, line: Line) -> float:
+    def cost(self, turn: TurnEvidence, line: Line) -> float:
         """What showing `line` takes."""
-        return self.request.counter.raw(self.text(line)) + NUMBER_TOKENS
+        return self.request.counter.raw(self.text(turn, line)) + NUMBER_TOKENS
 
     def take(self, turn: TurnEvidence, line: Line, limit: float) -> bool:
         """Show `line` if it fits and says something that no card does; True if it is shown now, and was not before."""
         if self.spent >= limit or self.shows(turn, line) or _is_hidden(turn, line) or self._repeats(turn, line):
             return False
-        cost, turn_id = self.cost(line), turn.turn.id
+        cost, turn_id = self.cost(turn, line), turn.turn.id
         if self.spent + cost > limit or self._spent_by_turn[turn_id] + cost > self._most_a_turn:
             return False
         self.spent += cost
         self._spent_by_turn[turn_id] += cost
         self._shown.add((turn_id, line.number))
-        self._texts |= {self.text(line).strip(), (line.part, self.text(line).strip())}
+        text = self.text(turn, line).strip()
+        self._texts |= {text, (line.part, text)}
         return True
 
     def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
-        """True for a line that says what another card shows: one of a result whatever another says, any other what one
-        of its own part says, for that something was planned does not say that it was done."""
-        text = self.text(line).strip()
-        if line.source == "user" or len(text) < REPEAT_CHARACTERS or line.number in turn.obligations:
+        """True for a line that says what its header or another card shows: one of a result whatever another says, any
+        other what one of its own part says, for that something was planned does not say that it was done."""
+        if line.source == "user" or line.number in turn.obligations or line.number in turn.once(_in_conflict):
             return False
-        return (text if line.part == "result" else (line.part, text)) in self._texts
+        text = self.text(turn, line).strip()
+        if not text:
+            return True
+        if line.part == "call" and not {*_KEYS.sub(" ", text).split()} - {*self.headers[turn.turn.id].split()}:
+            return True
+        if (turn.turn.id, line.block) in self.done:
+            return True
+        return len(text) >= REPEAT_CHARACTERS and (text if line.part == "result" else (line.part, text)) in self._texts
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
@@ -145,10 +196,22 @@ def _is_demand(line: Line) -> bool:
 def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidence, Line]]:
     """The newest list of tasks: it says what is left."""
     for turn in reversed(turns):
-        for call in turn.calls:
-            if written_tasks(call) is not None:
+        for call, outcome in turn.ended_calls:
+            if written_tasks(call) is not None and outcome.status != "failed":
                 yield from ((turn, line) for line in turn.lines_of(call.block))
                 return
+
+
+def _of_no_more_use(turn: TurnEvidence) -> Sequence[int | None]:
+    """The blocks of lists of tasks, of which the newest alone stands, and of results that only say that a file was
+    written."""
+    lists = [call for call in turn.calls if written_tasks(call) is not None]
+    echoes = [
+        call
+        for call, outcome in turn.ended_calls
+        if call in lists or (call.kind == "write" and outcome.status != "failed" and len(call.text) < ECHO_CHARACTERS)
+    ]
+    return [*(call.block for call in lists), *(call.result_block for call in echoes)]
 
 
 # The kinds of lines, of each turn the most telling first.
@@ -170,15 +233,16 @@ def _agent(turn: TurnEvidence) -> Iterable[Line]:
 
 
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
-    """What there is to show of a turn, from both ends inwards; of an edit the new text first.
+    """What there is to show of a turn, from both ends inwards; of an edit the new text first, of conflicts both sides.
 
-    Not of long files that were read: of those what they define and what is used says more.
+    Not of long files that were read whole: of those what they define and what is used says more.
     """
     rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
     for call, result in _telling_results(turn):
-        if call.kind != "read" or len(result) <= LONG_READING_LINES:
+        if call.kind != "read" or len(result) <= _longest(call):
             rest += result
-    shown = [*_changes(turn), *_from_ends(rest)]
+    conflict = [turn.lines[number - 1] for number in sorted(turn.once(_in_conflict))]
+    shown = [*_changes(turn), *conflict, *_from_ends(rest)]
     return shown[:LIVE_LINES] if turn.turn.live else shown
 
 
@@ -230,6 +294,11 @@ def _details(turn: TurnEvidence) -> Iterator[Line]:
             yield from (line for line in result[: -1 - ENDING_LINES : -1] if not line.continues)
 
 
+def _longest(call: Call) -> int:
+    """How many lines a reading may have to be shown whole: of a part that was chosen more."""
+    return LONG_READING_LINES if call.path and len(call.input) == 1 else LONG_EXCERPT_LINES
+
+
 def _telling_results(turn: TurnEvidence) -> Iterator[tuple[Call, Sequence[Line]]]:
     """What calls gave back; of an edit that was made it says nothing."""
     for call, outcome in turn.ended_calls:
@@ -262,6 +331,7 @@ _KINDS = (
     _Kind(_kept, 0.35),
     _Kind(lambda turn: turn.user_lines, 0.35, in_rounds=False),
     _Kind(_recap, 0.5, own_share=0.2, in_rounds=False),
+    _Kind(_latest, 0.56, own_share=0.1, most_turns=LAST_TURNS),
     _Kind(_agent, 0.62, in_rounds=False),
     _Kind(_latest, 0.72, own_share=0.25, most_turns=LATEST_TURNS),
     _Kind(_outcomes, 0.82),
@@ -310,21 +380,24 @@ def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Can
     relevance, asked = choice.request.relevance, _names_asked(choice.request)
     for turn in turns:
         turn_id = turn.turn.id
-        in_conflict = False
+        is_asked = False
         for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
-            text = choice.text(line)
-            in_conflict = text.startswith("<<<<<<< ") or (in_conflict and not text.startswith(">>>>>>> "))
+            text = choice.text(turn, line)
+            is_definition = defines(text)
+            is_asked = bool(asked.intersection(names)) if is_definition else is_asked
             if choice.shows(turn, line) or _is_hidden(turn, line):
                 continue
             if line.part in ("result", "user"):
-                base += SIGNATURE_WORTH * (in_conflict or defines(text)) + ASKED_WORTH * len(asked.intersection(names))
-            yield _Candidate(turn, line, names, base, choice.cost(line))
+                stands_out = is_definition or is_asked or line.number in turn.once(_in_conflict)
+                base += SIGNATURE_WORTH * stands_out + ASKED_WORTH * len(asked.intersection(names))
+            yield _Candidate(turn, line, names, base, choice.cost(turn, line))
 
 
 def _names_asked(request: PlanRequest) -> frozenset[str]:
-    """What the user's latest words name."""
+    """What the user's latest words name, or what they chose."""
     latest = next((turn for turn in reversed(request.evidence.turns.values()) if turn.user_lines), None)
     if latest is None:
         return frozenset()
     names = request.relevance.names[latest.turn.id]
-    return frozenset(name for line in latest.user_lines for name in names[line.number - 1])
+    chosen = specifics_of(latest.choice.text) if latest.choice else ()
+    return frozenset([*chosen, *(name for line in latest.user_lines for name in names[line.number - 1])])

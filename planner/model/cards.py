@@ -63,7 +63,8 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
 
     headers = _first(_header_choices(request, turns), lambda some: header_tokens(some) <= budget * HEADERS_SHARE)
     alone = [group[0] for group in headers.values() if len(group) == 1]
-    shown = lines_of_cards(request, alone, max(0, budget - header_tokens(headers)))
+    heads = {group[0].turn.id: header for header, group in headers.items() if len(group) == 1}
+    shown = lines_of_cards(request, alone, heads, max(0, budget - header_tokens(headers)))
     return tuple(_card(request, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items())
 
 
@@ -77,7 +78,9 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
 
 def _card(request: PlanRequest, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]) -> Card:
     marks = _marks(group[0]) if lines else {}
-    shown = (f"{line.number}{marks[line.number]} {safe_text(card_text(line, request.evidence))}" for line in lines)
+    shown = (
+        f"{line.number}{marks[line.number]} {safe_text(card_text(group[0], line, request.evidence))}" for line in lines
+    )
     text = "\n".join([header, *shown])
     return Card(group, header, tuple(lines), text, request.counter.text(text))
 
@@ -152,8 +155,6 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append("hint: passed")
     if turn.superseded_by:
         hints.append(f"hint: done again at {turn.superseded_by}")
-    elif turn.edited_later_at:
-        hints.append(f"hint: edited later at {turn.edited_later_at}")
     if turn.turn.live:
         hints.append("LIVE")
     elif turn.obligations:

@@ -22,7 +22,7 @@ from planner.model.client import (
     sdk_timeout,
 )
 from planner.model.prompts import Prompts, one_line
-from planner.model.question import Situation, sizes_text
+from planner.model.question import Situation, choice_tokens, sizes_text
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
@@ -107,7 +107,7 @@ def prefix_question(situation: Situation, prompts: Prompts) -> str:
     """The question itself: what to write, how long, and an index of all turns."""
     return prompts.render(
         "prefix",
-        brief_rules=prompts.texts["brief"],
+        choice_tokens(situation, situation.turns) > 0,
         index=history_index(situation.request, situation.earlier),
         focus=situation.focus,
         sizes=sizes_text(situation, situation.turns),

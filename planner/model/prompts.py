@@ -49,6 +49,8 @@ _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORE
 """Opens what looks like a boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_PART = re.compile(r"^<!-- (with entries|brief alone) -->\n(.*?)^<!-- end -->(?:\n|$)", re.MULTILINE | re.DOTALL)
+"""What is said only where entries are asked for, or only where none are."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,14 @@ class Prompts:
         whole = "\0".join(f"{name}\0{self.texts[name]}" for name in sorted(self.texts))
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
-    @property
-    def system(self) -> str:
-        """The system prompt, rules of the brief included."""
-        return self.render("system", brief_rules=self.texts["brief"])
-
-    def render(self, name: str, **variables: str) -> str:
-        """Prompt `name` with its places filled; what is filled in is not read for places again."""
-        return _VARIABLE.sub(lambda place: variables[place.group(1)], self.texts[name])
+    def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
+        """Prompt `name` with its places filled, the rules of the brief among them, and only the parts that are for a
+        question with `entries` or without; what is filled in is not read for places again.
+        """
+        variables = {"brief_rules": self.texts["brief"], **variables}
+        part = "with entries" if entries else "brief alone"
+        text = _PART.sub(lambda found: found[2] * (found[1] == part), self.texts[name])
+        return _VARIABLE.sub(lambda place: variables[place.group(1)], text)
 
 
 def safe_text(text: str) -> str:

@@ -8,29 +8,30 @@ cards and what was chosen of others, within what a session's planners may read; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from planner.brief import Statement, brief_text, read_brief
-from planner.evidence import TurnEvidence
-from planner.evidence.hosts import without_boilerplate
-from planner.evidence.state import commits
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.hosts import is_host_text, without_boilerplate
+from planner.evidence.state import changed_files
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
-from planner.reading.lines import statements
+from planner.reading.lines import join_lines, statements
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens
 
-__all__ = ["Question", "Situation", "brief_tokens", "notes_tokens", "plan_questions", "sizes_text"]
+__all__ = ["Question", "Situation", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
-REQUEST_CHARACTERS = 2_000
-"""How much of the latest request is named, and of the task."""
+REQUEST_CHARACTERS = 600
+"""How much of the latest request is named, and of the task: the rest stands on cards."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
@@ -54,10 +55,12 @@ CHOICE_SHARE = 0.5
 rules put there answered as many questions as all that real models chose."""
 OUTCOMES_CHARACTERS = 6_000
 """How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions."""
-FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 200
-"""What frames the brief in the view; and with less than this left nothing is to be chosen."""
-LATER_CHARACTERS, LATER_OUTCOMES_CHARACTERS = 600, 2_000
-"""Of the task and the latest request, and of the outcomes, in a later plan's question: the brief has the rest."""
+FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
+"""What frames the brief in the view; and with less than this to choose nothing is: saying how takes 900."""
+CHOSEN_ENTRY_TOKENS = 40
+"""An entry chooses as much at least: a reference takes 30."""
+LATER_OUTCOMES_CHARACTERS = 2_000
+"""And in a later plan's question, where the brief has the rest."""
 CHOSEN_TOKENS = 400
 """What lines of the turns that earlier answers chose may take there."""
 LATER_CARDS_TOKENS = 2_000
@@ -69,6 +72,11 @@ LEAST_NEW_RATIO = 4.0
 the share above a question is due after four or five times."""
 CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
+
+_TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
+"""``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
+_NAMES = re.compile(r"; now names .*(?= \(t\d)")
+"""What an edit put in stands on its card."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +111,12 @@ class Situation:
 
     @lazy_property
     def record(self) -> Sequence[Statement]:
-        """What the calls did, as rules read it off them; where no commit shows, that, with the last turn."""
+        """What the calls did, as rules read it off them; where files were changed and nothing tells of a commit, that,
+        with the last turn."""
         evidence = self.request.evidence
         done = [one for one in read_brief(rules_brief(evidence)) if one.heading != "REQUEST"]
         none = Statement("STATE", "no commit shows", (next(reversed(evidence.turns)),))
-        return done if commits(evidence) else [*done, none]
+        return [*done, none] if changed_files(evidence) and not _tells_of_commits(evidence) else done
 
 
 @dataclass(frozen=True)
@@ -120,15 +129,17 @@ class Question:
     """What fills the places of its prompt."""
     name: Literal["plan", "update"] = "plan"
     """Of that prompt."""
+    entries: bool = True
+    """If anything beside the brief is asked for."""
 
     def system(self, prompts: Prompts) -> str:
         """The system prompt."""
-        return prompts.system if self.name == "plan" else prompts.texts["update_system"]
+        return prompts.render("system" if self.name == "plan" else "update_system", self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
         brief = "\n".join(part for part in (self.values["brief"], safe_text(notes)) if part)
-        return prompts.render(self.name, **{**self.values, "brief": brief or "(none yet)"})
+        return prompts.render(self.name, self.entries, **{**self.values, "brief": brief or "(none yet)"})
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
         """What the model reads."""
@@ -144,15 +155,13 @@ def plan_questions(situation: Situation, prompts: Prompts) -> tuple[tuple[Questi
     request, turns = situation.request, situation.new
     if all(turn.turn.live for turn in turns):
         return (), "not asked: nothing is new but what is not answered yet"
-    around = _question(situation, turns, "").tokens(prompts, request.counter)
+    around = _question(situation, turns).tokens(prompts, request.counter)
     budget, why_not = _cards_budget(situation, around)
     if why_not:
         return (), why_not
     for _ in range(CARD_TRIES):
-        questions = []
-        for cards in _split(turn_cards(request, turns, budget), request.settings.piece_tokens):
-            own, text = [turn for card in cards for turn in card.turns], "\n".join(card.text for card in cards)
-            questions.append(_question(situation, own, text))
+        pieces = _split(turn_cards(request, turns, budget), request.settings.piece_tokens)
+        questions = [_question(situation, [turn for card in cards for turn in card.turns], cards) for cards in pieces]
         read = sum(question.tokens(prompts, request.counter) for question in questions)
         over = read + notes_tokens(situation, len(questions)) - request.input_left_tokens
         if over <= 0:
@@ -210,35 +219,37 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
         yield piece
 
 
-def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: str) -> Question:
-    """The question about `turns`; behind an earlier plan it says little besides, for the brief has the rest."""
+def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequence[Card] | None = None) -> Question:
+    """The question about `turns`; behind an earlier plan it says little besides, for the brief has the rest. Without
+    `cards` it is what stands around them, should they show all that the user says."""
     request, earlier, everyone = situation.request, situation.earlier, situation.turns
     scope = Scope(turns, situation.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
     last = stop == len(everyone)
-    words, outcomes = (
-        (REQUEST_CHARACTERS, OUTCOMES_CHARACTERS) if earlier is None else (LATER_CHARACTERS, LATER_OUTCOMES_CHARACTERS)
-    )
-    latest, task = _latest_request(everyone, words), one_line(request.task, words) or "(not stated)"
+    entries = choice_tokens(situation, everyone if last else turns) > 0
+    lines = [(turn, turn.lines) for turn in turns] if cards is None else [(card.turns[0], card.lines) for card in cards]
+    shown = {(turn.turn.id, line.number) for turn, some in lines for line in some}
+    latest, task = _latest_request(everyone), _task(request)
     brief = safe_text(brief_text(written_brief(earlier))) if earlier is not None and last else ""
     values = {
         "latest": latest,
         "task": "(those words)" if task.rstrip("…") in latest else task,
         "focus": situation.focus,
         "sizes": _piece_sizes(situation, scope, brief, last=last),
-        "outcomes": _outcomes(situation.record, scope, outcomes) or "(none)",
+        "outcomes": _outcomes(situation.record, scope, LATER_OUTCOMES_CHARACTERS if earlier else OUTCOMES_CHARACTERS)
+        or "(none)",
         "brief": brief,
-        "cards": cards,
+        "cards": "\n".join(card.text for card in cards or ()),
     }
     if earlier is not None:
         chosen = turn_index(request, earlier, CHOSEN_TOKENS) or "(none)"
-        return Question(scope, {**values, "before": chosen}, "update")
+        return Question(scope, {**values, "before": chosen}, "update", entries)
     around = {
-        "user_words": _words(everyone) or "(none)",
+        "user_words": _words(everyone, shown) or "(none)",
         "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
         "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
-    return Question(scope, values | around)
+    return Question(scope, values | around, entries=entries)
 
 
 def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) -> str:
@@ -259,19 +270,30 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     request, least, brief = situation.request, situation.least_tokens, brief_tokens(situation, turns)
     whole = request.evidence.tokens
     stay = min(whole, request.target_tokens)
-    free = stay - least - brief - FRAME_TOKENS
     text = (
         f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and `kept` lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
         f"at most {int(brief / TOKENS_A_WORD)} words (all that stands between two spaces; what is over is cut off)"
     )
-    if free < LEAST_CHOICE_TOKENS:
-        return f"{text}, which takes all the rest; leave `turns` empty."
+    choice = choice_tokens(situation, turns)
+    if not choice:
+        return f"{text}."
     entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
+    most = min(entries // TOKENS_AN_ENTRY, choice // CHOSEN_ENTRY_TOKENS)
     return (
-        f"{text}; at most {entries // TOKENS_AN_ENTRY} entries, which choose at most {int(free * CHOICE_SHARE)} tokens "
-        f"of turns and lines: the space beside them is filled."
+        f"{text}; at most {most} entries, which choose at most {choice} tokens of turns and lines: the space beside "
+        f"them is filled."
     )
+
+
+def choice_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
+    """How much of the history an answer about `turns` may choose beside its brief; 0 where the brief alone is asked
+    for."""
+    request = situation.request
+    stay = min(request.evidence.tokens, request.target_tokens)
+    free = stay - situation.least_tokens - brief_tokens(situation, turns) - FRAME_TOKENS
+    choice = int(free * CHOICE_SHARE)
+    return choice if choice >= LEAST_CHOICE_TOKENS else 0
 
 
 def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
@@ -287,36 +309,62 @@ def _most_brief(request: PlanRequest) -> int:
     return int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
 
 
-def _latest_request(turns: Sequence[TurnEvidence], characters: int) -> str:
+def _tells_of_commits(evidence: Evidence) -> bool:
+    """True if a call may have committed, or somebody says so: an earlier compaction, say."""
+    return any(
+        any(
+            call.name.endswith("commit") or any(one.starts("git", "commit") for one in call.commands)
+            for call in turn.calls
+        )
+        or any(_TELLS_OF_COMMIT.search(line.text) for line in turn.lines.of_sources("user", "agent", "planner"))
+        for turn in evidence.turns.values()
+    )
+
+
+def _latest_request(turns: Sequence[TurnEvidence]) -> str:
     """The newest words of the user with their turn and how far the agent has come since; of a short answer, what it
     chose or answered, too."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
     words = "\n".join(statement.text for statement in statements(turn.user_lines))
-    text = f"{turn.turn.id}: {one_line(without_boilerplate(words), characters)}"
+    text = f"{turn.turn.id}: {one_line(without_boilerplate(words), REQUEST_CHARACTERS)}"
     if since := turns[-1].turn.number - turn.turn.number:
         text += f"\n(turns since: {since})"
     if turn.choice is None:
         return text
-    return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, characters)})"
+    return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, REQUEST_CHARACTERS)})"
 
 
-def _words(turns: Sequence[TurnEvidence]) -> str:
-    """What users said, the newest turns first, as far as it fits; in the order of the turns.
+def _task(request: PlanRequest) -> str:
+    """The task; of what a host put in the user's place the user's first words instead."""
+    task = request.task
+    if is_host_text(task):
+        turn = next((turn for turn in request.evidence.turns.values() if turn.user_lines), None)
+        task = join_lines(turn.user_lines) if turn else ""
+    return one_line(task, REQUEST_CHARACTERS) or "(not stated)"
+
+
+def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) -> str:
+    """What users said beside the lines that are `shown`, the newest turns first, as far as it fits, in the order of
+    the turns; and which turns show the rest.
 
     Of a long message what binds the agent comes first, and one message takes a quarter at most.
     """
     chosen: dict[tuple[int, int], str] = {}
+    on_cards = [turn.turn.id for turn in turns if any((turn.turn.id, line.number) in shown for line in turn.user_lines)]
     for turn in reversed(turns):
         room = min(WORDS_CHARACTERS - sum(map(len, chosen.values())), WORDS_CHARACTERS // 4)
         for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
             place = turn.turn.number, words.numbers[0]
             text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}\n"
+            if all((turn.turn.id, number) in shown for number in words.numbers):
+                continue
             if place not in chosen and words.text.strip() and len(text) <= room:
                 room -= len(text)
                 chosen[place] = text
-    return "".join(chosen[place] for place in sorted(chosen)).rstrip()
+    rest = f"(on their cards: {', '.join(on_cards)})" if on_cards else ""
+    return "".join([*(chosen[place] for place in sorted(chosen)), rest]).rstrip()
 
 
 def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str:
@@ -325,7 +373,7 @@ def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str
     newest = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in record]
     lines: dict[int, str] = {}
     for at in sorted(range(len(record)), key=lambda at: -newest[at]):
-        line = one_line(record[at].line.removeprefix("- "), characters)
+        line = one_line(_NAMES.sub("", record[at].line.removeprefix("- ")), characters)
         characters -= len(line) + 1
         if not newest[at] or characters < 0:
             break

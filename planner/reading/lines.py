@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import textwrap
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
@@ -173,13 +173,18 @@ class Lines(Sequence[Line]):
 
     def of_block(self, block: int | None) -> list[Line]:
         """The lines of one block; none for None."""
-        return [line for text in self.texts if text.block == block for line in self._of_text(text)]
+        return [line for text in self._of_block(block) for line in self._of_text(text)]
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """The lines of one block with these numbers, in order."""
-        texts = (text for text in self.texts if text.block == block)
+        texts = self._of_block(block)
         wanted = ((text, [at for at in range(text.first, text.stop) if at + 1 in numbers]) for text in texts)
         return [line for text, indices in wanted for line in self._at(text, indices)]
+
+    def _of_block(self, block: int | None) -> Sequence[BlockText]:
+        """The text of one block, if there is any: a turn may have thousands of blocks, each asked for by itself."""
+        at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
+        return [text for text in self.texts[at : at + 1] if text.block == block]
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
         """The lines of all other blocks."""

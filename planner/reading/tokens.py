@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from planner.errors import SettingsError
 from planner.reading.families import model_family
-from planner.reading.media import image_size, source_data, visible_pages
-from planner.reading.messages import Block, Message, blocks, to_json
+from planner.reading.messages import Block, Message, blocks, image_size, source_data, to_json, visible_pages
 from planner.reading.vocabulary import estimate_tokens, load_vocabulary
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 MOST_REMEMBERED = 2**18
 """Counts of so many texts are remembered: more lines than a window takes, in 100 bytes each."""
+_REGISTERED: dict[str, Callable[[str], int]] = {}
+"""What counts for a model, by its name."""
 
 
 @dataclass
@@ -46,14 +48,31 @@ class TokenCounter:
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = model_family("").image_tokens
     """The most one image costs."""
+    tokenizer: Callable[[str], int] | None = None
+    """What counts instead of the vocabulary."""
     _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     """Counts by the hash of the text: the texts themselves need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
         """A counter that does not under-count for `model`."""
-        family = model_family(model)
-        return cls(family.token_scale, image_tokens=family.image_tokens)
+        family, own = model_family(model), _REGISTERED.get(model)
+        scale = family.token_scale if own is None else 1.0
+        return cls(scale, image_tokens=family.image_tokens, tokenizer=own)
+
+    @staticmethod
+    def register(model: str, tokenizer: Callable[[str], int]) -> None:
+        """Have `tokenizer` say how many tokens a text is for `model`, in this process, whoever counts for it: plans,
+        previews, sessions. It is given lines one by one, so marks of begin and end do not count.
+
+        Raises:
+            SettingsError: it is no function, or what it says is no number of tokens.
+        """
+        counted = tokenizer("one line\n") if callable(tokenizer) else tokenizer
+        if not isinstance(counted, int) or counted < 0:
+            wanted = "a function that says how many tokens a text is"
+            raise SettingsError(f"tokenizer of {model!r}: expected {wanted}, found {counted!r:.80}")
+        _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
         """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
@@ -80,6 +99,8 @@ class TokenCounter:
     def _encode(self, text: str) -> int:
         if len(text) > _SLICE_CHARACTERS:
             return sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in range(0, len(text), _SLICE_CHARACTERS))
+        if self.tokenizer is not None:
+            return self.tokenizer(text)
         if self.vocabulary is None:
             return estimate_tokens(text)
         try:

@@ -52,9 +52,9 @@ def rank_lines(
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
-    left = dict(relevance.weights)
-    """What each name still adds: nothing once a line that holds it stands."""
-    turns = [_Turn(turn, relevance, left) for turn in evidence.turns.values()]
+    standing = set[str]()
+    """What lines that stand name: it adds nothing any more."""
+    turns = [_Turn(turn, relevance, standing) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
     waiting = [
@@ -84,13 +84,13 @@ def rank_lines(
 class _Turn:
     """One turn whose lines compete: what each is worth and costs, and which of them stand so far."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, left: dict[str, float]) -> None:
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, standing_names: set[str]) -> None:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
-        self._left, self._evidence = left, evidence
+        self._weights, self._standing_names, self._evidence = relevance.weights, standing_names, evidence
         self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
         self._understood = evidence.once(_looked_for)
         self.telling_lines = evidence.once(_telling_lines)
@@ -98,14 +98,15 @@ class _Turn:
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """What lines add together for each raw token, and how many tokens that is; never less than they come to in a
         note, which leaves out indentation and the root of paths."""
-        left, standing = self._left, self.standing
+        weights, standing, known = self._weights, self.standing, self._standing_names
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
             if number not in standing:
                 cost += self.costs[number - 1] + MARK_TOKENS
                 gain += self.bases[number - 1]
                 for name in self.names[number - 1]:
-                    gain += left[name]
+                    if name not in known:
+                        gain += weights[name]
         return gain * self.weight / (cost or 1), cost
 
     def understood(self, number: int) -> tuple[int, ...]:
@@ -118,8 +119,7 @@ class _Turn:
         """Note that lines stand: what they name adds nothing any more."""
         for number in numbers:
             self.standing.add(number)
-            for name in self.names[number - 1]:
-                self._left[name] = 0.0
+            self._standing_names.update(self.names[number - 1])
 
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:

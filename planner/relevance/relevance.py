@@ -6,6 +6,7 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ stand anyway), whatever they name. Like the ones below of the right order and no
 twelve exams by a question or two of 192."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
+ACT_RELEVANCE = 1.0
+"""Of a call with an effect, however short: what was done once is not to be done again; as a long line of the user's."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
@@ -86,12 +89,12 @@ def line_relevance(evidence: Evidence) -> Relevance:
     turns = evidence.turns
     same: dict[str, str] = {}
     names = _with_parts({turn_id: turn.once(_line_names, same) for turn_id, turn in turns.items()})
-    bases: dict[str, list[float]] = {}
+    bases: dict[str, Sequence[float]] = {}
     seen: defaultdict[str, _Sighting] = defaultdict(_Sighting)
     characters = 0
     for turn_id, turn in turns.items():
         recency = 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number))
-        bases[turn_id] = [base * recency for base in turn.once(_bases)]
+        bases[turn_id] = array("d", [base * recency for base in turn.once(_bases)])
         characters = _note(turn, names[turn_id], seen, characters)
     weights: dict[str, float] = {}
     while seen:  # what is seen of all names takes twice the room of the history: it goes as its weight comes
@@ -157,10 +160,12 @@ def _expanded(names: tuple[str, ...], parts: Mapping[str, list[str]]) -> tuple[s
     return tuple(dict.fromkeys(chain.from_iterable(parts.get(name, (name,)) for name in names)))
 
 
-def _bases(turn: TurnEvidence) -> list[float]:
+def _bases(turn: TurnEvidence) -> Sequence[float]:
     """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new."""
     failures = frozenset(turn.failure_lines)
-    return [_base(line, failures) for line in turn.lines]
+    acts = frozenset(turn.lines_of(call.block)[0].number for call in turn.calls if call.acts)
+    worths = (ACT_RELEVANCE if line.number in acts else _base(line, failures) for line in turn.lines)
+    return array("d", worths)  # a quarter of a list
 
 
 def _base(line: Line, failures: Collection[int]) -> float:

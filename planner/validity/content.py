@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, takewhile
 from typing import Any
 
-from planner.reading.media import image_size, visible_pages
-from planner.reading.messages import ROLES, THINKING, Message, blocks
+from planner.reading.messages import ROLES, THINKING, Message, blocks, image_size, visible_pages
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.validity.request import Request, Violation, place_of

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from applier.program import program
-from applier.testing import Bill, MessagesServer, Request, say, use
+from applier.testing import CACHE_READ_PRICES, MessagesServer, Request, Usage, say, use
 
 __all__ = ["ClientRun", "run_client"]
 
@@ -86,7 +86,7 @@ class ClientRun:
     rounds: int
     largest_prompt: int
     violations: tuple[str, ...]
-    bill: Bill
+    bill: Usage
     report: str
     """The last lines on its standard error: what `compactor wrap` says."""
 
@@ -133,7 +133,8 @@ def _main(client: str, rounds: int, window: int) -> None:
         run = run_client(client, rounds, window_tokens=tokens)
         click.echo(f"{name}: exit {run.exit_code}, {run.rounds} rounds in {run.seconds:.0f} s")
         click.echo(f"largest prompt {run.largest_prompt:,}; violations {dict(Counter(run.violations))}")
-        click.echo(f"{run.bill}\n{run.report}")
+        costs = ", ".join(f"{run.bill.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)
+        click.echo(f"{run.bill}\ninput in uncached tokens, by the price of a cache read: {costs}\n{run.report}")
 
 
 if __name__ == "__main__":

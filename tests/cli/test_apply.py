@@ -1,6 +1,7 @@
 """`apply`, `restore`, `facts`, `log`, `undo`, `store`: the way there and the way back."""
 
 import json
+import re
 import sqlite3
 import stat
 from itertools import pairwise
@@ -56,6 +57,16 @@ def test_unknown_reference_is_one_clear_line(compactor, applied, reference):
     ran = compactor("restore", reference)
     assert ran.code == 1
     assert len(ran.err.splitlines()) == 1
+
+
+def test_plan_and_log_say_what_a_switch_costs_and_saves_where_the_price_is_known(compactor, transcript):
+    how = "--planner", "rules", "-o", "plan.json"
+    assert "$" not in compactor("plan", transcript, *how).out.split("Task: ")[0]
+    priced = compactor("plan", transcript, *how, "--target-model", "claude-opus-5-5").out
+    verdict = " ".join(priced.split("Task: ")[0].split())
+    once, less = re.findall(r"≈ \$\S*\d", verdict)
+    assert compactor("apply", "plan.json", transcript, "-o", "view.json").code == 0
+    assert f"to view.json; {once} once, {less} less a call" in " ".join(compactor("log").out.split())
 
 
 def test_facts_and_log_tell_what_was_kept_and_done(compactor, applied, example_plan):

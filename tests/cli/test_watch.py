@@ -1,5 +1,7 @@
 """`watch`: what a session would have sent, call by call."""
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,19 @@ def test_presets_are_compared_in_one_table(compactor, transcript, monkeypatch):
     ran = compactor("watch", transcript, "--preset", "codex", "--preset", "off", "--window", 20_000)
     assert [line.split()[0] for line in ran.out.splitlines()[2:4]] == ["codex", "off"]
     assert "…" not in ran.out
+
+
+def test_money_stands_beside_tokens_where_the_price_of_the_model_is_known(compactor, transcript):
+    small = "watch", transcript, "--window", 20_000
+    priced, unpriced = (compactor(*small, *more).out for more in (("--model", "claude-opus-5-5"), ()))
+    assert re.search(r"(?m)^ +\d+ plan .* ≈ \$0\.\d+ once, ≈ \$0\.\d+ less a call$", priced)
+    assert re.search(r"input with claude-opus-5-5: ≈ \$0\.\d+, ≈ \$0\.\d+ without compaction", priced)
+    assert "$" not in unpriced
+    (run,) = compactor(*small, "--model", "claude-opus-5-5", "--json").json
+    assert min(run["dollars"], run["dollars_without"]) > 0
+    assert all(0 < event["dollars"]["saved"] < event["dollars"]["rebilled"] for event in run["compactions"])
+    table = compactor(*small, "--preset", "codex", "--preset", "off", "--model", "claude-opus-5-5").out
+    assert [line.count("≈ $") for line in table.splitlines()[2:4]] == [1, 1]
 
 
 def test_preset_and_window_are_those_of_the_environment_or_the_project(compactor, transcript, folder, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 from applier.eval.evaluation import measure_integrity
 from applier.eval.methods import compact_by
 from applier.eval.texts import message_tokens
+from tests.evaluation.restoring import restored_share
 from tests.evaluation.work import TASK
 from tests.strategies import make_session
 
@@ -29,20 +30,19 @@ def edited(outcome, old, new):
 
 def test_a_sound_outcome_is_valid_restorable_and_pays_back(outcome):
     sound = measure_integrity(SESSION, outcome)
-    assert (sound.violations, sound.restored) == (0, 1.0)
+    assert (sound.violations, restored_share(SESSION, outcome)) == (0, 1.0)
     assert sound.payback_calls > 0
 
 
 def test_a_reference_that_is_gone_counts_as_not_restored(outcome):
-    unnamed = measure_integrity(SESSION, edited(outcome, "<compacted", "<shortened"))
-    assert not unnamed.restored
+    assert not restored_share(SESSION, edited(outcome, "<compacted", "<shortened"))
     narrowed = edited(outcome, 'turns="t2-', 'turns="t40-')
-    assert 0 < measure_integrity(SESSION, narrowed).restored < 1
+    assert 0 < restored_share(SESSION, narrowed) < 1
 
 
 def test_an_unchanged_list_changes_nothing_and_never_pays_back():
     sound = measure_integrity(SESSION, list(SESSION))
-    assert (sound.payback_calls, sound.restored) == (None, 1.0)
+    assert (sound.payback_calls, restored_share(SESSION, list(SESSION))) == (None, 1.0)
 
 
 def test_what_the_api_would_refuse_is_counted():

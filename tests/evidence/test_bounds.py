@@ -9,7 +9,7 @@ from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.evidence.names import common_root, file_paths, parts_of, specifics_of, without_root
 from planner.evidence.user_words import answered_option
 from planner.reading.history import read_history
-from planner.reading.lines import turn_lines
+from planner.reading.lines import Lines, turn_lines
 from planner.reading.tokens import TokenCounter
 
 SIZE = 32_768
@@ -67,6 +67,10 @@ class CountedNumbers(Counted, frozenset):
     """Numbers that do."""
 
 
+class CountedTexts(Counted, tuple):
+    """Texts that do."""
+
+
 @pytest.mark.parametrize("calls", [10, 1_000])
 def test_each_block_is_taken_as_often_whatever_the_number_of_calls(calls):
     uses = [
@@ -99,11 +103,13 @@ def test_the_lines_of_each_of_many_calls_are_chosen_without_looking_at_those_of_
     results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "a\nb"} for n in range(500)]
     uses = [{"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": "make"}} for n in range(500)]
     history = read_history([{"role": "assistant", "content": uses}, {"role": "user", "content": results}])
-    lines = turn_lines(history, history.turns[0])
+    lines = Lines(CountedTexts(turn_lines(history, history.turns[0]).texts))
     numbers = CountedNumbers(range(1, len(lines) + 1, 2))
     chosen = [line.number for block in range(1_000) for line in lines.chosen(numbers, block)]
     assert chosen == sorted(numbers)
+    assert [line.number for block in range(1_000) for line in lines.of_block(block)] == [*range(1, len(lines) + 1)]
     assert CountedNumbers.taken <= 2 * len(numbers)
+    assert CountedTexts.taken <= 2 * len(lines.texts)
 
 
 def test_an_answer_is_looked_for_in_a_long_offer():

@@ -24,7 +24,7 @@ HELD = [
     "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
     "Of 1290/30/2 a 42-line file is 30%/1,290.",
     'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',
-    'Installing/servers v3.11.2, the branch "a\\\\nsrc/escaped.py".',
+    'Install/server v3.11.2, the branch "a\\\\nsrc/escaped.py".',
     "Of URLs and TODOs 1290+30 stand; see #7/3 after 30ms-old ones, call restore_context.",
     "In .../src/auth/, .../run/ID and auth/token.ts.",
     "The user's request: keep it. Done... 'twice'?",
@@ -124,3 +124,15 @@ def test_a_source_holds_each_of_its_own_names(names, data):
 @given(st.integers(11, 10**9), st.integers(11, 10**9))
 def test_a_number_is_held_by_itself_alone(number, other):
     assert (invented(f"it is {number}", NameIndex([f"it was {other}"])) == []) == (number == other)
+
+
+LIKE_IDS = st.from_regex(
+    r"(?:[a-z]{1,4}/){0,2}t[0-9]{1,3}[._-][a-z]{2,5}(?:\.ts)?|[a-z]{1,3}[/.-]t[0-9]{1,3}", fullmatch=True
+)
+
+
+@given(LIKE_IDS, st.integers(1, 999))
+def test_the_id_of_a_turn_is_one_by_itself_alone(name, number):
+    words = f"{name} (t{number}, t{number}-t{number + 3}) is red; see t{number}."
+    assert invented(words, NameIndex([f"FAIL {name}"])) == []
+    assert invented(words, INDEX) == [name]

@@ -1,6 +1,8 @@
 """How calls ended: the lines that say so stand beside the call."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.evidence import gather_evidence
 from planner.reading.history import read_history
@@ -9,8 +11,8 @@ from planner.reading.tokens import TokenCounter
 LOG = "\n".join(f"step {n}: fine" for n in range(40))
 
 
-def outcome_of(name, result, is_error=False, **arguments):
-    """The status of a call with `result`, and the lines that say so."""
+def turn_of(name, result, is_error=False, **arguments):
+    """The turn of a call with `result`."""
     answer = {"type": "tool_result", "tool_use_id": "c1", "content": result}
     answer |= {"is_error": True} if is_error else {}
     messages = [
@@ -19,7 +21,12 @@ def outcome_of(name, result, is_error=False, **arguments):
         {"role": "user", "content": [answer]},
         {"role": "assistant", "content": "Done."},
     ]
-    turn = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"]
+    return gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"]
+
+
+def outcome_of(name, result, is_error=False, **arguments):
+    """The status of a call with `result`, and the lines that say so."""
+    turn = turn_of(name, result, is_error, **arguments)
     (outcome,) = turn.outcomes
     return outcome.status, [turn.lines[number - 1].text.strip() for number in outcome.lines]
 
@@ -180,3 +187,29 @@ def test_a_call_without_a_result_is_unanswered():
     ]
     (outcome,) = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"].outcomes
     assert (outcome.status, outcome.lines) == ("unanswered", ())
+
+
+LOGS = st.lists(
+    st.sampled_from(["hooks.go:155: Hook output: INFO component=hooks", "a_test.go:9: state: idle", "busy"])
+)
+
+
+@given(LOGS, LOGS, st.sampled_from(["quiet", "verbose", "cut off"]), st.booleans())
+def test_what_a_test_that_failed_printed_is_not_why_it_failed(before, after, form, says_why):
+    why = ["    a_test.go:12: count = 7, want 6"] * says_why
+    name = "--- FAIL: TestCount (0.01s)"
+    logs, rest = [f"    {line}" for line in before], [f"    {line}" for line in after]
+    told = {
+        "quiet": [name, *why, *logs, *rest],
+        "verbose": ["=== RUN   TestCount", *logs, *why, *rest, name],
+        "cut off": [*logs, *why, *rest] if says_why else [name],
+    }[form]
+    turn = turn_of("Bash", "\n".join([*told, "FAIL", "FAIL\tapp/a\t0.3s"]), is_error=True, command="go test ./...")
+    assert [one.text for one in turn.statements_of(turn.decisive_lines)] == (why or [name])
+
+
+def test_a_run_that_the_user_stopped_failed_by_no_exit_code_of_its_own():
+    stopped = "Exit code 137\n[Request interrupted by user for tool use]\nok  app/a 0.3s"
+    turn = turn_of("Bash", stopped, is_error=True, command="go test ./...")
+    (line,) = turn.statements_of(turn.decisive_lines)
+    assert line.text == "[Request interrupted by user for tool use]"

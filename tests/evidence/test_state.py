@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.evidence import gather_evidence, state
 from planner.evidence.gather import call_head
@@ -146,9 +148,7 @@ def test_files_in_conflict_are_told_until_a_commit_settles_them():
         command="git merge main",
     )
     session.calls("Edit", "done", file_path="/repo/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
-    assert lines(state.conflicts(session.evidence)) == [
-        ("merge conflicts in app/a.py, app/b.py; changed since: app/b.py", ("t2", "t3"))
-    ]
+    assert lines(state.conflicts(session.evidence)) == [("merge conflicts in app/a.py", ("t2",))]
     session.calls("Bash", "[fix a1b2c3d] Merge main", command="git commit --no-edit")
     assert state.conflicts(session.evidence) == []
     session.calls("Bash", "UU app/c.py\n M app/d.py", command="git status --short")
@@ -175,6 +175,40 @@ def test_what_is_put_beside_a_function_is_not_an_edit_of_it():
     assert change.text == (
         "/repo/a_test.go: edited; defines TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides"
     )
+
+
+NAMES = st.lists(st.from_regex(r"[a-z]{4,8}_[a-z]{4,8}", fullmatch=True), min_size=3, max_size=6, unique=True)
+
+
+@given(NAMES, st.data())
+def test_an_edit_is_in_what_it_changed_and_what_is_gone_is_named_no_more(names, data):
+    *kept, fresh = names
+    edited = data.draw(st.lists(st.sampled_from(kept), unique=True))
+
+    def code(functions, changed=()):
+        return "\n\n".join(f"# {name}\ndef {name}():\n    return {name in changed}" for name in functions)
+
+    session = Session("Do it.").calls("Read", code(kept), file_path="/a/b.py")
+    at = data.draw(st.integers(1, len(kept)))
+    new = code([*kept[:at], fresh, *kept[at:]], edited)
+    session.calls("Edit", "done", file_path="/a/b.py", old_string=code(kept), new_string=new)
+    (change,) = state.file_changes(session.evidence)
+    assert (set(change.edits), change.defines) == (set(edited), [fresh])
+    session.calls("Edit", "done", file_path="/a/b.py", old_string=code([fresh]), new_string="")
+    (change,) = state.file_changes(session.evidence)
+    assert fresh not in [*change.defines, *change.edits]
+
+
+def test_an_editor_that_only_looks_changes_nothing():
+    session = Session("Fix it.").calls("str_replace_editor", "1 a", command="view", path="/a/b.py", view_range=[1, 9])
+    session.calls("str_replace_editor", "done", command="str_replace", path="/a/c.py", old_str="a", new_str="b")
+    assert lines(state.changed_files(session.evidence)) == [("/a/c.py: edited", ("t3",))]
+
+
+def test_a_commit_that_was_amended_is_no_more():
+    session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Fix", command="git commit -m Fix")
+    session.calls("Bash", "[main b2c3d4e] Fix\n Date: today", command="git add a && git commit --amend --no-edit")
+    assert lines(state.commits(session.evidence)) == [("commit b2c3d4e Fix", ("t3",))]
 
 
 RUNNING = "Chunk ID: a1\nWall time: 30.0 seconds\nProcess running with session ID 77\nOutput:\n"
@@ -228,7 +262,7 @@ def test_a_large_edit_is_read_in_linear_time():
     old, new = ("\n".join(f"{word}{n} = {word}(x{word}{n})" for n in range(20_000)) for word in ("old", "new"))
     session = Session("Fix it.").calls("Edit", "ok", file_path="a.ts", old_string=old, new_string=new)
     (change,) = state.changed_files(session.evidence)
-    assert "now names" in change.text
+    assert change.text == "a.ts: edited"
 
 
 CHECKS = {
@@ -273,6 +307,13 @@ ENDS = {
         "test: `go test ./a`: exit code 0",
     ),
     "nothing": ("go build ./...", "", False, "build: `go build ./...` printed nothing"),
+    "a test that is only built": ("go test -c ./a", "", False, "build: `go test -c ./a` printed nothing"),
+    "what ran, not what had nothing to run": (
+        "go test -run A ./...",
+        "ok  app/a 0.3s\nok  app/b 0.3s [no tests to run]\nok  app/c 0.3s [no tests to run]",
+        False,
+        "test: `go test -run A ./...`: ok app/a 0.3s",
+    ),
     "the flag": ("make test", "Exit code 2\nboom", True, "test: `make test` failed: Exit code 2 · boom"),
     "no end that shows": ("make test", "one\ntwo\nthree\nfour\nfive", False, None),
     "the exit code of what shows it": ("make test | tail -1", "Process exited with code 0\nOutput:\nfine", False, None),
@@ -306,6 +347,10 @@ SHELL = {
     "git stash; make; git stash pop": ["src/a.py: edited"],
     "cp src/a.py src/b.py": ["src/a.py: edited", "src/b.py: written by a command"],
     "rm src/a.py": ["src/a.py: removed"],
+    "cd /repo/lib && sed -i 's/a/b/' c.py": ["src/a.py: edited", "/repo/lib/c.py: edited by a command"],
+    "cd /tmp/x && echo a > b.txt": ["src/a.py: edited"],
+    "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
+    "cd src && rm a.py": ["src/a.py: removed"],
 }
 
 
@@ -324,3 +369,13 @@ def test_a_failed_test_is_a_test_and_a_command_that_edits_is_a_change_since():
     assert state.pending_changes(session.evidence) == []
     session.calls("Bash", "", command="sed -i 's/a/b/' b.py")
     assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: b.py", ("t4",))]
+
+
+PARTS = {"offset": st.integers(1, 999), "startLine": st.integers(1, 999), "page": st.text("0123456789-", min_size=1)}
+
+
+@given(st.fixed_dictionaries({}, optional=PARTS))
+def test_a_read_of_a_part_names_its_range_and_one_of_the_whole_none(part):
+    session = Session("Look.").calls("Read", "1 a", file_path="/a/b.py", **part)
+    (call,) = session.evidence.turns["t2"].calls
+    assert call_head(call) == " ".join(["Read /a/b.py", *(f"{key} {value}" for key, value in part.items())])

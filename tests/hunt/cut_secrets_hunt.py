@@ -38,6 +38,9 @@ WRAPPED = {
     "in JSON in JSON": lambda secret, _: json.dumps({"body": json.dumps({"content": secret})}),
     "in a here document": lambda secret, _: f"cat > config <<EOF\n{secret}\nEOF",
     "in a table": lambda secret, _: "\n".join(f"| {line} |" for line in secret.split("\n")),
+    "in colours": lambda secret, _: "\n".join(f"\x1b[32m{line}\x1b[0m" for line in secret.split("\n")),
+    "searched": lambda secret, _: "\n".join(f"a/k.pem:{n}:{line}" for n, line in enumerate(secret.split("\n"), 8)),
+    "numbered in JSON": lambda secret, chance: json.dumps(json.dumps([numbered(secret, chance)])),
 }
 """Ways in which a value of several lines stands in texts of agents."""
 PLACES = ("user", "assistant", "input", "inputs", "result", "blocks", "error")

@@ -9,8 +9,9 @@ from random import Random
 from applier.view import apply, preview
 from planner import CompactionPlan, PlanSettings, TokenCounter
 from planner.analysis import analyze
-from planner.api import check_plan, plan_analysis
+from planner.api import plan_analysis
 from planner.errors import PlannerUnavailable
+from planner.guards import check_plan
 from planner.model.planners import RecordedPlanner
 from planner.rules import RulesPlanner
 from tests.hunt.hostile import hostile_answer, hostile_edit

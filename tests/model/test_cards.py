@@ -4,6 +4,7 @@ import re
 
 import pytest
 from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
 from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
@@ -150,10 +151,29 @@ def test_the_number_that_a_viewer_put_before_a_line_is_left_out():
     assert "4|     queue.join_all_workers()" in shown
 
 
-@pytest.mark.parametrize("row", [" 4711 | alice_smith", "4711\tuser_zero\t0", "12\t3\tsrc/queue.py"])
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["{:6}→{}", "{:6}\t{}", "{}: {}", "{}:{}", "{:4} | {}"]),
+    st.integers(1, 3_000),
+    st.lists(
+        st.sampled_from(["", "import os", "def drain_queue(queue):", "    wait()  # 12: all"]), min_size=3, max_size=30
+    ),
+)
+def test_cards_have_one_numbering_whatever_viewer_showed_the_file(form, first, lines):
+    source = "\n".join(form.format(number, line) for number, line in enumerate(lines, first))
+    request = plan_request([SAMPLE[0], *call(7, "Read", {"file_path": "app/drain.py"}, source), *SAMPLE[1:]])
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2")
+    results = [line.partition("| ")[2] for line in shown.split("\n") if re.match(r"\d+[|] ", line)]
+    assert {line.strip() for line in results} <= {line.strip() for line in lines}
+
+
+@pytest.mark.parametrize(
+    "row", [" 4711 | alice_smith", "4711\tuser_zero\t0", "12\t3\tsrc/queue.py", "1\ta_1\n2\tb_2\n3\tc_3"]
+)
 def test_the_number_that_a_row_of_data_begins_with_is_no_lines_number(row):
     request = plan_request([SAMPLE[0], *call(7, "query", {"sql": "SELECT * FROM users"}, row), *SAMPLE[1:]])
-    assert f"| {row}\n" in text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2") + "\n"
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t2") + "\n"
+    assert all(f"| {line}\n" in shown for line in row.split("\n"))
 
 
 def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():
@@ -165,6 +185,45 @@ def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():
     assert "|     ours of the table" in shown
     assert "|     theirs of the table" in shown
     assert shown.count("load_row") < 100
+
+
+def test_conflicts_of_the_same_branches_are_shown_to_their_ends_in_every_file():
+    marks = [
+        "<<<<<<< HEAD",
+        "    ours = 1",
+        "=======",
+        "    theirs = load_the_same_way_everywhere(1)",
+        ">>>>>>> origin/a/long-branch-name",
+    ]
+    calls = [
+        call(
+            n,
+            "Read",
+            {"file_path": f"app/part_{n}.py"},
+            "\n".join([*(f"row_{n}_{m} = {m}" for m in range(300)), *marks]),
+        )
+        for n in range(20, 24)
+    ]
+    request = plan_request([SAMPLE[0], *[one for each in calls for one in each], *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 2_500)
+    assert all(f"| {mark}\n" in text_of(cards, f"t{n}") + "\n" for mark in marks for n in range(2, 6))
+
+
+def test_the_part_of_a_file_that_was_read_last_is_shown_though_other_lines_name_more():
+    part = "\n".join(f"    if not ready:  # {n}" for n in range(80))
+    read = call(7, "Read", {"file_path": "app/steps.py", "offset": 700, "limit": 80}, part)
+    naming = ["\n".join(f"load_part_{n}_{m}.py: call_part_{n}_{m}()" for m in range(30)) for n in range(6)]
+    found = [call(20 + n, "Grep", {"pattern": f"part_{n}"}, text) for n, text in enumerate(naming)]
+    request = plan_request([*crowded(*found)[:-2], *read, *SAMPLE[-2:]])
+    assert text_of(turn_cards(request, list(request.evidence.turns.values()), 4_000), "t11").count("if not ready") > 2
+
+
+def test_the_function_that_the_latest_request_is_about_is_shown_with_its_body():
+    functions = "\n".join(f"def flush_part_{n}(queue):\n    queue.stop_{n}()\n    return None\n" for n in range(120))
+    read = call(7, "Read", {"file_path": "app/table.py"}, functions)
+    looks = [call(20 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(20)]
+    request = plan_request(crowded(read, *looks, ask="Now look at flush_part_117 in app/table.py, please."))
+    assert "queue.stop_117()" in text_of(turn_cards(request, list(request.evidence.turns.values()), 3_000), "t4")
 
 
 def test_an_edit_shows_where_it_was_made():
@@ -221,6 +280,21 @@ def test_what_an_earlier_compaction_wrote_is_shown_from_its_end_before_newer_pro
     shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 2_500), "t1")
     assert ": Pending: merge #37, then #51." in shown
     assert ": 39. Found that part_39 calls load_39()." in shown
+
+
+def test_a_list_of_tasks_that_a_later_one_replaced_and_what_a_card_says_above_are_not_shown():
+    lists = [
+        call(n, "TodoWrite", {"todos": [{"content": "Drain it", "status": state}]}, "Todos have been modified")
+        for n, state in ((20, "in_progress"), (21, "completed"))
+    ]
+    edit = {"file_path": "app/main.py", "old_string": "pass", "new_string": "drain_later()"}
+    update = call(22, "TaskUpdate", {"taskId": "4", "status": "in_progress"}, "Updated task #4 status")
+    edited = call(23, "Edit", edit, "The file app/main.py has been updated successfully.")
+    request = plan_request([*SAMPLE[:1], *lists[0], *update, *edited, *lists[1], *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), BUDGET)
+    assert [text_of(cards, turn_id).count("\n") for turn_id in ("t2", "t3")] == [0, 1]
+    assert "completed" in text_of(cards, "t5")
+    assert "updated successfully" not in text_of(cards, "t4")
 
 
 def text_of(cards, turn_id):
@@ -334,8 +408,60 @@ def test_what_an_edit_put_in_is_not_shown_again_as_its_tool_echoes_it():
     )
 
 
+def question_about(messages, **options):
+    ((question,), _) = plan_questions(Situation.of(plan_request(messages, **options)), load_prompts())
+    return question
+
+
+COMMITTED = call(7, "Bash", {"command": "git commit -m x"}, "[main a1b2c3d] Drain it\n 1 file changed")
+RECAP = "This session is being continued from a previous conversation.\nAll changes committed and pushed."
+
+
 def test_whether_anything_was_committed_is_said():
-    committed = call(7, "Bash", {"command": "git commit -m x"}, "[main a1b2c3d] Drain it\n 1 file changed")
-    for messages, said in ((SAMPLE, "no commit shows"), ([*SAMPLE[:-2], *committed, *SAMPLE[-2:]], "commit a1b2c3d")):
-        ((question,), _) = plan_questions(Situation.of(plan_request(messages)), load_prompts())
-        assert said in question.values["outcomes"]
+    assert "no commit shows" in question_about(SAMPLE).values["outcomes"]
+    assert "commit a1b2c3d" in question_about([*SAMPLE[:-2], *COMMITTED, *SAMPLE[-2:]]).values["outcomes"]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": RECAP}, *SAMPLE[1:]],
+        [*SAMPLE[:-2], *call(7, "Bash", {"command": "git commit -qm x"}, ""), *SAMPLE[-2:]],
+        [*SAMPLE[:-2], {"role": "assistant", "content": "Committed as a1b2c3d."}, *SAMPLE[-2:]],
+        [*SAMPLE[:1], {"role": "assistant", "content": "Your flight is booked."}, *SAMPLE[-2:]],
+    ],
+)
+def test_nobody_is_told_that_no_commit_shows_where_one_may_have_been_made_or_nothing_was_changed(messages):
+    assert "no commit shows" not in question_about(messages).values["outcomes"]
+
+
+@settings(max_examples=20)
+@given(histories(max_turns=10))
+def test_words_of_the_user_that_stand_on_a_card_are_not_said_beside_the_cards_again(messages):
+    for question in plan_questions(Situation.of(plan_request(messages)), load_prompts())[0]:
+        on_cards = {line.partition('" ')[2] for line in question.values["cards"].split("\n") if '" ' in line[:8]}
+        beside = question.values["user_words"].split("\n")
+        assert not {line.partition(": ")[2] for line in beside} & on_cards - {""}
+
+
+def test_the_task_is_what_the_user_typed_not_what_a_host_expanded():
+    skill = "Base directory for this skill: /home/me/.skills/review\n\n# Review\n\nRead all comments first."
+    question = question_about([{"role": "user", "content": skill}, *SAMPLE], task=skill)
+    assert question.values["task"] == "Make the queue drain on shutdown. Never touch legacy/queue_v1.py, it is frozen."
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(["/srv/app", "/home/me/work/app"]),
+    st.lists(st.sampled_from(["cmd", "cli", "src", "core"]), min_size=0, max_size=3, unique=True),
+    st.sampled_from(["git diff {}", "go test ./{}", "both modified:   {}"]),
+)
+def test_paths_on_cards_are_relative_to_the_root_of_the_repository_as_git_names_them(root, folders, form):
+    below = "/".join([*folders, "state"])
+    reads = [call(20 + n, "Read", {"file_path": f"{root}/{below}/part_{n}.go"}, "package state") for n in range(6)]
+    named = [call(30 + n, "Bash", {"command": form.format(f"{below}/part_{n}.go")}, "ok") for n in range(6)]
+    request = plan_request([SAMPLE[0], *[one for each in (*reads, *named) for one in each], *SAMPLE[1:]])
+    assert request.evidence.root == root
+    assert f"Read {below}/part_3.go" in text_of(
+        turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t5"
+    )

@@ -67,6 +67,7 @@ def test_a_server_that_asks_to_wait_is_not_waited_for():
     assert len(server.requests) <= 1
 
 
+@pytest.mark.real
 def test_what_was_spent_before_time_ran_out_is_said():
     with Loopback(["no plan at all", STALL]) as server:
         with pytest.raises(PlannerUnavailable, match=IN_TIME) as failure:
@@ -76,6 +77,7 @@ def test_what_was_spent_before_time_ran_out_is_said():
     assert (failure.value.usage.requests, failure.value.usage.input_tokens) == (2, sent + unanswered)
 
 
+@pytest.mark.real
 def test_nothing_is_sent_again_once_time_is_up():
     before = set(threading.enumerate())
     with Loopback([STALL]) as server, server.client(max_retries=2) as client:

@@ -60,6 +60,7 @@ def test_what_is_told_is_what_the_provider_may_have_read(script, max_retries):
     assert (usage.read_tokens, usage.requests) == (sum(read), len(read))
 
 
+@pytest.mark.real
 def test_a_request_that_times_out_counts_as_sent_and_the_plan_by_rules_says_so():
     with Loopback([STALL]) as server, server.client(max_retries=0) as client:
         within = plan_request(timeout_seconds=3).settings
@@ -95,6 +96,7 @@ def test_an_asynchronous_client_is_metered_likewise():
     assert (usage.requests, usage.read_tokens) == (3, sum(sent_tokens(request.body) for request in server.requests))
 
 
+@pytest.mark.real
 def test_what_an_asynchronous_client_did_not_get_in_time_counts_once():
     async def ask(server):
         async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
@@ -137,7 +139,14 @@ def test_calls_that_a_tracer_has_replaced_are_called():
     assert len(traced) == usage.requests == 1
 
 
-@pytest.mark.parametrize("behind", [HANG_UP, HANG_UP_HALFWAY, STALL], ids=["at once", "halfway", "never"])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        pytest.param(HANG_UP, id="at once"),
+        pytest.param(HANG_UP_HALFWAY, id="halfway"),
+        pytest.param(STALL, id="never", marks=pytest.mark.real),
+    ],
+)
 def test_what_breaks_off_behind_the_prefix_counts_the_question_and_of_the_cache_a_tenth(behind):
     with Loopback([behind, counted(GOOD)]) as server:
         client = server.client(max_retries=0)

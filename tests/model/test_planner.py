@@ -54,7 +54,7 @@ def test_what_current_models_refuse_is_never_sent():
         assert not {"temperature", "top_p", "top_k", "tool_choice", "tools", "prompts"} & request.body.keys()
         assert request.body["messages"][-1]["role"] == "user"
         assert request.body["output_config"]["format"]["type"] == "json_schema"
-        assert request.body["system"][0]["text"] == load_prompts().system
+        assert request.body["system"][0]["text"] == load_prompts().render("system", False)
         assert request.body["system"][0]["cache_control"] == {"type": "ephemeral"}
 
 

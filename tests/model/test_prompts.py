@@ -2,11 +2,18 @@
 
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner.errors import SettingsError
+from planner.model.prefix import prefix_question
 from planner.model.prompts import PROMPTS, check_prompts, load_prompts, packaged_folder
+from planner.model.question import Situation, plan_questions
+from tests.model.sample import plan_request
+from tests.strategies import histories
 
 
 def own_folder(tmp_path, name, text):
@@ -24,7 +31,7 @@ def test_the_packaged_prompts_can_be_used_as_they_are():
 def test_a_file_of_the_users_folder_takes_the_place_of_the_packaged_one(tmp_path):
     folder = own_folder(tmp_path, "brief.md", "Keep everything.")
     mine, packaged = load_prompts(folder), load_prompts()
-    assert "Keep everything." in mine.system
+    assert "Keep everything." in mine.render("system")
     assert mine.texts["plan"] == packaged.texts["plan"]
     assert mine.hash != packaged.hash
 
@@ -74,3 +81,20 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SettingsError, match="no such folder of prompts: make it with `compactor prompts copy"):
         load_prompts(tmp_path / "nowhere")
+
+
+@settings(max_examples=20)
+@given(histories(max_turns=10), st.floats(0.02, 1.0))
+def test_entries_are_explained_where_there_is_room_for_them_and_the_brief_alone_is_asked_for_elsewhere(messages, share):
+    request = plan_request(messages)
+    situation, prompts = (
+        Situation.of(replace(request, target_tokens=int(request.target_tokens * 4 * share))),
+        load_prompts(),
+    )
+    asked = [(q.system(prompts), q.values["sizes"]) for q in plan_questions(situation, prompts)[0]]
+    prefix = prefix_question(situation, prompts)
+    for system, sizes in [*asked, (prefix, prefix)]:
+        most = re.search(r"at most (\d+) entries", sizes)
+        assert ('"turns": [' in system) == ("summarize 8" in system or "summarize 6" in system) == bool(most)
+        assert "<!--" not in system
+        assert most is None or int(most[1]) > 0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import TokenCounter, plan_compaction
 from planner.analysis import analyze
-from planner.api import check_plan
 from planner.brief import HEADINGS, check_brief, fit_brief, read_brief
+from planner.guards import check_plan
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
 from planner.rules import rules_brief

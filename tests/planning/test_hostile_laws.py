@@ -12,8 +12,8 @@ from applier.store import open_store
 from applier.testing import Request, judge
 from applier.view import apply, preview
 from planner.analysis import analyze
-from planner.api import check_plan
 from planner.brief import told_failures
+from planner.guards import check_plan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan
 from planner.reading.history import read_history

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from applier.view import preview
 from planner import PlanSettings, plan_compaction
 from planner.analysis import analyze
 from planner.validity import check_messages
+from tests.strategies import image
 from tests.viewed import said
 
 TYPED = (
@@ -50,6 +52,19 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
     assert [words for words in typed if words not in text] == []
 
 
+@given(st.lists(st.integers(1, 11), min_size=1, max_size=3, unique=True), st.sampled_from((0.1, 0.25, 0.5)))
+def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ratio):
+    messages = [{"role": "user", "content": "Read the parts"}]
+    for at in range(12):
+        messages += work(at)
+        if at in places:
+            messages += [{"role": "user", "content": [{"type": "text", "text": "So it must look"}, image(96, 96)]}]
+            messages += [{"role": "assistant", "content": "I see."}]
+    shown = preview(plan_compaction([*messages, *work(12)], "", planner="rules", target_ratio=ratio, now=0.0)).messages
+    blocks = [block for message in shown for block in message["content"] if isinstance(message["content"], list)]
+    assert [block["type"] for block in blocks].count("image") == len(places)
+
+
 @given(st.sampled_from(TYPED), st.sampled_from(PASTED))
 def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(typed, pasted):
     asked = [{"role": "user", "content": f"{typed}\n{pasted}"}]
@@ -69,6 +84,7 @@ LONG = {
 }
 
 
+@pytest.mark.real
 @given(
     st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=3),
     st.integers(0, 30),

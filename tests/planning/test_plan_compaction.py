@@ -50,6 +50,16 @@ def test_the_target_is_met_or_the_plan_says_why_not(messages, ratio, model):
     assert [turn.turn_id for turn in plan.turns] == [turn.id for turn in read_history(messages).turns]
 
 
+def test_a_target_that_is_not_met_calls_no_size_the_least_where_a_smaller_target_gives_less():
+    messages = make_session(40)
+    plans = [planned(messages, target_tokens=tokens) for tokens in (300, 100)]
+    assert plans[0].estimated_tokens > plans[1].estimated_tokens > 300
+    for plan in plans:
+        (said_why,) = [finding.problem for finding in plan.findings if finding.code == "target_unreachable"]
+        assert f"the view takes {plan.estimated_tokens} tokens" in said_why
+        assert "least" not in said_why
+
+
 @given(st.one_of(histories(), answered_histories()), RATIOS)
 def test_the_same_input_gives_the_same_bytes_and_survives_a_file(messages, ratio):
     plan = planned(messages, target_ratio=ratio)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import Analysis, analyze
-from planner.api import check_plan, plan_analysis
+from planner.api import plan_analysis
 from planner.evidence.calls import Call
+from planner.guards import check_plan
 from planner.plan import CompactionPlan
 from planner.rules import RulesPlanner
 from tests.strategies import histories, make_session

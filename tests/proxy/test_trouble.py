@@ -211,6 +211,7 @@ def test_metrics_and_health(proxied):
     assert "refused" not in help_text, "what the guard refuses is not counted"
 
 
+@pytest.mark.real
 def test_fifty_conversations_at_once(proxied):
     with MessagesServer(lambda request: json.dumps(request.messages[0]["content"])) as server:
         proxy = proxied(server)

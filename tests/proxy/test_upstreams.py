@@ -183,7 +183,7 @@ def test_wrap_plans_where_it_was_told_with_what_the_agent_shows_and_says_so(tmp_
     assert OPERATORS["ANTHROPIC_API_KEY"] not in named.read
     assert all("x-api-key: agent-key\n" in question.headers.lower() for question in named.questions)
     assert "compactor: planned by claude-haiku-5-5 once: " in done.stderr
-    assert "900 tokens in, 70 out, about $0.0001" in done.stderr
+    assert "900 tokens in, 70 out ≈ $0.0001" in done.stderr
 
 
 @pytest.mark.real

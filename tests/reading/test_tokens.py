@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reading.media import image_size, visible_pages
+from applier.session.session import Session
+from applier.view import preview
+from planner import CompactionPlan, PlanSettings, SettingsError, plan_compaction
+from planner.reading.messages import image_size, visible_pages
 from planner.reading.tokens import TokenCounter
 from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
@@ -159,6 +162,40 @@ def test_characters_by_four_would_undercount_what_the_estimate_does_not():
 )
 def test_scale_of_a_family(model, scale):
     assert TokenCounter.for_model(model).scale == scale
+
+
+@pytest.fixture(scope="module")
+def lettered():
+    """A model of whose tokens each is a character."""
+    TokenCounter.register("letters", len)
+    return "letters"
+
+
+@given(histories(max_turns=6), st.sampled_from([0.3, 0.6]))
+def test_a_registered_tokenizer_counts_for_its_model_wherever_something_is_counted(lettered, messages, ratio):
+    counter = TokenCounter.for_model(lettered)
+    assert all(counter.text(words) == len(words) for message in messages for words in [str(message["content"])])
+    own = PlanSettings(target_model=lettered)
+    plan = plan_compaction(messages, "go on", planner="rules", target_ratio=ratio, settings=own, now=0.0)
+    assert plan.history.tokens == counter.messages(messages)
+    read = preview(CompactionPlan.from_json(plan.to_json()), messages)
+    assert read.tokens_after == plan.estimated_tokens == counter.messages(read.messages)
+    assert read.tokens_before == plan.history.tokens
+
+
+def test_a_session_counts_with_the_tokenizer_of_its_model(lettered, tmp_path):
+    with Session("task", model=lettered, planner="rules", store=tmp_path / "store.db", window_tokens=50_000) as session:
+        session.prepare([{"role": "user", "content": "word " * 4_000}])
+        assert 20_000 <= session.state.tokens < 21_000
+        session.prepare([{"role": "user", "content": "word " * 12_000}])
+        assert session.state.tokens < 50_000
+
+
+@pytest.mark.parametrize("tokenizer", [str.split, lambda text: -1, lambda text: 1.5, None, "o200k"])
+def test_what_is_no_tokenizer_is_refused(tokenizer):
+    with pytest.raises(SettingsError, match="tokenizer of 'other': expected a function that says how many tokens"):
+        TokenCounter.register("other", tokenizer)
+    assert TokenCounter.for_model("other").tokenizer is None
 
 
 @given(histories(max_turns=6))

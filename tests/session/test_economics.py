@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.prices import CachePrices, best_growth_tokens, cache_prices, payback_calls
+from planner.plan import Provenance, Usage
+from planner.prices import (
+    CachePrices,
+    best_growth_tokens,
+    cache_prices,
+    dollars,
+    money,
+    payback_calls,
+    switch_dollars,
+    switch_money,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +70,45 @@ def test_prices_follow_the_model():
     assert cache_prices("claude-opus-5-5").read == cache_prices("anthropic/claude-sonnet-5.5").read == 0.05
     assert cache_prices("claude-fable-5.1-20261001").read == 0.025
     assert cache_prices("claude-sonnet-4-5").read == 0.1
-    assert cache_prices("", one_hour=True).write == 2.0
+
+
+PRICED = ["claude-opus-5-5", "anthropic/claude-sonnet-5.5", "claude-fable-5-1", "claude-haiku-5-5"]
+MADE = Provenance(planner="model", model="claude-haiku-5-5", usage=Usage(input_tokens=1_000_000, requests=20))
+
+
+@given(
+    before=st.integers(2_000, 100_000),
+    after=st.floats(0.01, 0.99),
+    unchanged=st.floats(0, 1),
+    model=st.sampled_from(PRICED),
+)
+def test_what_a_switch_costs_once_is_earned_by_what_it_saves_when_it_has_paid_back(before, after, unchanged, model):
+    after = int(before * after)
+    unchanged, prices = int(after * unchanged), cache_prices(model)
+    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read)
+    switch = switch_dollars(model, before, after, unchanged)
+    assert switch["rebilled"] == pytest.approx(calls * switch["saved"], abs=1e-9)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_of_a_model_whose_price_is_not_known_nothing_is_said(before, after, unchanged):
+    assert switch_dollars("gpt-5", before, after, unchanged) == {}
+    assert switch_dollars("", before, after, unchanged, MADE) == {"planning": pytest.approx(0.1)}
+    assert dollars("gpt-5", Usage(input_tokens=before + 1), Usage()) is None
+    assert money(None, "7 tokens") == money(0.0, "7 tokens") == "7 tokens"
+    assert switch_money({}) == ""
+
+
+@given(st.floats(0.0001, 10**6))
+def test_money_is_within_a_twentieth_and_no_longer_than_it_needs_to_be(amount):
+    text = money(amount, "7 tokens").removeprefix("7 tokens ≈ $")
+    assert float(text.replace(",", "")) == pytest.approx(amount, rel=0.05)
+    assert "e" not in text
+
+
+def test_money_is_said_in_one_way():
+    assert money(0.0123) == "≈ $0.012"
+    assert money(1234.5) == "≈ $1,234.50"
+    assert money(0.00001) == "< $0.0001"
+    switch = switch_dollars("claude-opus-5-5", 100_000, 20_000, 0, MADE)
+    assert switch_money(switch) == "≈ $0.096 once, ≈ $0.016 less a call, planning ≈ $0.1"

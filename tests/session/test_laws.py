@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from applier.session import PRESETS, Session
 from applier.session.frame import first_difference
+from applier.session.tiers import PlanTurns
 from applier.store import open_store
 from planner.reading.messages import blocks, plain_message, result_text
 from planner.validity import check_messages
@@ -301,3 +302,23 @@ def test_whatever_a_user_pastes_the_list_is_made_to_fit(tmp_path_factory, kind, 
         assert everything_is_somewhere(history, sent, store)
         assert not [event for event in session.log() if event.kind in ("tier_failed", "still_too_large")]
         assert "Use this" in str(sent)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(sorted(set(PRESETS) - {"off"})),
+    st.integers(5_000, 16_000),
+    st.lists(st.integers(0, 400), min_size=30, max_size=30),
+)
+def test_no_plan_that_nobody_forced_or_asked_for_frees_a_handful_of_tokens(tmp_path_factory, preset, window, lines):
+    history = make_session(30)
+    for message, more in zip(history[2::2], lines, strict=False):
+        message["content"][0]["content"] += "\nnothing to see here" * (more * (more > 300))
+    store = open_store(tmp_path_factory.mktemp("laws") / "store.db")
+    with store:
+        session = Session("t", store=store, clock=Clock(), preset=preset, planner="rules", window_tokens=window)
+        Agent(session).play(history)
+        plans = {step.tier.name for step in PRESETS[preset].steps if isinstance(step.tier, PlanTurns)}
+        done = [event for event in session.log() if event.kind == "post_compact" and event.tier in plans]
+        free = [event.reclaimed_tokens for event in done if event.trigger not in ("critical", "exhausted")]
+        assert min(free, default=2_000) >= min(2_000, 0.4 * session.state.limit_tokens)

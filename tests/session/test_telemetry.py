@@ -49,6 +49,18 @@ def test_compactions_are_counted_and_traced(collected, session_of):
     assert counts(reader)["compactor.reclaimed_tokens"] == sum(event.reclaimed_tokens for event in done)
 
 
+def test_what_is_undone_and_compacted_again_is_reclaimed_once(collected, session_of):
+    _, reader = collected
+    before = counts(reader).get("compactor.reclaimed_tokens", 0) if reader.get_metrics_data() else 0
+    session, history = session_of(window_tokens=60_000), make_session(60)
+    session.prepare(history)
+    for _ in range(3):
+        assert session.compact(history).applied
+        assert session.undo()
+    assert session.compact(history).applied
+    assert counts(reader)["compactor.reclaimed_tokens"] - before == session.state.reclaimed_tokens > 0
+
+
 def test_failures_are_counted(collected):
     _, reader = collected
     before = counts(reader).get("compactor.failures", 0) if reader.get_metrics_data() else 0

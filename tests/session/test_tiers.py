@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from applier.session.frame import Edits, Frame, bound, draft, message_at
 from applier.session.history_tracker import HistoryTracker
 from applier.session.request import Gauge
-from applier.session.result_tiers import BudgetResults, ClearResults, DemoteLarge, StubRereads
+from applier.session.result_tiers import ClearResults, DemoteLarge, StubRereads
 from applier.session.tiers import PlanTurns, RetreatHead, Situation, SnipMiddle
 from planner import TokenCounter
 from planner.api import plan_analysis
@@ -50,7 +50,7 @@ SHORT = "fine"
 
 def test_large_output_is_demoted_with_both_ends_shown():
     situation = situation_of(results(SHORT, LONG), limit_tokens=100_000)
-    edits = DemoteLarge(5_000, 2_000)(situation)
+    edits = DemoteLarge(5_000)(situation)
     assert list(edits.placeholders) == [(4, 0)]
     text = first_text(edits)
     assert text.startswith("line 0 of a listing")
@@ -59,12 +59,12 @@ def test_large_output_is_demoted_with_both_ends_shown():
 
 
 def test_only_new_output_is_demoted():
-    assert DemoteLarge(5_000, 2_000)(situation_of(results(LONG, SHORT), new_from=4)) is None
+    assert DemoteLarge(5_000)(situation_of(results(LONG, SHORT), new_from=4)) is None
 
 
 def test_a_preview_keeps_what_failed_and_what_the_user_said():
     middle = "\n".join([LONG, "FAILED tests/test_x.py::test_y - KeyError: 'token'", LONG, "exit code 1"])
-    edits = DemoteLarge(1_000, 500)(situation_of(results(middle)))
+    edits = DemoteLarge(1_000, preview_characters=500)(situation_of(results(middle)))
     assert "FAILED tests/test_x.py::test_y" in first_text(edits)
     refused = "The user doesn't want to proceed with this tool use. The tool use was rejected. "
     rejected = f"{refused}To tell you how to proceed, the user said:\n{CONSTRAINTS[0]}\n{LONG}"
@@ -81,11 +81,11 @@ def test_the_budget_takes_the_largest_results_of_the_last_message_first():
     ]
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": uses}]
     situation = situation_of([*messages, {"role": "user", "content": answers}], limit_tokens=1_000_000)
-    edits = BudgetResults(characters=20_000, preview_characters=100)(situation)
+    edits = DemoteLarge(characters=20_000, preview_characters=100)(situation)
     assert [block for _, block in edits.placeholders] == [1]
-    edits = BudgetResults(characters=10_000, preview_characters=100)(situation)
-    assert [block for _, block in edits.placeholders] == [1, 2]
-    assert BudgetResults(characters=36_000)(situation) is None
+    edits = DemoteLarge(characters=10_000, preview_characters=100)(situation)
+    assert sorted(block for _, block in edits.placeholders) == [1, 2]
+    assert DemoteLarge(characters=36_000)(situation) is None
 
 
 def test_old_results_are_cleared_and_the_newest_stay():
@@ -170,8 +170,8 @@ def test_the_head_retreats_until_the_rest_fits():
 
 
 TIERS = [
-    DemoteLarge(100, 200),
-    BudgetResults(500, 100),
+    DemoteLarge(100, preview_characters=200),
+    DemoteLarge(characters=500, preview_characters=100),
     ClearResults(1),
     ClearResults(0, preview_characters=50),
     StubRereads(10),

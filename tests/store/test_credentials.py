@@ -1,25 +1,24 @@
 """No credential that a session holds is readable in what the store keeps to be read: 71 forms in all channels."""
 
 import json
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from applier import apply
 from applier.session import Session
 from applier.store import open_store
-from applier.store.secrets import redact
+from applier.store.secrets import redact, redact_data
 from planner import plan_compaction
 from planner.reading.history import read_history
 from tests.credentials import FORMS, made
+from tests.hunt.cut_secrets_hunt import LINES, WRAPPED, readable
 from tests.strategies import text
 
 LEAST_UNREADABLE = 68
 CONTEXTS = ["{}", "please use {} for it", "run:\n{}\nthen go on", 'export X="{}"', "{{'key': '{}'}}"]
-
-
-def readable(parts, shown):
-    """The parts of which eight characters in a row can be read in `shown`."""
-    return [part for part in parts if any(part[at : at + 8] in shown for at in range(0, max(1, len(part) - 7), 4))]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -29,6 +28,49 @@ def test_nearly_every_form_is_unreadable_wherever_it_stands(seed):
         secret, parts = made(form, seed)
         leaks |= {form for context in CONTEXTS if readable(parts, redact(context.format(secret)))}
     assert len(FORMS) - len(leaks) >= LEAST_UNREADABLE, leaks
+
+
+@given(st.sampled_from(FORMS), st.sampled_from(list(WRAPPED)), st.integers(0, 99))
+def test_no_form_is_readable_behind_marks_numbers_and_escapes(form, way, seed):
+    secret, parts = made(form, seed)
+    shown = redact(f"see this\n{WRAPPED[way](secret, Random(seed))}\nand go on")
+    assert readable(parts, redact(secret)) or not readable(parts, shown)
+
+
+def _cut(lines, cuts):
+    ends = sorted({*cuts, len(lines)})
+    return ["\n".join(lines[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@given(
+    st.sampled_from(LINES),
+    st.sampled_from(list(WRAPPED)),
+    st.integers(0, 99),
+    st.sets(st.integers(1, 4)),
+    st.integers(0, 3),
+)
+def test_no_line_of_a_key_is_readable_however_it_is_cut(form, way, seed, cuts, depth):
+    """Each piece as an argument of one call or a block of one result, as deep in JSON as that may be."""
+    secret, parts = made(form, seed)
+    pieces = _cut(WRAPPED[way](secret, Random(seed)).split("\n"), cuts)
+    for _ in range(depth):
+        pieces = [json.dumps({"content": piece}) for piece in pieces]
+    blocks = [{"type": "text", "text": piece} for piece in pieces]
+    arguments = {"id": "toolu_01AbCdEfGhIjKl2mNoP", "input": {f"part_{at}": [piece] for at, piece in enumerate(pieces)}}
+    for data in (blocks, arguments):
+        clean = redact_data(data)
+        assert not readable(parts, json.dumps(clean))
+        assert [*clean[0]] == ["type", "text"] if data is blocks else clean["id"] == arguments["id"]
+
+
+@given(st.sampled_from(LINES), st.integers(0, 99), st.integers(1, 4))
+def test_what_stands_beside_a_key_that_was_cut_off_stays(form, seed, cut):
+    secret, _ = made(form, seed)
+    lines = secret.split("\n")
+    begun, ended = "\n".join(lines[:-cut]), "\n".join(lines[cut:])
+    shown = redact(f"before that word\n{ended}\nthen srcFoo9 goes on\n{begun}\nand this, barBaz7, stays")
+    for kept in ("before that word\n", "\nthen srcFoo9 goes on\n", "\nand this, barBaz7, stays"):
+        assert kept in shown
 
 
 def session_with(secrets):

@@ -33,7 +33,6 @@ LETTERS = "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5dE7f"
         f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{LETTERS}",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nAb+/=\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN OPENSSH PRIVATE KEY-----\\nb3BlbnNz\\nAAAA\\n-----END OPENSSH PRIVATE KEY-----",
-        "-----BEGIN PRIVATE KEY-----\nMIIEow\ncut off here",
         f"github_pat_{LETTERS}_{LETTERS}",
         "glptt-" + LETTERS,
         f"SG.{LETTERS[:22]}.{LETTERS}9xY",
@@ -108,6 +107,7 @@ def test_what_is_no_secret_stays_beside_one():
 HOSTILE = (
     *("sk-", "sk-a1A-", "eyJ", "eyJa.", "xoxb-1-1-", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "Bearer "),
     *("token=", "token='", "tokentoken=", "aws'key'", "//a/:_authToken=npm_a", "://a:", "// ", ".", "-", "a", "1", " "),
+    *("\\", "\\\\t", "\\n1", "\x1b[3", "a/b:1:", "-----END PRIVATE KEY-----\n", "-----END PRIVATE KEY----- a1B:я"),
 )
 
 

@@ -40,7 +40,7 @@ def numbered(talk):
     """Each round with calls that have ids: (user, [(text, [(id, tool, argument, result, failed)])], last)."""
     ids = iter(range(1, 1000))
     return [
-        (user, [(text, [(f"c{next(ids)}", *call) for call in calls]) for text, calls in steps], last)
+        (user, [(text, [(f"c|{next(ids)}", *call) for call in calls]) for text, calls in steps], last)
         for user, steps, last in talk
     ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -69,8 +70,9 @@ def show_as(browser: WebDriver, width: int = 1440, height: int = 960, *, dark: b
 
 
 def wait(browser: WebDriver, condition) -> None:
-    """Until `condition()` holds."""
-    WebDriverWait(browser, PATIENCE_SECONDS, poll_frequency=0.05).until(lambda _: condition())
+    """Until `condition()` holds; meanwhile the page may be loaded again."""
+    waiting = WebDriverWait(browser, PATIENCE_SECONDS, 0.05, [NoSuchElementException, StaleElementReferenceException])
+    waiting.until(lambda _: condition())
 
 
 def opened(browser: WebDriver, link: str) -> None:

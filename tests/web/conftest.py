@@ -30,10 +30,14 @@ class Written:
         return {"message": "The view is in view.json", "detail": "Originals: compactor restore h1:t1"}
 
 
-def review_of(plan, messages, written=None) -> Review:
+def review_of(plan, messages, written=None, replan=None) -> Review:
     written = written or Written()
     files = {"plan": "plan.json", "view": "view.json"}
-    return Review(plan, messages, files, save=written.save, apply=written.apply)
+
+    def by_rules(wanted):
+        return plan_compaction(messages, plan.task, planner="rules", target_tokens=wanted.target_tokens, now=0)
+
+    return Review(plan, messages, files, save=written.save, apply=written.apply, replan=replan or by_rules)
 
 
 @pytest.fixture(scope="session")
@@ -58,14 +62,33 @@ def written() -> Written:
 
 @pytest.fixture
 def server(plan, messages, written):
+    """Whose link was not used yet."""
     with PageServer(review_of(plan, messages, written)) as server:
         yield server
 
 
-@pytest.fixture
-def page(server):
-    """The page's own requests, with its key."""
-    with httpx.Client(base_url=server.link.split("/#")[0]) as client:
+@pytest.fixture(scope="module")
+def opened_page(plan, messages):
+    """The page's own requests, with its key, and what it had written: a server takes half a second to come and go."""
+    written = Written()
+    with (
+        PageServer(review_of(plan, messages, written)) as server,
+        httpx.Client(base_url=server.link.split("/#")[0]) as client,
+    ):
         key = client.post("/api/open", json={"token": server.link.split("#")[1]}).json()["key"]
         client.headers["x-compactor-key"] = key
-        yield client
+        yield client, written
+
+
+@pytest.fixture
+def page(opened_page):
+    """The page's own requests, with its key."""
+    return opened_page[0]
+
+
+@pytest.fixture
+def page_wrote(opened_page):
+    """What this test had the page write."""
+    opened_page[1].plans.clear()
+    opened_page[1].sheets.clear()
+    return opened_page[1]

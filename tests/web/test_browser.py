@@ -7,6 +7,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from applier import preview
 from applier.session.events import Event
 from applier.web import PageServer
 from planner import plan_compaction, read_history
@@ -164,6 +165,75 @@ def test_save_and_apply_hand_over_what_is_shown(review, plan, written):
     assert written.sheets[0].plan.decisions[dropped].strategy == "keep"
 
 
+def test_one_decision_for_selected_rows_is_one_change(review, plan):
+    before = {own.turn_id: own.strategy for own in plan.turns}
+    for number in (3, 5):
+        click(review, f"#turn-list li:nth-child({number}) .pick")
+    last = review.find_element(By.CSS_SELECTOR, "#turn-list li:nth-child(8) .main")
+    ActionChains(review).key_down(Keys.SHIFT).click(last).key_up(Keys.SHIFT).perform()
+    assert text(review, "#picked").startswith("5 selected · ")
+    click(review, "#picks [data-strategy=keep]")
+    settled(review)
+    chosen = ("t3", "t5", "t6", "t7", "t8")
+    assert {strategy(review, turn_id) for turn_id in chosen} == {"keep"}
+    assert strategy(review, "t4") == before["t4"]
+    press(review, "u")
+    assert {turn_id: strategy(review, turn_id) for turn_id in before} == before
+    press(review, "x", "2", Keys.ESCAPE)
+    assert not review.find_element(By.ID, "picks").is_displayed()
+    click(review, "#turn-list li:nth-child(10) .main")
+    press(review, "J", "J", "1")
+    assert {strategy(review, turn_id) for turn_id in ("t10", "t11", "t12")} == {"keep"}
+
+
+def test_only_turns_that_are_shown_are_selected(review, plan):
+    click(review, "#pick-all")
+    live = [turn.id for turn in plan.bound_analysis.history.turns if turn.live]
+    assert text(review, "#picked").startswith(f"{len(plan.turns) - len(live)} selected")
+    press(review, "/", "pytest")
+    wait(review, lambda: len(review.execute_script(f"return {SHOWN}")) < 12)
+    shown = review.execute_script(f"return {SHOWN}.map(item => item.querySelector('.id').textContent)")
+    assert text(review, "#picked").startswith(f"{len(shown)} selected")
+    click(review, "#picks [data-strategy=keep]")
+    settled(review)
+    changed = "return [...document.querySelectorAll('#turn-list [data-changed=true] .id')].map(id => id.textContent)"
+    assert review.execute_script(changed) == shown
+
+
+def test_view_is_shown_as_the_model_gets_it_and_follows_a_change(review, plan, messages):
+    click(review, "#tab-view")
+    wait(review, lambda: review.find_elements(By.CSS_SELECTOR, "#panel-view article"))
+    view = preview(plan, messages).messages
+    assert len(review.find_elements(By.CSS_SELECTOR, "#panel-view article")) == len(view)
+    assert text(review, "#panel-view article:first-child pre") == view[0]["content"][0]["text"]
+    click(review, "#tab-turns")
+    press(review, "j", "1")
+    click(review, "#tab-view")
+    wait(review, lambda: len(review.find_elements(By.CSS_SELECTOR, "#panel-view article")) > len(view))
+    assert "as it was, message 1 of the transcript" in text(review, "#panel-view")
+
+
+def test_plan_is_made_anew_under_what_was_changed_by_hand(review, plan, written):
+    dropped, before = first(plan, "drop"), tokens(review)
+    click(review, f"#turn-list li:nth-child({dropped[1:]}) button[data-strategy=keep]")
+    settled(review)
+    click(review, "#replan")
+    target = review.find_element(By.ID, "replan-target")
+    assert int(target.get_attribute("value")) == plan.target_tokens
+    target.clear()
+    target.send_keys("9000", Keys.ENTER)
+    wait(review, lambda: "not saved yet" in text(review, "#status"))
+    settled(review)
+    assert tokens(review) > before + 2_000
+    assert strategy(review, dropped) == "keep"
+    assert "target of 9,000" in text(review, "#target")
+    press(review, "s")
+    wait(review, lambda: written.plans)
+    assert (written.plans[0].target_tokens, written.plans[0].decisions[dropped].strategy) == (9_000, "keep")
+    press(review, "u")
+    assert strategy(review, dropped) != "keep"
+
+
 SHOWN = "[...document.querySelectorAll('#turn-list li')].filter(item => !item.hidden)"
 
 
@@ -175,8 +245,11 @@ def test_search_finds_titles_and_originals_and_escape_shows_all_again(review, pl
     ids = review.execute_script(f"return {SHOWN}.map(item => item.querySelector('.id').textContent)")
     titled = review.execute_script(f"return {SHOWN}.filter(item => item.textContent.includes('pytest')).length")
     assert set(ids) == holding
+    click(review, f"#turn-list li:nth-child({max(ids, key=lambda key: int(key[1:]))[1:]}) .main")
+    wait(review, lambda: "pytest" in text(review, "#detail [data-hit=true] span").lower())
     assert titled < len(holding) < len(plan.turns), "some hold it in their originals alone"
-    press(review, Keys.ESCAPE)
+    press(review, "/", Keys.ESCAPE)
+    assert not review.find_elements(By.CSS_SELECTOR, "#detail [data-hit=true]")
     assert review.execute_script("return document.getElementById('search').value") == ""
     assert len(review.execute_script(f"return {SHOWN}")) == len(plan.turns)
 
@@ -206,7 +279,7 @@ def test_every_control_has_a_name(review):
 def test_page_is_never_wider_than_the_screen(browser, server, width):
     show_as(browser, width, 844)
     opened(browser, server.link)
-    for tab in ("turns", "brief", "failed", "words", "facts", "findings"):
+    for tab in ("turns", "brief", "view", "failed", "words", "facts", "findings"):
         click(browser, f"#tab-{tab}")
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
@@ -253,8 +326,9 @@ def test_text_of_a_transcript_never_runs(browser):
             settled(browser)
             assert HOSTILE[:8] in text(browser, "#detail .lines")
         press(browser, "e", Keys.END, Keys.ENTER, f"- {HOSTILE} (t1)")
-        for tab in ("failed", "words", "facts", "findings"):
+        for tab in ("failed", "words", "facts", "findings", "view"):
             click(browser, f"#tab-{tab}")
+        wait(browser, lambda: HOSTILE[:8] in text(browser, "#panel-view"))
         assert HOSTILE[:8] in text(browser, "#task")
         assert HOSTILE[:8] in text(browser, "#panel-words")
         assert browser.execute_script("return window.hacked") is None
@@ -270,19 +344,29 @@ def test_text_of_a_transcript_never_runs(browser):
 def test_page_of_a_session_shows_curve_happenings_and_bill(browser):
     compaction = Event("post_compact", "s", 0, "growth", "plan", 300, 80, 2, 250, f"2 drop {HOSTILE}")
     recalled = Event("recalled", "s", 0, "", "", 90, 110, message="t2 came back")
-    prompts = ((100, 100), (200, 200), (80, 300), (110, 330))
+    prompts = ((100, 100, 0), (200, 200, 0), (80, 300, 250), (110, 330, 0))
     run = {
         "preset": "relevance",
         "limit_tokens": 250,
-        "calls": [{"sent_tokens": sent, "history_tokens": history} for sent, history in prompts],
-        "happenings": [{"call": at, **own.as_json()} for at, own in ((3, compaction), (4, recalled))],
+        "calls": [
+            {"sent_tokens": sent, "history_tokens": history, "invalidated_tokens": gone}
+            for sent, history, gone in prompts
+        ],
+        "compactions": [compaction.as_json()],
+        "happenings": [
+            {"call": at, **own.as_json(), "money": "≈ $2 once"} for at, own in ((3, compaction), (4, recalled))
+        ],
         "cost": {"0.1": 400, "0.05": 300},
         "cost_without": {"0.1": 1_000, "0.05": 900},
+        "dollars": 1.0,
+        "dollars_without": 4.0,
+        "money": ["≈ $1", "≈ $4"],
+        "exceeded": 0,
         "violations": ["the prompt of call 2 is too long"],
         "unrestorable": [],
     }
     calls = [{**call, "sent_tokens": call["history_tokens"]} for call in run["calls"]]
-    other = {**run, "preset": "off", "calls": calls, "happenings": [], "violations": []}
+    other = {**run, "preset": "off", "calls": calls, "happenings": [], "compactions": [], "violations": []}
     with PageServer({"task": f"Task {HOSTILE}", "runs": [run, other]}) as server:
         for width in (1440, 360):
             show_as(browser, width)
@@ -292,10 +376,15 @@ def test_page_of_a_session_shows_curve_happenings_and_bill(browser):
         assert text(browser, "#summary") == "490 sent in 4 calls, 930 without"
         assert (text(browser, "#compactions"), text(browser, "#recalled")) == ("1", "1")
         assert "60%" in text(browser, "#bill tbody tr")
-        assert "t2 came back" in text(browser, "#happenings")
+        assert "t2 came back; ≈ $2 once" in text(browser, "#happenings")
+        assert "in money≈ $1≈ $475%" in text(browser, "#bill tbody")
+        rows = browser.find_elements(By.CSS_SELECTOR, "#presets tbody tr")
+        assert [row.text for row in rows] == ["relevance 1 490 250 200 0 1 0 0 ≈ $1", "off 0 930 250 330 0 0 0 0 ≈ $1"]
         assert "too long" in text(browser, "#problems")
-        browser.execute_script("run.value = 1; run.dispatchEvent(new Event('change'))")
+        click(browser, "#presets tbody tr:last-child button")
         assert text(browser, "#saved") == "0%"
+        browser.execute_script("run.value = 0; run.dispatchEvent(new Event('change'))")
+        assert text(browser, "#saved") == "47%"
         assert browser.execute_script("return window.hacked") is None
 
 

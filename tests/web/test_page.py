@@ -13,9 +13,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from applier import preview
 from applier.web import PageServer
+from applier.web.plan_review import Replan, Revision
 from planner import CompactionPlan, plan_compaction
-from planner.errors import StalePlan
+from planner.errors import PlannerUnavailable, StalePlan
+from planner.plan import Provenance
 from tests.web.conftest import review_of
 
 
@@ -38,33 +41,45 @@ def test_link_opens_once(server):
     assert "used before" in again.json()["problem"]
 
 
-@pytest.mark.parametrize("text", ["", "x", "ä" * 32, "\ud83d", None, 7, ["a"]])
-def test_wrong_token_opens_nothing_and_does_not_use_up_the_link(server, text):
-    body = json.dumps({"token": text})
-    wrong = httpx.post(f"{base(server)}/api/open", content=body, headers={"content-type": "application/json"})
-    assert wrong.status_code == 401
-    assert "key" not in wrong.json()
+def test_wrong_token_opens_nothing_and_does_not_use_up_the_link(server):
+    for text in ("", "x", "ä" * 32, "\ud83d", None, 7, ["a"]):
+        body = json.dumps({"token": text})
+        wrong = httpx.post(f"{base(server)}/api/open", content=body, headers={"content-type": "application/json"})
+        assert wrong.status_code == 401
+        assert "key" not in wrong.json()
     assert opened(server, token(server)).status_code == 200
 
 
 @pytest.mark.parametrize("body", ["", "{", "[" * 100_000, "17", "null"])
 def test_garbage_is_a_clear_answer(page, body):
     headers = {"content-type": "application/json"}
-    for path in ("/api/open", "/api/check", "/api/save", "/api/apply"):
+    for path in ("/api/open", "/api/check", "/api/view", "/api/replan", "/api/save", "/api/apply"):
         answer = page.post(path, content=body, headers=headers)
         assert answer.status_code in (400, 401)
         assert answer.json()["problem"]
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/review", "/api/turns/t1", "/api/check", "/api/save", "/api/apply", "/api/finish"]
+    "path",
+    [
+        "/api/review",
+        "/api/turns/t1",
+        "/api/check",
+        "/api/save",
+        "/api/apply",
+        "/api/finish",
+        "/api/view",
+        "/api/replan",
+        "/api/search",
+    ],
 )
 @pytest.mark.parametrize("key", [None, "", "wrong"])
-def test_nothing_without_the_key(server, written, path, key):
+def test_nothing_without_the_key(page, page_wrote, path, key):
     headers = {} if key is None else {"x-compactor-key": key}
-    assert httpx.get(base(server) + path, headers=headers).status_code == 401
-    assert httpx.post(base(server) + path, headers=headers, json={}).status_code == 401
-    assert (written.plans, written.sheets) == ([], [])
+    address = str(page.base_url.join(path))
+    assert httpx.get(address, headers=headers).status_code == 401
+    assert httpx.post(address, headers=headers, json={}).status_code == 401
+    assert (page_wrote.plans, page_wrote.sheets) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -87,16 +102,16 @@ def test_other_hosts_and_other_sites_pages_are_refused(page, headers):
     assert page.post("/api/save", headers=headers, json={}).status_code == 403
 
 
-def test_bodies_that_a_form_could_send_are_refused(page, written):
+def test_bodies_that_a_form_could_send_are_refused(page, page_wrote):
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         assert page.post("/api/save", content="{}", headers={"content-type": kind}).status_code == 415
     assert page.post("/api/save", json={"brief": "x" * 9_000_000}).status_code == 413
-    assert written.plans == []
+    assert page_wrote.plans == []
 
 
-def test_every_answer_carries_the_policy(server, page):
+def test_every_answer_carries_the_policy(page):
     for answer in (page.get("/"), page.get("/static/review.js"), page.get("/nowhere"), page.get("/api/review"),
-                   httpx.get(f"{base(server)}/api/review")):  # fmt: skip
+                   httpx.get(str(page.base_url.join("/api/review")))):  # fmt: skip
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "script-src 'self';" in policy
@@ -173,6 +188,63 @@ def test_lines_can_be_let_stay(page, plan):
     assert lines[number - 1]["text"].strip() in opened["left"]
 
 
+def test_view_is_what_apply_gives_with_the_place_of_each_message_that_is_as_it_was(page, plan, messages):
+    dropped = next(own.turn_id for own in plan.turns if own.strategy == "drop")
+    revision = {"turns": {dropped: {"strategy": "keep"}}}
+    shown = page.post("/api/view", json=revision).json()["messages"]
+    page.post("/api/apply", json=revision)
+    edited = plan.model_copy(update={"turns": tuple(
+        own.model_copy(update={"strategy": "keep"}) if own.turn_id == dropped else own for own in plan.turns
+    )})  # fmt: skip
+    assert [one["message"] for one in shown] == preview(edited, messages).messages
+    own = [one for one in shown if one["index"] is not None]
+    assert [one["message"] for one in own] == [messages[one["index"]] for one in own]
+    assert len(own) >= 2
+    assert sum(one["tokens"] for one in shown) <= revised(page, **revision)["totals"]["tokens_after"]
+
+
+def test_plan_is_made_anew_for_another_target(plan, messages, written):
+    review = review_of(plan, messages, written)
+    assert review.page()["planners"] == ["rules"]
+    review.replan(Replan(target_tokens=9_000, planner="rules"))
+    shown = review.page()
+    assert not shown["saved"]
+    assert shown["checked"]["totals"]["target"] == 9_000
+    assert shown["checked"]["totals"]["tokens_after"] > plan.estimated_tokens + 2_000
+    review.save(Revision())
+    assert written.plans[0].target_tokens == 9_000
+    assert review.page()["saved"]
+
+
+@pytest.mark.parametrize("wanted", [{}, {"target_tokens": 0, "planner": "rules"}, {"target_tokens": 9, "planner": "x"}])
+def test_wish_for_a_plan_that_makes_no_sense_is_refused(page, wanted):
+    assert page.post("/api/replan", json=wanted).status_code == 400
+
+
+def test_a_planner_that_cannot_be_had_is_said_and_the_plan_stands(plan, messages):
+    def unavailable(_wanted):
+        raise PlannerUnavailable("no key: set ANTHROPIC_API_KEY")
+
+    by_model = plan.model_copy(update={"provenance": Provenance(planner="model", model="claude-haiku-5-5")})
+    with PageServer(review_of(by_model, messages, replan=unavailable)) as server:
+        headers = {"x-compactor-key": opened(server, token(server)).json()["key"]}
+        with httpx.Client(base_url=base(server), headers=headers) as page:
+            assert page.get("/api/review").json()["planners"] == ["model", "rules"]
+            answer = page.post("/api/replan", json={"target_tokens": 9_000, "planner": "model"})
+            assert (answer.status_code, answer.json()) == (409, {"problem": "no key: set ANTHROPIC_API_KEY"})
+            shown = page.get("/api/review").json()
+    assert shown["saved"]
+    assert shown["checked"]["totals"]["target"] == plan.target_tokens
+
+
+def test_money_stands_beside_tokens_where_the_price_is_known(messages, plan):
+    assert review_of(plan, messages).page()["checked"]["totals"]["money"] == {}
+    priced = plan.model_copy(update={"target_model": "claude-opus-5-5"})
+    money = review_of(priced, messages).page()["checked"]["totals"]["money"]
+    assert list(money) == ["rebilled", "saved"]
+    assert all(text.startswith("≈ $0.") for text in money.values())
+
+
 def test_brief_is_checked_statement_by_statement(page, plan):
     brief = "STATE\n- The parser is in logsift/parser.py (t6)\n- It caches in /opt/nowhere/cache.bin (t6)\n"
     answer = revised(page, brief=brief)
@@ -192,17 +264,17 @@ def test_brief_is_checked_statement_by_statement(page, plan):
         ({"plan": "../../etc/passwd"}, 400),
     ],
 )
-def test_revision_that_makes_no_sense_is_refused(page, written, revision, status):
+def test_revision_that_makes_no_sense_is_refused(page, page_wrote, revision, status):
     for path in ("/api/check", "/api/save", "/api/apply"):
         assert page.post(path, json=revision).status_code == status
-    assert (written.plans, written.sheets) == ([], [])
+    assert (page_wrote.plans, page_wrote.sheets) == ([], [])
 
 
-def test_what_is_saved_is_what_the_guards_left(page, plan, written):
+def test_what_is_saved_is_what_the_guards_left(page, plan, page_wrote):
     failed = next(own.turn_id for own in plan.turns if own.failed_approach)
     revision = {"turns": {failed: {"strategy": "drop"}}, "brief": "STATE\n- Lives in /opt/nowhere/x.bin (t1)"}
     assert page.post("/api/save", json=revision).json()["message"] == "The plan is in plan.json"
-    (saved,) = written.plans
+    (saved,) = page_wrote.plans
     assert saved.decisions[failed].strategy == "summarize"
     assert saved.decisions[failed].reason == "set by hand"
     assert saved.brief == ""
@@ -273,6 +345,8 @@ def test_save_and_apply_write_and_finish_ends_the_command(command, plan, message
     for name in ("plan.json", "run.view.json", "store.db"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     assert json.loads((folder / "run.json").read_text()) == messages
+    assert page.post("/api/replan", json={"target_tokens": 6_000, "planner": "rules"}).status_code == 200
+    assert page.get("/api/review").json()["task"] == plan.task
     page.post("/api/finish", json={})
     assert process.wait(60) == 0
     assert "applied: " in process.stderr.read()
@@ -282,7 +356,9 @@ def test_save_and_apply_write_and_finish_ends_the_command(command, plan, message
 def test_plan_opens_the_review_and_names_where_the_plan_will_be(command, tmp_path):
     process, page = command("plan", "run.json", "--planner", "rules")
     assert page.get("/api/review").json()["files"] == {"plan": "run.plan.json", "view": "run.view.json"}
+    assert page.post("/api/replan", json={"target_tokens": 6_000, "planner": "rules"}).status_code == 200
     page.post("/api/save", json={})
+    assert CompactionPlan.from_json((tmp_path / "run.plan.json").read_bytes()).target_tokens == 6_000
     assert stat.S_IMODE((tmp_path / "run.plan.json").stat().st_mode) == 0o600
     page.post("/api/finish", json={})
     assert process.wait(60) == 0

@@ -12,6 +12,7 @@ import hmac
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ __all__ = ["NAME_HEADER", "Conversations", "Gateway", "Metrics", "Passage"]
 
 NAME_HEADER = "x-compactor-session"
 """By which a client may name its conversations; not forwarded."""
+IDLE_SECONDS = 3_600.0
+"""A session holds its whole history in memory; the provider's cache of it is gone after an hour at the latest."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
 _CREDENTIALS = "x-api-key", "authorization", "api-key"
@@ -93,14 +96,17 @@ class Conversations:
         open_session: Callable[[str, str, Account | None], Session],
         own: tuple[str, str] = ("", ""),
         limit: int = 200,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open.
 
         `own`: a secret, and the name of the conversations of who shows it in place of a name. They are his whatever
         key comes with them: that of a login is renewed every few hours.
-        A closed one continues from the store, by its id, when its conversation comes back.
+        A closed one, as each is that nobody used for `IDLE_SECONDS`, continues from the store, by its id, when its
+        conversation comes back.
         """
-        self._open, self._limit, self._own = open_session, limit, own
+        self._open, self._limit, self._own, self._clock = open_session, limit, own, clock
+        self._used: dict[str, float] = {}
         self._known: dict[str, Session] = {}
         """By id, the longest unused first."""
         self._places: dict[str, list[tuple[str, str]]] = {}
@@ -129,9 +135,9 @@ class Conversations:
         with self._lock:
             key = self._find(scope, answers) or self._new_key(scope, answers, self._name(headers))
             session = self._known.pop(key, None) or self._open(key, model, account)
-            self._known[key] = session
+            self._known[key], self._used[key] = session, self._clock()
             self._places[key] = [(scope, digest) for digest in answers[-1] if digest]
-            while len(self._known) > self._limit:
+            while len(self._known) > self._limit or self._used[next(iter(self._known))] < self._clock() - IDLE_SECONDS:
                 self._close(next(iter(self._known)))
             return session
 
@@ -203,7 +209,7 @@ class Conversations:
 
     def _close(self, key: str) -> None:
         session = self._known.pop(key)
-        del self._places[key]
+        del self._places[key], self._used[key]
         self._sent.pop(key, None)
         self._planned += session.state.planned
         session.close()

@@ -6,6 +6,7 @@ Reasoning is left out: it is another model's, or sealed. Writes nothing back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,8 @@ Spoken = Iterator[tuple[str, list[Block]]]
 """Roles (``user``, ``assistant``, ``system``, and ``host`` for what nobody said) and blocks. A call may lack its id,
 a result its call's; it has the ``name`` of the tool then."""
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
+"""``|`` in ``call_1|fc_2``: the API takes no id with it."""
 
 
 def _paired(
@@ -66,8 +69,10 @@ class _Pairs:
                 self._result(number, block)
             elif role in ("user", "assistant") or (role == "system" and self._is_front):
                 self._add(number, role, block)
-            else:
+            elif block["type"] == "text":
                 self._remind(number, block["text"])
+            else:
+                self._add(number, "user", block)
 
     def messages(self) -> Iterator[tuple[int, Message]]:
         for piece in self._pieces:
@@ -100,7 +105,8 @@ class _Pairs:
         """A call; said again before it is answered, as some dumps do, it is the same one."""
         key = str(block.get("id") or f"call_{len(self._ids) + 1}")
         if key not in self._open:
-            own = f"{key}_{len(self._ids) + 1}" if key in self._ids else key
+            own = _NOT_IN_IDS.sub("_", key)
+            own = f"{own}_{len(self._ids) + 1}" if own in self._ids else own
             self._ids.add(own)
             made = {**block, "id": own}
             self._open[key] = self._add(number, "assistant", made), made
@@ -108,9 +114,8 @@ class _Pairs:
     def _result(self, number: int, block: Block) -> None:
         """Of the call that it names, else of the oldest open one of its tool; without one it is told by the host."""
         content, name = block.get("content") or "", block.get("name")
-        key = str(
-            block.get("tool_use_id") or next((k for k, (_, c) in self._open.items() if name in (None, c["name"])), "")
-        )
+        oldest = (key for key, (_, call) in self._open.items() if name in (None, call["name"]))
+        key = str(block.get("tool_use_id") or next(oldest, ""))
         piece, call = self._open.pop(key, (None, block))
         if piece is not None:
             flag = {"is_error": True} if block.get("is_error") else {}

@@ -27,8 +27,8 @@ from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import reviewed
 from applier.store.opening import STORE_VARIABLE, open_store, store_file
-from applier.store.records import history_key
 from planner.errors import SettingsError, TranscriptError
+from planner.placeholders import history_key
 from planner.reading.history import read_history
 
 __all__ = ["hooks_command", "resume_command"]

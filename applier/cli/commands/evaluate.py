@@ -41,7 +41,6 @@ COLUMNS = {
     "failed": "failures_kept",
     "said": "demands_kept",
     "invalid": "violations",
-    "restored": "restored",
     "payback": "payback_calls",
 }
 """Titles of the table with the field of `EvaluationMean` behind each."""

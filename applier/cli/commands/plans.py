@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.resources
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -24,11 +24,11 @@ from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_json, screen, show_page, working
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.opening import open_store
-from applier.store.records import history_key
 from applier.store.views import holds_view, originals_behind
 from applier.view import apply, look_in
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound, StalePlan, StoreDamaged
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.history import read_history
 from planner.reading.messages import Message
@@ -99,7 +99,7 @@ def plan_command(
     with working("planning…"):
         sheet = reviewed(planned(read, transcript, **how), read.messages, edits)
     if web:
-        _review_in_browser(sheet, read, transcript, output=place, seen=seen, store=store)
+        _review_in_browser(sheet, read, transcript, how, output=place, seen=seen, store=store)
         return
     _show(sheet, output, seen, show_all=show_all, as_json=as_json)
     if output and not as_json:
@@ -156,7 +156,8 @@ def review_command(
     with working("checking…"):
         sheet = reviewed(plan, read.messages, edits, brief=brief)
     if web:
-        _review_in_browser(sheet, read, transcript, output=place, seen=seen, store=store)
+        planning = {"task": plan.task, "model": plan.provenance.model or None, "target_model": plan.target_model}
+        _review_in_browser(sheet, read, transcript, planning, output=place, seen=seen, store=store)
         return
     _show(sheet, output, seen, **how)
     if edit and output:
@@ -181,9 +182,19 @@ def _show(sheet: Sheet, output: Path | None, seen: str, *, show_all: bool, as_js
 
 
 def _review_in_browser(
-    sheet: Sheet, read: Transcript, transcript: Path, *, output: Path, seen: str, store: str | None
+    sheet: Sheet,
+    read: Transcript,
+    transcript: Path,
+    how: Mapping[str, Any],
+    *,
+    output: Path,
+    seen: str,
+    store: str | None,
 ) -> None:
-    """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old."""
+    """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old.
+
+    A plan is made anew as `how` says, but for the target and the planner that are chosen there.
+    """
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
@@ -201,9 +212,12 @@ def _review_in_browser(
         echo(f"applied: {view_file}; {originals}", err=True)
         return {"message": f"{sizes}: the view is in {view_file.name}", "detail": originals}
 
+    def replan(wanted: Any) -> CompactionPlan:
+        return planned(read, transcript, **{**how, "target_ratio": None, **wanted.model_dump()})
+
     with working("checking…"):
         names = {"plan": output.name, "view": view_file.name}
-        page = web.Review(sheet.plan, read.messages, names, save=save, apply=write)
+        page = web.Review(sheet.plan, read.messages, names, save=save, apply=write, replan=replan)
     show_page(web.PageServer(page))
 
 

@@ -23,7 +23,7 @@ from applier.cli import options
 from applier.cli.screen import echo, print_json
 from applier.program import program
 from planner.plan import Usage
-from planner.prices import dollars
+from planner.prices import dollars, money
 
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
@@ -221,13 +221,12 @@ def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:
         own = [one for one in asked if one.planner == name]
         failures = [one.failure for one in own if one.failure]
         usage = sum((one.usage for one in own), Usage())
-        costs = [dollars(name, one.usage) for one in own]
         yield {
             "planner": name,
             "plans": len(own) - len(failures),
             "input_tokens": usage.prompt_tokens,
             "output_tokens": usage.output_tokens,
-            "dollars": None if None in costs else sum(cost or 0.0 for cost in costs),
+            "dollars": dollars(name, *(one.usage for one in own)),
             "failures": len(failures),
             "last_failure": failures[-1] if failures else "",
         }
@@ -240,9 +239,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{failed} requests went out as they came, for something failed here"
     for one in report["planned"]:
         tokens = f": {one['input_tokens']:,} tokens in, {one['output_tokens']:,} out" if one["input_tokens"] else ""
-        cost = f", about ${one['dollars']:.4f}" if tokens and one["dollars"] is not None else ""
         failed = f"; failed {_times(one['failures'])}: {one['last_failure']}" if one["failures"] else ""
-        yield f"planned by {one['planner']} {_times(one['plans'])}{tokens}{cost}{failed}"
+        yield f"planned by {one['planner']} {_times(one['plans'])}{money(one['dollars'], tokens)}{failed}"
     if report["rules_for_want_of_upstream"]:
         yield "chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one"
     for one in report["compacted"]:

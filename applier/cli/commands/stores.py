@@ -13,6 +13,7 @@ from applier.cli.screen import echo, print_data, print_json, print_table, screen
 from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
+from planner.prices import switch_money
 
 __all__ = ["facts_command", "log_command", "restore_command", "store_command"]
 
@@ -114,7 +115,7 @@ def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
     yield str(event.get("kind", ""))
     for key in ("tokens_before", "tokens_after"):
         yield f"{event[key]:,}" if isinstance(event.get(key), int) and event[key] else ""
-    yield str(event.get("message", ""))
+    yield "; ".join(filter(None, (str(event.get("message", "")), switch_money(event.get("dollars", {})))))
 
 
 @click.group

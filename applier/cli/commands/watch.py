@@ -18,7 +18,7 @@ from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import load_settings
 from applier.store.opening import open_store
-from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
+from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
 
 __all__ = ["curve_lines", "watch_command"]
 
@@ -81,7 +81,7 @@ def watch_command(
             with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
                 runs.append(replay(read.messages, name, settings.window_tokens, store=store, **how))
             done()
-    data = [_data(run) for run in runs]
+    data = [_data(run, model) for run in runs]
     if web:
         show_page(import_extra("applier.web", "web").PageServer({"task": task, "runs": data}))
     elif as_csv:
@@ -90,22 +90,22 @@ def watch_command(
     elif as_json:
         print_json(data)
     elif len(runs) == 1:
-        _print_one(runs[0])
+        _print_one(runs[0], model)
     else:
-        _print_comparison(runs)
+        _print_comparison(runs, model)
 
 
-def _print_one(run: Replay) -> None:
+def _print_one(run: Replay, model: str) -> None:
     sent = [call.sent_tokens for call in run.calls]
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
     for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
         echo(f"{top * (HEIGHT - index) // HEIGHT:>9,} {line}")
     echo(f"tokens sent in each of {len(sent)} calls; a prompt may have {top:,}\n")
     numbers = ("before", "after", "from", "invalidated")
-    titles = ("call", "tier", "why", *numbers)
+    titles = ("call", "tier", "why", *numbers, "")
     print_table(titles, _compactions(run), right=("call", *numbers), empty="no compaction")
     echo("")
-    for line in _totals(run):
+    for line in _totals(run, model):
         screen().print(line)
 
 
@@ -128,7 +128,8 @@ def _compactions(run: Replay) -> Iterator[Sequence[str]]:
     for number, event in _events(run):
         if event in run.compactions:
             counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
-            yield str(number), event.tier, event.trigger, *("" if n is None else f"{n:,}" for n in counts)
+            cells = ("" if n is None else f"{n:,}" for n in counts)
+            yield str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
 
 
 def _events(run: Replay) -> Iterator[tuple[int, Event]]:
@@ -137,36 +138,50 @@ def _events(run: Replay) -> Iterator[tuple[int, Event]]:
         yield from ((number, event) for event in call.events)
 
 
-def _totals(run: Replay) -> Iterator[str]:
+def _totals(run: Replay, model: str) -> Iterator[str]:
     history = sum(call.history_tokens for call in run.calls)
+    bill, without = (money(amount) for amount in _dollars(run, model))
     yield (
         f"{run.preset}: {len(run.compactions)} compactions, {run.sent_tokens:,} tokens sent "
         f"({history:,} without), {run.invalidated_tokens:,} cached tokens invalidated, peak {run.peak_tokens:,}"
     )
     prices = ", ".join(f"{run.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)
     yield f"input cost in uncached tokens, by the price of a cache read: {prices}"
+    if bill:
+        yield f"input with {model}: {bill}, {without} without compaction"
     yield f"{len(run.violations)} invalid lists, {run.exceeded} over the window, {len(run.unrestorable)} unrestorable"
     yield from run.violations
     yield from run.unrestorable
 
 
-def _print_comparison(runs: Sequence[Replay]) -> None:
+def _print_comparison(runs: Sequence[Replay], model: str) -> None:
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
-    titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost")
-    print_table(("preset", *titles), map(_row, runs), right=titles)
+    titles = (
+        "times",
+        "sent",
+        "invalidated",
+        "peak",
+        *costs,
+        "over",
+        "invalid",
+        "lost",
+        "input" if _dollars(runs[0], model)[0] else "",
+    )
+    print_table(("preset", *titles), (_row(run, model) for run in runs), right=titles)
     echo("tokens and costs in thousands")
 
 
-def _row(run: Replay) -> Iterator[str]:
+def _row(run: Replay, model: str) -> Iterator[str]:
     yield from (run.preset, str(len(run.compactions)))
     tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
     yield from (f"{number / 1000:,.0f}" for number in tokens)
     yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
+    yield money(_dollars(run, model)[0])
 
 
-def _data(run: Replay) -> dict[str, Any]:
+def _data(run: Replay, model: str) -> dict[str, Any]:
     """`run` for machines and for the page of a session; costs, by the price of a cache read, are in uncached tokens."""
-    history = [call.history_tokens for call in run.calls]
+    bill, without = _dollars(run, model)
     happened = [(at, event) for at, event in _events(run) if event in run.compactions or event.kind == "recalled"]
     return {
         "preset": run.preset,
@@ -174,16 +189,30 @@ def _data(run: Replay) -> dict[str, Any]:
         "limit_tokens": run.calls[-1].limit_tokens if run.calls else run.window_tokens,
         "calls": [{name: getattr(call, name) for name in CALL_FIELDS} for call in run.calls],
         "compactions": [event.as_json() for event in run.compactions],
-        "happenings": [{"call": at, **event.as_json()} for at, event in happened],
+        "happenings": [{"call": at, **event.as_json(), "money": switch_money(event.dollars)} for at, event in happened],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
-        "cost_without": {str(price): _cost_without(history, price) for price in CACHE_READ_PRICES},
+        "cost_without": {
+            str(price): sum(price * before + WRITE_5_MINUTES * new for before, new in _growth(run))
+            for price in CACHE_READ_PRICES
+        },
+        "dollars": bill,
+        "dollars_without": without,
+        "money": [money(bill), money(without)],
         "violations": run.violations,
         "exceeded": run.exceeded,
         "unrestorable": list(run.unrestorable),
     }
 
 
-def _cost_without(history_tokens: Sequence[int], read_price: float) -> float:
-    """Input cost of sending the growing history each time: what the call before had is read, what is new is written."""
-    pairs = pairwise([0, *history_tokens])
-    return sum(read_price * before + WRITE_5_MINUTES * max(0, now - before) for before, now in pairs)
+def _growth(run: Replay) -> Iterator[tuple[int, int]]:
+    """Of each prompt without compaction, the tokens that the call before had, to be read, and the new ones."""
+    return (
+        (before, max(0, now - before)) for before, now in pairwise([0, *(call.history_tokens for call in run.calls)])
+    )
+
+
+def _dollars(run: Replay, model: str) -> tuple[float | None, float | None]:
+    """What the input of all calls costs with `model`, as sent and without compaction; None where that is not known."""
+    sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
+    without = (cached_prompt(*grown) for grown in _growth(run))
+    return dollars(model, *sent), dollars(model, *without)

@@ -17,6 +17,8 @@ export class Detail {
     this.list = list;
     this.fail = fail;
     this.read = new Map();
+    this.lines = [];
+    this.lineItems = [];
     this.panel = byId("detail");
     this.panel.addEventListener("click", (event) => this.clicked(event));
   }
@@ -24,6 +26,7 @@ export class Detail {
   async show(turn) {
     this.turn = turn;
     this.lineItems = [];
+    this.lines = [];
     this.build();
     this.update(this.revision.checked);
     this.revision.look(turn.id);
@@ -38,6 +41,19 @@ export class Detail {
     write(this.place, messages[0] === messages[1] ? `message ${messages[0]}` : `messages ${messages[0]}–${messages[1]}`);
     this.lines = lines;
     this.more();
+    this.find();
+  }
+
+  holds(line) {
+    return this.list.words !== "" && line.text.toLowerCase().includes(this.list.words);
+  }
+
+  /** Marks the lines that hold what is searched, and scrolls to the first. */
+  find() {
+    const first = this.lines.findIndex((line) => this.holds(line));
+    while (first >= this.lineItems.length) this.more();
+    this.lineItems.forEach(({ item }, at) => assign(item, "data-hit", String(this.holds(this.lines[at]))));
+    this.lineItems[first]?.item.scrollIntoView({ block: "center" });
   }
 
   build() {
@@ -78,7 +94,7 @@ export class Detail {
       const label = before?.part === line.part ? null : element("li", { class: "part" }, PARTS[line.part] ?? line.part);
       const number = element("button", { "data-line": line.number, "aria-pressed": "false", tabindex: "-1",
         "aria-label": `Line ${line.number} stays`, disabled: this.turn.live }, String(line.number));
-      const item = element("li", { "data-mark": line.mark || null, class: line.continues ? "continues" : null }, number,
+      const item = element("li", { "data-mark": line.mark || null, "data-hit": String(this.holds(line)), class: line.continues ? "continues" : null }, number,
         element("span", {}, line.text));
       this.lineItems.push({ item, number });
       this.original.append(...[label, item].filter(Boolean));
@@ -95,7 +111,7 @@ export class Detail {
     else if (target.closest("[data-more]")) this.more();
     else if (target.closest("[data-next]")) this.toNext();
     else if (target.closest("[data-line]")) this.toggle(Number(target.closest("[data-line]").dataset.line));
-    else if (target.closest("[data-strategy]")) this.list.decide(target.closest("[data-strategy]").dataset.strategy);
+    else if (target.closest("[data-strategy]")) this.list.decide(target.closest("[data-strategy]").dataset.strategy, [this.list.current]);
   }
 
   /** Scrolls to the next run of lines that stay, or back to the first. */
@@ -111,7 +127,7 @@ export class Detail {
     const lines = this.standing();
     if (!lines.delete(number)) lines.add(number);
     const sorted = [...lines].sort((a, b) => a - b);
-    this.revision.decide(this.turn.id, sorted.length ? "summarize" : "reference", sorted);
+    this.revision.decide([this.turn.id], sorted.length ? "summarize" : "reference", sorted);
   }
 
   /** Numbers of the lines that stay, as the guards last said. */

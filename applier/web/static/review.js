@@ -1,15 +1,16 @@
 // The page: opens the review, wires its parts, keys and actions.
 
 import { Detail } from "./detail.js";
-import { byId, counted, write } from "./dom.js";
+import { byId, counted, element, write } from "./dom.js";
 import { Brief, showFacts, showFailures, showFindings, showWords } from "./panels.js";
 import { Revision } from "./revision.js";
 import { openServer } from "./server.js";
 import { Strip } from "./strip.js";
 import { STRATEGIES, TurnList } from "./turns.js";
+import { View } from "./view.js";
 
 const STATUS_MS = 8000;
-const TABS = ["turns", "brief", "failed", "words", "facts", "findings"];
+const TABS = ["turns", "brief", "view", "failed", "words", "facts", "findings"];
 
 function say(text, { isProblem = false, stays = false } = {}) {
   const status = byId("status");
@@ -25,15 +26,18 @@ class Page {
   constructor(server, page) {
     this.server = server;
     this.page = page;
-    this.revision = new Revision(server, page.checked);
+    this.revision = new Revision(server, page.checked, page.saved);
     this.list = new TurnList(page.turns, this.revision, (at, how) => this.select(at, how), (words) => this.find(words));
     this.detail = new Detail(server, this.revision, this.list, fail);
     this.strip = new Strip(byId("strip"), byId("scale"), page.turns, (at) => this.goTo(page.turns[at].id));
     this.brief = new Brief(page, this.revision);
+    this.view = new View(server, this.revision, fail);
     write(byId("task"), page.task);
     byId("task").title = page.task;
     write(byId("planner"), page.planner);
     byId("planner").title = page.notes.join(" · ");
+    const names = { model: page.planner, rules: "rules" };
+    byId("replan-planner").replaceChildren(...page.planners.map((name) => element("option", { value: name }, names[name])));
     byId("save").title = `Write ${page.files.plan} (s)`;
     this.count("turns", page.turns.length);
     this.count("words", showWords(page.words));
@@ -41,9 +45,11 @@ class Page {
     this.update(page.checked);
     this.revision.onAnswer((checked) => this.answered(checked));
     this.revision.onFailure(fail);
+    this.list.searched = () => this.detail.find();
     this.listen();
     if (this.revision.isStale) this.revision.ask();
     if (page.turns.length) this.select(0, { isShown: false });
+    if (!page.saved) say("This plan was made anew; it is not saved yet.");
   }
 
   listen() {
@@ -57,6 +63,11 @@ class Page {
     byId("undo").addEventListener("click", () => this.revision.undo());
     byId("save").addEventListener("click", () => this.save());
     byId("apply").addEventListener("click", () => this.askToApply());
+    byId("replan").addEventListener("click", () => this.askToReplan());
+    byId("replan-target").addEventListener("input", () => this.shareOfTarget());
+    byId("replan-dialog").addEventListener("close", (event) => {
+      if (event.target.returnValue === "plan") this.replan();
+    });
     byId("help").addEventListener("click", () => byId("help-dialog").showModal());
     byId("finish").addEventListener("click", () => this.finish());
     byId("apply-dialog").addEventListener("close", (event) => {
@@ -107,12 +118,14 @@ class Page {
     this.count("failed", showFailures(checked));
     this.count("findings", showFindings(checked));
     this.totals(checked.totals);
+    if (this.open === "view") this.view.show();
     byId("undo").disabled = !this.revision.canUndo;
     document.title = `${this.revision.isDirty ? "• " : ""}Review · compactor`;
   }
 
   totals({ tokens_before: before, tokens_after: after, target, first_changed_message: first, ...cost }) {
-    const { invalidated_tokens: anew, payback_calls: calls } = cost;
+    const { invalidated_tokens: gone, payback_calls: calls, messages, money } = cost;
+    this.count("view", messages);
     write(byId("after"), counted(after));
     write(byId("of-before"), `of ${counted(before)} tokens stay · ${before ? Math.round((100 * after) / before) : 0}%`);
     byId("gauge-after").style.width = `${Math.min(100, (100 * after) / Math.max(1, before))}%`;
@@ -121,9 +134,12 @@ class Page {
     write(byId("target"), off > 0 ? `${counted(off)} over the target of ${counted(target)}` : `Within the target of ${counted(target)}`);
     byId("target").classList.toggle("over", off > 0);
     const paid = first === null ? "nothing changes" : calls === null ? "never, in cache terms" : `after ${calls.toFixed(1)} calls`;
-    write(byId("payback"), paid);
     write(byId("first-changed"), first === null ? "none" : `message ${counted(first)}`);
-    write(byId("invalidated"), `${counted(anew)} cached tokens`);
+    const saved = money.saved ? `${paid}, ${money.saved} less a call` : paid;
+    write(byId("payback"), saved);
+    write(byId("invalidated"), `${counted(Math.max(0, after - before + gone))} tokens ${money.rebilled ?? ""}`.trim());
+    byId("invalidated").title = `in place of ${counted(gone)} cached ones`;
+    write(byId("planner"), [this.page.planner, money.planning].filter(Boolean).join(" "));
   }
 
   count(name, count) {
@@ -138,6 +154,7 @@ class Page {
       byId(`panel-${other}`).hidden = !isOpen;
     }
     this.open = name;
+    if (name === "view") this.view.show();
     document.body.classList.remove("detail-open");
   }
 
@@ -151,11 +168,12 @@ class Page {
 
   key(event) {
     if (document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
-    const isTyping = event.target.matches("textarea, input, select");
+    const isTyping = event.target.matches("textarea, select, input:not([type=checkbox])");
     if (event.key === "Escape") {
       event.preventDefault();
       if (isTyping) event.target.blur();
       if (event.target === byId("search")) this.list.clear();
+      else this.list.pickAll(false);
       this.tab("turns");
       return;
     }
@@ -171,6 +189,9 @@ class Page {
     return {
       j: () => this.step(1),
       k: () => this.step(-1),
+      x: () => this.list.pick([this.list.current], !this.list.picked.has(this.list.current)),
+      J: () => this.stepPicking(1),
+      K: () => this.stepPicking(-1),
       ArrowDown: this.open === "turns" || !this.open ? () => this.step(1) : undefined,
       ArrowUp: this.open === "turns" || !this.open ? () => this.step(-1) : undefined,
       u: () => this.revision.undo(),
@@ -197,6 +218,12 @@ class Page {
     }
   }
 
+  stepPicking(step) {
+    const from = this.list.current;
+    this.step(step);
+    this.list.pick([from, this.list.current], true);
+  }
+
   async find(text) {
     try {
       return (await this.server.search(text)).turns;
@@ -214,6 +241,34 @@ class Page {
       document.title = "Review · compactor";
       say(message);
     } catch (error) {
+      fail(error);
+    }
+  }
+
+  askToReplan() {
+    const { target } = this.revision.checked.totals;
+    byId("replan-target").value = target;
+    byId("replan-kept").hidden = !this.revision.canUndo;
+    this.shareOfTarget();
+    byId("replan-dialog").returnValue = "";
+    byId("replan-dialog").showModal();
+  }
+
+  shareOfTarget() {
+    const { tokens_before: before } = this.revision.checked.totals;
+    write(byId("replan-share"), `${Math.round((100 * byId("replan-target").value) / Math.max(1, before))}% of ${counted(before)} tokens`);
+  }
+
+  /** The page is loaded again over the new plan; what was changed by hand stands in the tab and goes on over it. */
+  async replan() {
+    say("Planning anew…", { stays: true });
+    document.body.setAttribute("aria-busy", "true");
+    try {
+      await this.server.replan({ target_tokens: Number(byId("replan-target").value), planner: byId("replan-planner").value });
+      this.isFinished = true;
+      location.reload();
+    } catch (error) {
+      document.body.removeAttribute("aria-busy");
       fail(error);
     }
   }

@@ -6,7 +6,7 @@ const STORED = "compactor-revision";
 const TYPING_MS = 200;
 
 export class Revision {
-  constructor(server, checked) {
+  constructor(server, checked, isSaved) {
     this.server = server;
     this.checked = checked;
     this.turns = {};
@@ -17,7 +17,8 @@ export class Revision {
     this.failures = [];
     this.isAsking = false;
     this.isStale = false;
-    this.saved = this.asText();
+    this.opened = this.asText();
+    this.saved = isSaved ? this.opened : "";
     this.restore();
   }
 
@@ -45,9 +46,11 @@ export class Revision {
     return JSON.stringify([this.turns, this.brief]);
   }
 
-  decide(turnId, strategy, lines = null) {
+  /** One change, of however many turns. */
+  decide(turnIds, strategy, lines = null) {
     this.remember("decision");
-    this.turns = { ...this.turns, [turnId]: lines === null ? { strategy } : { strategy, lines } };
+    const own = lines === null ? { strategy } : { strategy, lines };
+    this.turns = { ...this.turns, ...Object.fromEntries(turnIds.map((turnId) => [turnId, own])) };
     return this.ask();
   }
 
@@ -90,8 +93,8 @@ export class Revision {
 
   restore() {
     const stored = sessionStorage.getItem(STORED);
-    if (stored && stored !== this.saved) {
-      this.past.push(this.saved);
+    if (stored && stored !== this.opened) {
+      this.past.push(this.opened);
       [this.turns, this.brief] = JSON.parse(stored);
       this.isStale = true;
     }

@@ -36,6 +36,8 @@ export async function openServer() {
     report: () => request("/api/report", undefined, key),
     turn: (turnId) => request(`/api/turns/${encodeURIComponent(turnId)}`, undefined, key),
     search: (text) => request("/api/search", { text: text.slice(0, 1000) }, key),
+    view: (revision) => request("/api/view", revision, key),
+    replan: (wanted) => request("/api/replan", wanted, key),
     check: (revision) => request("/api/check", revision, key),
     save: (revision) => request("/api/save", revision, key),
     apply: (revision) => request("/api/apply", revision, key),

@@ -100,9 +100,8 @@ class Curve {
 }
 
 function showRun(run, curve) {
-  const total = (values) => values.reduce((sum, value) => sum + value, 0);
   const [prompt, history] = prompts(run);
-  const [sent, without] = [total(prompt), total(history)];
+  const [sent, without] = [sum(prompt), sum(history)];
   const recalled = run.happenings.filter(({ kind }) => kind === "recalled");
   write(byId("saved"), without ? `${Math.round(100 * (1 - sent / without))}%` : "–");
   write(byId("saved-of"), "fewer prompt tokens");
@@ -111,7 +110,9 @@ function showRun(run, curve) {
   write(byId("recalled"), counted(recalled.length));
   write(byId("peak"), counted(Math.max(0, ...prompt)));
   write(byId("limit"), counted(run.limit_tokens));
-  byId("bill").tBodies[0].replaceChildren(...Object.keys(run.cost).map((price) => bill(price, run.cost[price], run.cost_without[price])));
+  const rows = Object.keys(run.cost).map((price) => bill(price, run.cost[price], run.cost_without[price]));
+  if (run.money[0]) rows.push(bill("in money", run.dollars, run.dollars_without, run.money));
+  byId("bill").tBodies[0].replaceChildren(...rows);
   byId("happenings").tBodies[0].replaceChildren(...run.happenings.map((own) => happening(own, curve)));
   const problems = [...run.violations, ...run.unrestorable];
   byId("problems").hidden = !problems.length;
@@ -119,15 +120,45 @@ function showRun(run, curve) {
   curve.show(run);
 }
 
-function bill(price, tokens, without) {
-  const saved = without ? `${Math.round(100 * (1 - tokens / without))}%` : "–";
-  const cells = [price, counted(Math.round(tokens)), counted(Math.round(without)), saved];
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+const COLUMNS = [
+  ["preset", ({ preset }) => preset],
+  ["compactions", (run) => counted(run.compactions.length)],
+  ["sent", (run) => counted(sum(prompts(run)[0]))],
+  ["invalidated", (run) => counted(sum(run.calls.map((call) => call.invalidated_tokens)))],
+  ["largest prompt", (run) => counted(Math.max(0, ...prompts(run)[0]))],
+  ["over the window", (run) => counted(run.exceeded)],
+  ["problems", (run) => counted(run.violations.length + run.unrestorable.length)],
+];
+
+/** The cheapest of each price is marked: which preset that is depends on what a cache read costs. */
+function compare(runs, show) {
+  const prices = Object.keys(runs[0].cost);
+  const least = prices.map((price) => Math.min(...runs.filter(({ exceeded }) => !exceeded).map((run) => run.cost[price])));
+  const cost = (price, at) => [`at ${price}`, (run) => counted(Math.round(run.cost[price] / 1000)), (run) => run.cost[price] === least[at]];
+  const dollars = runs[0].money[0] ? [["input", ({ money }) => money[0]]] : [];
+  const columns = [...COLUMNS, ...prices.map(cost), ...dollars];
+  byId("presets").tHead.rows[0].replaceChildren(...columns.map(([name]) => element("th", { scope: "col" }, name)));
+  const rows = runs.map((run, at) => {
+    const [name, ...cells] = columns.map(([, text, isBest]) => [text(run), isBest?.(run)]);
+    const button = element("button", { class: "link" }, name[0]);
+    button.addEventListener("click", () => show(at));
+    return element("tr", {}, element("th", { scope: "row" }, button), ...cells.map(([text, isBest]) => element("td", { "data-best": Boolean(isBest) }, text)));
+  });
+  byId("presets").tBodies[0].replaceChildren(...rows);
+  byId("compared").hidden = false;
+}
+
+function bill(price, cost, without, texts = [cost, without].map((tokens) => counted(Math.round(tokens)))) {
+  const saved = without ? `${Math.round(100 * (1 - cost / without))}%` : "–";
+  const cells = [price, ...texts, saved];
   return element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
 }
 
-function happening({ call, kind, trigger: why, tier, tokens_before: before, tokens_after: after, invalidated_tokens: anew, message }, curve) {
-  const cells = [counted(call), words(tier || kind), words(why), counted(before), counted(after), counted(anew)];
-  const row = element("tr", { "data-call": call }, ...cells.map((cell) => element("td", {}, cell)), element("td", { class: "words" }, message));
+function happening({ call, kind, trigger: why, tier, tokens_before: before, tokens_after: after, invalidated_tokens: gone, message, money }, curve) {
+  const cells = [counted(call), words(tier || kind), words(why), counted(before), counted(after), counted(gone)];
+  const row = element("tr", { "data-call": call }, ...cells.map((cell) => element("td", {}, cell)), element("td", { class: "words" }, [message, money].filter(Boolean).join("; ")));
   row.addEventListener("mouseenter", () => curve.mark(call));
   return row;
 }
@@ -142,6 +173,13 @@ try {
   choice.replaceChildren(...runs.map(({ preset }, at) => element("option", { value: at }, preset)));
   choice.hidden = runs.length < 2;
   choice.addEventListener("change", () => showRun(runs[choice.value], curve));
+  if (runs.length > 1) {
+    compare(runs, (at) => {
+      choice.value = at;
+      showRun(runs[at], curve);
+      byId("curve-title").scrollIntoView({ block: "start" });
+    });
+  }
   byId("finish").addEventListener("click", async () => {
     try {
       await server.finish();

@@ -23,6 +23,7 @@ export class TurnList {
     this.revision = revision;
     this.select = select;
     this.find = find;
+    this.searched = () => {};
     this.matches = new Set();
     this.current = -1;
     this.largest = Math.max(1, ...turns.map((turn) => turn.before));
@@ -37,6 +38,13 @@ export class TurnList {
     byId("filter").addEventListener("change", () => this.filter());
     byId("search").addEventListener("input", () => this.search());
     byId("search").form.addEventListener("submit", (event) => event.preventDefault());
+    this.picked = new Set();
+    byId("pick-all").addEventListener("change", () => this.pickAll(byId("pick-all").checked));
+    byId("picks").addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button?.dataset.strategy) this.decide(button.dataset.strategy, [...this.picked]);
+      else if (button) this.pickAll(false);
+    });
   }
 
   row(turn, at) {
@@ -56,8 +64,9 @@ export class TurnList {
       ),
     );
     const group = element("span", { class: "choices", role: "group", "aria-label": `Decision for ${turn.id}` }, ...choices);
-    const item = element("li", { "data-at": at }, main, group);
-    return { item, main, tokens, after, choices };
+    const pick = element("input", { type: "checkbox", class: "pick", tabindex: "-1", title: "Select (x)", "aria-label": `Select ${turn.id}`, disabled: turn.live });
+    const item = element("li", { "data-at": at }, pick, main, group);
+    return { item, pick, main, tokens, after, choices };
   }
 
   /** Small turns stay visible beside large ones: the share grows with the square root. */
@@ -69,16 +78,53 @@ export class TurnList {
     const item = event.target.closest("li");
     if (!item) return;
     const at = Number(item.dataset.at);
+    if (event.shiftKey) return this.pickRange(this.anchor ?? this.current, at);
+    if (event.target.matches(".pick") || event.ctrlKey || event.metaKey) return this.pick([at], !this.picked.has(at));
     const strategy = event.target.closest("button[data-strategy]")?.dataset.strategy;
     this.select(at, { isShown: !strategy });
-    if (strategy) this.decide(strategy);
+    if (strategy) this.decide(strategy, [at]);
   }
 
-  decide(strategy) {
-    const turn = this.turns[this.current];
-    if (!turn || turn.live) return;
-    this.press(this.rows[this.current], strategy);
-    this.revision.decide(turn.id, strategy);
+  /** For the turns at these places: those that are selected, else the current one. */
+  decide(strategy, places = this.picked.size ? [...this.picked] : [this.current]) {
+    const own = places.filter((at) => this.turns[at] && !this.turns[at].live);
+    if (!own.length) return;
+    for (const at of own) this.press(this.rows[at], strategy);
+    this.revision.decide(own.map((at) => this.turns[at].id), strategy);
+  }
+
+  /** Selects rows, or no longer; what is not shown or not to be decided never is. */
+  pick(places, isPicked) {
+    for (const at of places) {
+      const { item, pick } = this.rows[at];
+      const canBe = isPicked && !item.hidden && !this.turns[at].live;
+      this.picked[canBe ? "add" : "delete"](at);
+      pick.checked = canBe;
+    }
+    this.anchor = places.at(-1);
+    this.showPicks();
+  }
+
+  pickRange(from, to) {
+    const [first, last] = [Math.max(0, Math.min(from, to)), Math.max(from, to)];
+    this.pick(Array.from({ length: last - first + 1 }, (_, step) => first + step), true);
+    this.anchor = to;
+  }
+
+  pickAll(isPicked) {
+    this.pick([...this.rows.keys()], isPicked);
+    this.anchor = undefined;
+  }
+
+  showPicks() {
+    const own = [...this.picked];
+    const total = (sizes) => counted(sizes.reduce((sum, size) => sum + size, 0));
+    const after = this.revision.checked.turns;
+    byId("picks").hidden = !own.length;
+    write(byId("picked"), `${counted(own.length)} selected · ${total(own.map((at) => this.turns[at].before))} → ${total(own.map((at) => after[at].after))} tokens`);
+    const open = this.rows.filter((row, at) => !row.item.hidden && !this.turns[at].live).length;
+    byId("pick-all").checked = own.length > 0 && own.length === open;
+    byId("pick-all").indeterminate = own.length > 0 && own.length < open;
   }
 
   press(row, strategy) {
@@ -98,6 +144,7 @@ export class TurnList {
       if (row.after.style.width !== width) row.after.style.width = width;
       assign(row.main, "aria-label", `${turn.id}, ${own.strategy}${own.failed ? ", failed approach" : ""}: ${turn.what}`);
     });
+    this.showPicks();
     for (const option of byId("filter").options) {
       const [label, test] = FILTERS[option.value];
       const count = this.turns.filter((turn, at) => test(turn, checked.turns[at], this.revision)).length;
@@ -110,6 +157,7 @@ export class TurnList {
     const words = byId("search").value.trim();
     this.matches = new Set();
     this.filter();
+    this.searched();
     clearTimeout(this.typing);
     if (words) this.typing = setTimeout(() => this.searchOriginals(words), TYPING_MS);
   }
@@ -123,6 +171,10 @@ export class TurnList {
     this.filter();
   }
 
+  get words() {
+    return byId("search").value.toLowerCase().trim();
+  }
+
   clear() {
     byId("search").value = "";
     this.search();
@@ -130,11 +182,12 @@ export class TurnList {
 
   filter() {
     const [, test] = FILTERS[byId("filter").value];
-    const words = byId("search").value.toLowerCase().trim();
+    const { words } = this;
     this.turns.forEach((turn, at) => {
       const isMatch = !words || turn.id === words || turn.what.toLowerCase().includes(words) || this.matches.has(turn.id);
       this.rows[at].item.hidden = !(isMatch && test(turn, this.revision.checked.turns[at], this.revision));
     });
+    this.pick([...this.picked], true);
   }
 
   show(at) {
