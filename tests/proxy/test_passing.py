@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anthropic
 import httpx
 import openai
 import pytest
 
+from applier.adapters import proxy as proxy_package
 from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
@@ -265,3 +267,80 @@ def test_chat_completions(proxied, tmp_path):
     assert all(request.messages[0] == instructions for request in server.requests)
     assert all({key: request.body[key] for key in fields} == fields for request in server.requests)
     assert all(set(message) <= set(CHAT_FIELDS) for request in server.requests for message in request.messages)
+
+
+def test_tokens_are_counted_of_the_list_that_would_be_sent(proxied, tmp_path):
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+        proxy = proxied(server)
+        with client_of(proxy) as client:
+            messages = work(send_with(client), tools, turns=1, model=MODEL)
+            assert proxy.metrics.value("compactions") >= 1
+            asked = [*messages, {"role": "user", "content": "And?"}]
+            counted = client.messages.count_tokens(model=MODEL, messages=asked, system=SYSTEM, tools=TOOLS)
+            state = proxy.gateway.conversations.sessions()[0].state
+            alone = client.messages.count_tokens(model=MODEL, messages=asked[-1:])
+            send_with(client)(model=MODEL, messages=asked, system=SYSTEM, tools=TOOLS)
+        assert counted.input_tokens == server.exchanges[-1].usage.prompt_tokens
+        assert alone.input_tokens < 100
+        assert len(proxy.gateway.conversations) == 1
+        assert state.history_messages == len(messages) - 1, "counting tells the session nothing"
+        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/messages/batches", "/v1/messages"])
+def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, proxied, monkeypatch):
+    """A provider answers as soon as the first piece is there; the second is sent only then."""
+    monkeypatch.setattr(proxy_package, "MAX_BODY_BYTES", 1_000)
+    arrived, pieces = threading.Event(), []
+
+    class Upstream(BaseHTTPRequestHandler):
+        def do_POST(self):
+            pieces.append(self.rfile.read(5_000))
+            arrived.set()
+            pieces.append(self.rfile.read(int(self.headers["content-length"]) - 5_000))
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_):
+            pass
+
+    def body():
+        yield b"a" * 5_000
+        assert arrived.wait(30), "the proxy holds what it should pass on"
+        yield b"b" * 5_000
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        proxy = proxied(f"http://127.0.0.1:{server.server_port}")
+        headers = {**KEY, "content-length": "10000"}
+        answer = httpx.post(proxy.url + path, content=body(), headers=headers, timeout=60)
+        server.shutdown()
+    assert (answer.status_code, answer.text) == (200, "ok")
+    assert b"".join(pieces) == b"a" * 5_000 + b"b" * 5_000
+
+
+@pytest.mark.parametrize("shows", ["secret", "name"])
+def test_a_login_that_is_renewed_goes_on_where_it_was_in_the_next_run_too(shows, proxied, tmp_path):
+    """Of who shows the run's secret; who knows only the name that its conversations have is somebody else."""
+    own, tools = [("own-run-1", "wrap-folder"), ("own-run-2", "wrap-folder")], Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+        proxy = proxied(server, own=own[0])
+        with client_of(proxy, default_headers={"x-compactor-session": "own-run-1"}) as client:
+            messages = work(send_with(client), tools, turns=1, model=MODEL, metadata={"user_id": "session-1"})
+        (before,) = proxy.gateway.conversations.sessions()
+        proxy.__exit__(None, None, None)
+        proxy = proxied(server, own=own[1])
+        shown = {"x-compactor-session": "own-run-2" if shows == "secret" else "wrap-folder"}
+        with anthropic.Anthropic(base_url=proxy.url, api_key="renewed", max_retries=0, default_headers=shown) as client:
+            asked = [*messages, {"role": "user", "content": "And?"}]
+            send_with(client)(
+                messages=asked, system=SYSTEM, tools=TOOLS, model=MODEL, metadata={"user_id": "session-2"}
+            )
+        (after,) = proxy.gateway.conversations.sessions()
+        *_, last, resumed = [exchange.request.messages for exchange in server.exchanges]
+    assert before.session_id.startswith("wrap-folder.")
+    assert (after.session_id == before.session_id) == (shows == "secret")
+    assert (resumed[: len(last)] == last) == (shows == "secret")

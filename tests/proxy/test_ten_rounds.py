@@ -23,7 +23,8 @@ def test_ten_rounds_through_the_proxy_keep_demands_and_failures(proxied, restart
                 proxy.__exit__(None, None, None)
                 proxy = proxied(server, session={"window_tokens": 9_000, "planner": "rules"})
             body = {"model": MODEL, "max_tokens": 9, "messages": history[:end]}
-            assert httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": "k"}).status_code == 200
+            answer = httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": "k"}, timeout=60)
+            assert answer.status_code == 200
             views.append(server.exchanges[-1].request.body["messages"])
         assert server.violations == []
     compacted = [view for view in views if "<compacted history=" in said(view)]

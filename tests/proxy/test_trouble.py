@@ -64,16 +64,14 @@ def test_beyond_loopback_a_token_is_needed():
 
 
 @pytest.mark.real
-def test_a_large_request_passes_and_a_huge_one_is_refused(proxied):
+def test_a_large_request_passes_and_what_is_too_large_is_the_provider_s_to_say(proxied):
     large = {**HELLO, "messages": [{"role": "user", "content": "x" * 30_000_000}]}
     with MessagesServer("ok", window_tokens=20_000_000) as server:
         proxy = proxied(server)
         assert post(proxy, large).status_code == 200
         body = b"x" * (65 * 2**20)
-        assert httpx.post(proxy.url + "/v1/messages", content=body, headers=KEY).status_code == 413
-        chunked = httpx.post(proxy.url + "/v1/messages", content=iter([body]), headers=KEY)
-        assert chunked.status_code == 413
-        assert len(server.exchanges) == 1
+        answer = httpx.post(proxy.url + "/v1/messages", content=body, headers=KEY, timeout=60)
+        assert "not valid JSON" in answer.text
 
 
 def test_errors_of_the_provider_pass_as_they_came(proxied):

@@ -9,7 +9,7 @@ The graph's own state keeps every message; messages that are not compacted stay 
 several threads passes a function that names the session of each::
 
     def session_of(request):
-        return sessions.get(get_config()["configurable"].get("thread_id"))
+        return sessions.get(get_config().get("configurable", {}).get("thread_id"))
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ from planner.reading.families import names_provider
 __all__ = ["ProxyServer", "ProxySettings", "Upstreams"]
 
 MAX_BODY_BYTES = 64 * 2**20
-"""Twice what the Messages API takes: a history that outgrew it may still come in to be compacted."""
+"""Of a conversation; twice what the Messages API takes: a history that outgrew it may still come in to be compacted.
+A larger one passes unread, as all does that the proxy does not understand: such bodies are never held."""
 _STOP_SECONDS = 10
 """How long answers under way may still run after the proxy was told to stop."""
 _BACKLOG = 512
@@ -54,6 +55,8 @@ _OF_A_CONNECTION = frozenset(
 """Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
 _OF_THE_PROXY = frozenset((b"host", b"content-length", _TOKEN_HEADER.encode(), NAME_HEADER.encode()))
 _TOO_LONG = (400, 413)
+Body = bytes | AsyncIterator[bytes]
+"""Of a request: held, or as it arrives."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ class ProxySettings:
     store: str | None = None
     session: dict[str, Any] = field(default_factory=dict)
     """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others as always."""
+    own: tuple[str, str] = field(default=("", ""), repr=False)
+    """A secret, and the name of the conversations of the one client that shows it as its name (see `Conversations`)."""
 
     @property
     def is_loopback(self) -> bool:
@@ -154,7 +159,7 @@ class ProxyServer(AppServer):
         """Conversations were planned by rules because no model can be asked where they go."""
         self._session_settings = load_settings(**settings.session)
         preset_named(self._session_settings.preset)
-        self.gateway = Gateway(Conversations(self._open_session), self.metrics)
+        self.gateway = Gateway(Conversations(self._open_session, settings.own), self.metrics)
         super().__init__(_app(self.gateway, settings), _listening(settings.host, settings.port), _STOP_SECONDS)
 
     @property
@@ -203,6 +208,7 @@ def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
             Route("/health", proxy.health),
             Route("/metrics", proxy.metrics),
             Route("/v1/messages", partial(proxy.answer, wire=MESSAGES), methods=["POST"]),
+            Route("/v1/messages/count_tokens", proxy.count, methods=["POST"]),
             Route("/v1/chat/completions", partial(proxy.answer, wire=CHAT), methods=["POST"]),
             Route("/{path:path}", proxy.answer, methods=_METHODS),
         ],
@@ -242,9 +248,10 @@ class _Proxy:
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
         """To a request of the API `wire`, or to one that the proxy does not understand."""
         self._guard(request.headers)
-        raw = await _read(request)
         base = _base(self.settings.upstreams, request.url.path, request.headers)
-        if wire is None:
+        body = _streamed(request)
+        raw = await _whole(body) if wire else body
+        if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", 'kind="passed"')
             return await self._pass(request, base, raw)
         started = time.perf_counter()
@@ -266,7 +273,18 @@ class _Proxy:
         if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
             raise _RefusedError(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
 
-    async def _pass(self, request: Request, base: str, body: bytes, passage: Passage | None = None) -> Response:
+    async def count(self, request: Request) -> Response:
+        """The tokens of a list as it would be sent now."""
+        self._guard(request.headers)
+        base = _base(self.settings.upstreams, request.url.path, request.headers)
+        raw = await _whole(_streamed(request))
+        if isinstance(raw, bytes):
+            raw = await anyio.to_thread.run_sync(self.gateway.as_sent, raw, dict(request.headers))
+        else:
+            self.gateway.metrics.add("requests", 'kind="passed"')
+        return await self._pass(request, base, raw)
+
+    async def _pass(self, request: Request, base: str, body: Body, passage: Passage | None = None) -> Response:
         try:
             upstream = await self._send(request, base, body, is_read=passage is not None)
             if passage is not None and upstream.status_code in _TOO_LONG:
@@ -282,9 +300,10 @@ class _Proxy:
         self.gateway.metrics.add("upstream_responses", f'status="{upstream.status_code // 100}xx"')
         return _Passing(upstream, self._chunks(upstream, passage))
 
-    async def _send(self, request: Request, base: str, body: bytes, *, is_read: bool) -> httpx.Response:
+    async def _send(self, request: Request, base: str, body: Body, *, is_read: bool) -> httpx.Response:
         """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
         left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
+        left_out -= set() if isinstance(body, bytes) else {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
         headers += [(b"accept-encoding", b"identity")] if is_read else []
         url, query = httpx.URL(base), request.scope["query_string"]
@@ -328,10 +347,25 @@ class _Passing(StreamingResponse):
             await super().stream_response(send)
 
 
-async def _read(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise _RefusedError(413, "request_too_large", f"a request may have {MAX_BODY_BYTES:,} bytes")
-    return bytes(body)
+def _streamed(request: Request) -> Body:
+    """The request's body as it arrives; empty if it has none."""
+    has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
+    return request.stream() if has_body else b""
+
+
+async def _whole(body: Body) -> Body:
+    """All of `body`; one that is too large to be held goes on as it arrives."""
+    if isinstance(body, bytes):
+        return body
+    start = bytearray()
+    async for chunk in body:
+        start += chunk
+        if len(start) > MAX_BODY_BYTES:
+            return _joined(bytes(start), body)
+    return bytes(start)
+
+
+async def _joined(start: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield start
+    async for chunk in rest:
+        yield chunk

@@ -8,6 +8,7 @@ Whatever fails here, the request goes out as it came. Sends nothing itself; coun
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
 import threading
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from applier.adapters.proxy.wires import Wire, observed
+from applier.adapters.proxy.wires import MESSAGES, Wire, observed
 from applier.session import Session
 from applier.session.planning import Planned
 from planner.proposal import Account
@@ -93,20 +94,25 @@ class Conversations:
     def __init__(
         self,
         open_session: Callable[[str, str, Account | None], Session],
+        own: tuple[str, str] = ("", ""),
         limit: int = 200,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open.
 
+        `own`: a secret, and the name of the conversations of who shows it in place of a name. They are his whatever
+        key comes with them: that of a login is renewed every few hours.
         A closed one, as each is that nobody used for `IDLE_SECONDS`, continues from the store, by its id, when its
         conversation comes back.
         """
-        self._open, self._limit, self._clock = open_session, limit, clock
+        self._open, self._limit, self._own, self._clock = open_session, limit, own, clock
         self._used: dict[str, float] = {}
         self._known: dict[str, Session] = {}
         """By id, the longest unused first."""
         self._places: dict[str, list[tuple[str, str]]] = {}
         """Scope and digests of the newest answer of each, by which the next request finds it."""
+        self._sent: dict[str, tuple[list[str], Sequence[Any]]] = {}
+        """Digests of the newest list of each, and what went out for it."""
         self._lock = threading.Lock()
         self._planned: list[Planned] = []
         """In sessions that are closed."""
@@ -125,15 +131,28 @@ class Conversations:
         answers = list(_answers(messages))
         if not answers:
             return None
-        scope, model = _scope(body, headers), str(body.get("model") or "")
+        scope, model = self._scope(body, headers), str(body.get("model") or "")
         with self._lock:
-            key = self._find(scope, answers) or self._new_key(scope, answers, _name(headers))
+            key = self._find(scope, answers) or self._new_key(scope, answers, self._name(headers))
             session = self._known.pop(key, None) or self._open(key, model, account)
             self._known[key], self._used[key] = session, self._clock()
             self._places[key] = [(scope, digest) for digest in answers[-1] if digest]
             while len(self._known) > self._limit or self._used[next(iter(self._known))] < self._clock() - IDLE_SECONDS:
                 self._close(next(iter(self._known)))
             return session
+
+    def note_sent(self, session: Session, messages: Sequence[Any], sent: Sequence[Any]) -> None:
+        """Remember what went out for `messages`; nothing if it was they."""
+        self._sent[session.session_id] = (list(map(message_digest, messages)) if sent else [], sent)
+
+    def sent(
+        self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> tuple[list[str], Sequence[Any]]:
+        """What went out last in the conversation that `messages` continues, and digests of what it was made of."""
+        answers = list(_answers(messages))
+        with self._lock:
+            key = self._find(self._scope(body, headers), answers) if answers else None
+            return self._sent.get(key or "", ([], []))
 
     def sessions(self) -> list[Session]:
         """All that are open."""
@@ -149,6 +168,27 @@ class Conversations:
         with self._lock:
             for key in list(self._known):
                 self._close(key)
+
+    def _name(self, headers: Mapping[str, str]) -> str:
+        """What the client calls its sessions: their ids begin with it. Empty if it says nothing."""
+        name, (secret, own) = headers.get(NAME_HEADER, ""), self._own
+        if secret and hmac.compare_digest(name.encode(), secret.encode()):
+            return own
+        return name if _NAME.fullmatch(name) and name != own else ""
+
+    def _scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+        """What tells clients apart that say the same: their keys, a name, a user or session id.
+
+        Names and ids are chosen by the client, and may be another's; what it shows the provider is its own. Of that
+        only a digest goes in here, and of the scope only a digest into a session's id.
+        """
+        name = self._name(headers)
+        if name and name == self._own[1]:
+            return name
+        metadata = body.get("metadata")
+        user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+        shown = json.dumps([headers.get(header, "") for header in _CREDENTIALS])
+        return f"{_short(shown)}/{name}/{user or body.get('user') or ''}"
 
     def _find(self, scope: str, answers: list[tuple[str, str]]) -> str | None:
         """The conversation whose newest answer stands in the list: with all before it as it was, else by itself."""
@@ -170,6 +210,7 @@ class Conversations:
     def _close(self, key: str) -> None:
         session = self._known.pop(key)
         del self._places[key], self._used[key]
+        self._sent.pop(key, None)
         self._planned += session.state.planned
         session.close()
 
@@ -192,24 +233,6 @@ def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _name(headers: Mapping[str, str]) -> str:
-    """What the client calls its sessions: their ids begin with it. Empty if it says nothing."""
-    name = headers.get(NAME_HEADER, "")
-    return name if _NAME.fullmatch(name) else ""
-
-
-def _scope(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-    """What tells clients apart that say the same: their keys, a name, a user or session id.
-
-    Names and ids are chosen by the client, and may be another's; what it shows the provider is its own. Of that only a
-    digest goes in here, and of the scope only a digest into a session's id.
-    """
-    metadata = body.get("metadata")
-    user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
-    shown = json.dumps([headers.get(name, "") for name in _CREDENTIALS])
-    return f"{_short(shown)}/{_name(headers)}/{user or body.get('user') or ''}"
 
 
 def _account(base_url: str, headers: Mapping[str, str]) -> Account:
@@ -257,9 +280,24 @@ class Gateway:
             session.set_request(**wire.request(body))
             prepared = session.prepare(messages)
         is_same = prepared == list(messages)
+        self.conversations.note_sent(session, messages, [] if is_same else prepared)
         outgoing = raw if is_same else _bytes(wire.with_messages(body, prepared))
         self.metrics.add("requests", f'kind="{"unchanged" if is_same else "prepared"}"')
         return Passage(wire, outgoing, session, body, messages)
+
+    def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
+        """The body `raw` with what was sent last in place of what it was made of; changes nothing, opens nothing.
+
+        What a conversation would gain by a compaction that is due at its next request is not known before that.
+        """
+        with self._harmless():
+            body = json.loads(raw)
+            messages = (MESSAGES.messages(body) if isinstance(body, dict) else None) or []
+            known, sent = self.conversations.sent(messages, body, headers)
+            if known and list(map(message_digest, messages[: len(known)])) == known:
+                raw = _bytes(MESSAGES.with_messages(body, [*sent, *messages[len(known) :]]))
+            self.metrics.add("requests", 'kind="passed"')
+        return raw
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
         """What to send instead, after the provider refused `passage` with `text`; None: nothing shorter."""
@@ -268,6 +306,7 @@ class Gateway:
         with self._harmless(), self._counted(passage.session):
             refusal = SimpleNamespace(status_code=status, body=text)
             messages = passage.session.recover(passage.messages, refusal)
+            self.conversations.note_sent(passage.session, passage.messages, messages or [])
             return None if messages is None else _bytes(passage.wire.with_messages(passage.body, messages))
         return None
 

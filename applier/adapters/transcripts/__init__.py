@@ -13,6 +13,7 @@ from typing import Any
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.adapters.transcripts.codex import CODEX
 from applier.adapters.transcripts.document import Document, document_of, load_document
+from applier.adapters.transcripts.dumps import DUMPS
 from applier.adapters.transcripts.message_lists import MESSAGE_LISTS
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.adapters.transcripts.transcript import Client, Format, Transcript
@@ -34,7 +35,7 @@ __all__ = [
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
 """Whose session logs are read, written and resumed from; another client is one more here."""
-FORMATS: tuple[Format, ...] = (*CLIENTS, *MESSAGE_LISTS)
+FORMATS: tuple[Format, ...] = (*CLIENTS, *DUMPS, *MESSAGE_LISTS)
 """All that can be read; the first that detects a file as its own reads it."""
 
 
@@ -43,8 +44,8 @@ def read_transcript(
 ) -> Transcript:
     """The conversation in `source`: a path, the text itself, or a list of messages (dicts or SDK objects).
 
-    Formats: Anthropic messages (a list, or an object with ``messages`` and perhaps ``system``, ``tools``,
-    ``task``), OpenAI chat messages, either one as JSONL, Claude Code sessions, Codex rollouts.
+    Formats: all of `FORMATS`; of Anthropic messages a list, or an object with ``messages`` and perhaps ``system``,
+    ``tools``, ``task``.
     `part` names one conversation of a file that holds several, or one stretch between a session log's own
     compactions (-1: what the agent's context held last); without it a session is read whole.
 

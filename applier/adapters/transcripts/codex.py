@@ -22,11 +22,11 @@ from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 
-__all__ = ["CODEX"]
+__all__ = ["CALLS", "CODEX", "OUTPUTS", "Item", "item_blocks", "item_result", "item_use"]
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
+OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _SILENT = frozenset({"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary"})
 
 
@@ -36,7 +36,7 @@ class _Codex:
 
     def detects(self, document: Document) -> bool:
         return any(
-            isinstance(value, dict) and value.get("type") in _ENVELOPES and isinstance(value.get("payload"), dict)
+            isinstance(value, dict) and str(value.get("type")) in _ENVELOPES and isinstance(value.get("payload"), dict)
             for _, value in document.lines
         )
 
@@ -74,7 +74,7 @@ class _Codex:
 CODEX: Client = _Codex()
 
 
-class _Item(BaseModel):
+class Item(BaseModel):
     """A response item, or an event; each type uses some of the fields."""
 
     type: str = ""
@@ -118,9 +118,9 @@ class _Rollout:
         elif kind == "compacted":
             self._compacted(data, number)
         elif kind == "response_item":
-            self._item(_Item.model_validate(data), number)
+            self._item(Item.model_validate(data), number)
         elif data.get("type") == "thread_rolled_back":
-            turns = _Item.model_validate(data).num_turns
+            turns = Item.model_validate(data).num_turns
             self.assembly.roll_back(turns)
             self.assembly.note([number], f"the session went back {turns} turns; these are not read")
 
@@ -128,27 +128,27 @@ class _Rollout:
         self.assembly.compacted(number)
         replacement = item.get("replacement_history")
         for entry in replacement if isinstance(replacement, list) else ():
-            held = _Item.model_validate(entry)
+            held = Item.model_validate(entry)
             if held.type == "message" and held.role == "user":
-                self.assembly.user(_blocks(held.content), number, only="part")
+                self.assembly.user(item_blocks(held.content), number, only="part")
         if isinstance(summary := item.get("message"), str):
             self.assembly.user(summary, number, host=True, only="whole" if replacement else "")
 
-    def _item(self, item: _Item, number: int) -> None:
+    def _item(self, item: Item, number: int) -> None:
         if item.type == "message":
             self._message(item, number)
-        elif item.type in _CALLS and item.call_id:
-            self.assembly.assistant(self._group(), [_use(item)], number)
+        elif item.type in CALLS and item.call_id:
+            self.assembly.assistant(self._group(), [item_use(item)], number)
             self.open.add(item.call_id)
-        elif item.type in _OUTPUTS:
+        elif item.type in OUTPUTS:
             self.open.discard(item.call_id or "")
             self.answered = True
-            self.assembly.user([_result(item)], number, host=True)
+            self.assembly.user([item_result(item)], number, host=True)
         elif item.type not in _SILENT:
             self.skipped.setdefault(item.type, []).append(number)
 
-    def _message(self, item: _Item, number: int) -> None:
-        content = _blocks(item.content)
+    def _message(self, item: Item, number: int) -> None:
+        content = item_blocks(item.content)
         if item.role == "assistant":
             self.assembly.assistant(self._group(), content, number)
             return
@@ -173,7 +173,8 @@ class _Rollout:
         self.answer, self.answered, self.open = self.answer + 1, False, set()
 
 
-def _use(item: _Item) -> Block:
+def item_use(item: Item) -> Block:
+    """The call that `item` is."""
     if item.type == "function_call":
         value = arguments_as_object(item.arguments)
     else:
@@ -181,16 +182,18 @@ def _use(item: _Item) -> Block:
     return {"type": "tool_use", "id": item.call_id, "name": item.name or "local_shell", "input": value}
 
 
-def _result(item: _Item) -> Block:
+def item_result(item: Item) -> Block:
+    """The result that `item` is."""
     output = item.output
     failed = isinstance(output, dict) and output.get("success") is False
     content = output.get("content") if isinstance(output, dict) else output
-    inner = _blocks(content) if isinstance(content, list) else content or ""
+    inner = item_blocks(content) if isinstance(content, list) else content or ""
     flag = {"is_error": True} if failed else {}
     return {"type": "tool_result", "tool_use_id": item.call_id, "content": inner, **flag}
 
 
-def _blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:
+def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:
+    """The blocks of an item\'s content."""
     if not isinstance(content, list):
         return [{"type": "text", "text": content}] if content else []
     return [_block(part) for part in content]

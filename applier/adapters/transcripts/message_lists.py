@@ -7,7 +7,7 @@ around the messages in a file (system, tools, other fields and conversations) is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from applier.adapters.transcripts.document import Document, json_text
@@ -16,10 +16,12 @@ from applier.adapters.transcripts.transcript import Transcript, guess_task, pair
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, given_message
 
-__all__ = ["MESSAGE_LISTS", "MessageList"]
+__all__ = ["MESSAGE_LISTS", "Conversations", "Data", "MessageList"]
 
 Data = dict[str, Any]
 Where = tuple[str | int, ...]
+Conversations = list[tuple[Data, list[Any]]]
+"""Of each conversation the object that holds it, and its entries."""
 
 
 @dataclass(frozen=True)
@@ -28,23 +30,25 @@ class MessageList:
 
     name: str
     title: str
-    recognises: Callable[[Sequence[Any], Data], bool | None]
-    """Whether entries are of this form, by what is in them and in the object around them; None: nothing tells."""
-    leading: Callable[[Sequence[Any]], int]
-    """How many entries in front are the system's."""
     messages: Callable[[Sequence[Any], Sequence[str]], Iterator[tuple[int, Message]]]
     """Entries, each with its place, as Anthropic messages, each with the number of its first entry."""
-    entries: Callable[[Sequence[Message]], Sequence[Any]]
+    conversations: Callable[[Any], Conversations] | None = None
+    """Of a form with lists of its own: those in a file's value, none in that of another form. They are read only."""
+    recognises: Callable[[Sequence[Any], Data], bool | None] = lambda _entries, _container: True
+    """Whether entries are of this form, by what is in them and in the object around them; None: nothing tells."""
+    leading: Callable[[Sequence[Any]], int] = leading_system
+    """How many messages in front are the system's."""
+    entries: Callable[[Sequence[Message]], Sequence[Any]] = list
     """The way back."""
 
     def detects(self, document: Document) -> bool:
         """Whether a list in `document` is of this form, by the first of them that tells."""
-        answers = (self.recognises(held.entries, held.container) for held in _conversations(document))
+        answers = (self.recognises(held.entries, held.container) for held in self._held(document))
         return next((answer for answer in answers if answer is not None), False)
 
     def read(self, document: Document, part: int | None) -> Transcript:
         """The first conversation of a document, or the `part`-th."""
-        held = _conversations(document)
+        held = self._held(document)
         if document.torn:
             raise document.torn
         if not -len(held) <= (part or 0) < len(held):
@@ -52,13 +56,15 @@ class MessageList:
         chosen, several = held[part or 0], part is None and len(held) > 1
         first = f"{document.name}: holds {len(held)} conversations; this is the first (part=0 to {len(held) - 1})"
         places = [chosen.place_of(number) for number in range(len(chosen.entries))]
-        lead, task, tools = self.leading(chosen.entries), chosen.container.get("task"), chosen.container.get("tools")
-        numbered = [pair for pair in self.messages(chosen.entries, places) if pair[0] >= lead]
-        messages = [message for _, message in numbered]
-        places = [places[number] for number, _ in numbered]
+        numbered = list(self.messages(chosen.entries, places))
+        lead = self.leading([message for _, message in numbered])
+        messages, places = [m for _, m in numbered[lead:]], [places[number] for number, _ in numbered[lead:]]
+        task, tools = chosen.container.get("task"), chosen.container.get("tools")
         return Transcript(
             messages=messages,
-            system=_system(chosen, lead),
+            system=_system(
+                document.name, chosen.container.get("system"), [message["content"] for _, message in numbered[:lead]]
+            ),
             tools=tools if isinstance(tools, list) else None,
             task=task if isinstance(task, str) and task.strip() else guess_task(messages),
             format=f"{self.name}_jsonl" if document.lines else self.name,
@@ -71,11 +77,27 @@ class MessageList:
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """The file that `like` was read from, with `messages` in place of its own."""
+        """The file that `like` was read from, with `messages` in place of its own.
+
+        Raises:
+            TranscriptError: the form is read only.
+        """
+        if self.conversations:
+            cure = "write the messages as JSON instead, or what to_openai makes of them"
+            raise TranscriptError(f"{self.title}: this format is read, not written; {cure}")
         held: _Conversation = like.source["conversation"]
         entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
         value = _replaced(held.document.value, held.where, entries)
         return json_text(value) if not held.document.lines else "".join(map(json_text, value))
+
+    def _held(self, document: Document) -> list[_Conversation]:
+        if self.conversations is None:
+            return _conversations(document)
+        whole = replace(document, lines=())
+        try:
+            return [_Conversation(whole, (), *held) for held in self.conversations(document.value)]
+        except (AttributeError, KeyError, TypeError, ValueError):  # only looks like one of its files
+            return []
 
 
 @dataclass(frozen=True)
@@ -121,14 +143,14 @@ def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
     return _Conversation(document, (*where, "messages"), record, list(map(plain_entry, record["messages"])))
 
 
-def _system(held: _Conversation, lead: int) -> str | list[Block] | None:
-    """The first `lead` entries, or what stands beside the list."""
-    contents = [entry["content"] for entry in held.entries[:lead]] or [held.container.get("system")]
-    if len(contents) == 1 and isinstance(contents[0], str | list | None):
-        return contents[0]
-    if not lead:
+def _system(name: str, beside: Any, leading: Sequence[Any]) -> str | list[Block] | None:
+    """What stands `beside` the list, and the contents of `leading` messages."""
+    if not isinstance(beside, str | list | None):
         wanted = "expected 'system' to be text or a list of blocks"
-        raise TranscriptError(f"{held.document.name}: {wanted}, found {type(contents[0]).__name__}")
+        raise TranscriptError(f"{name}: {wanted}, found {type(beside).__name__}")
+    contents = [content for content in (beside, *leading) if content]
+    if len(contents) == 1 and isinstance(contents[0], str):
+        return contents[0]
     texts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in contents]
     return [block for blocks in texts for block in blocks] or None
 
@@ -162,14 +184,9 @@ def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> Iterator[tuple[
 
 
 MESSAGE_LISTS = (
-    MessageList("openai", "OpenAI chat messages", _is_openai, leading_system, chat_messages, to_openai),
+    MessageList("openai", "OpenAI chat messages", chat_messages, recognises=_is_openai, entries=to_openai),
     MessageList(
-        "anthropic",
-        "a list of messages, or an object with 'messages'",
-        recognises=lambda _entries, _container: True,
-        leading=lambda _entries: 0,
-        messages=_anthropic,
-        entries=list,
+        "anthropic", "a list of messages, or an object with 'messages'", _anthropic, leading=lambda _messages: 0
     ),
 )
-"""The forms that are read; the first that recognises a list reads it."""
+"""The forms that are read and written; the first that recognises a list reads it."""

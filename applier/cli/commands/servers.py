@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +34,7 @@ __all__ = ["mcp_command", "proxy_command", "wrap_command"]
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
 """Holds the proxy's token; no option, for a command line can be read by every user of the machine."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
-"""Names the conversations of a wrapped client's run, for `compactor mcp` inside the client."""
+"""Names the conversations of clients wrapped in this folder, for `compactor mcp` inside the client."""
 TOKEN_KINDS = ("uncached", "read", "written")
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
@@ -72,13 +73,20 @@ _session_options = options.together(
 
 
 def _open_proxy(
-    *, upstream: str, openai_upstream: str, store: str | None, host: str = "127.0.0.1", port: int = 0, **session: Any
+    *,
+    upstream: str,
+    openai_upstream: str,
+    store: str | None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    own: tuple[str, str] = ("", ""),
+    **session: Any,
 ) -> ProxyServer:
     """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token, upstreams = os.environ.get(TOKEN_VARIABLE, ""), proxy.Upstreams(upstream, openai_upstream)
     session = {name: value for name, value in session.items() if value is not None}
-    settings = proxy.ProxySettings(host=host, port=port, token=token, upstreams=upstreams, store=store, session=session)
+    settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
     server: ProxyServer = proxy.ProxyServer(settings)
     return server
 
@@ -117,9 +125,10 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     """
     how |= _upstreams(ctx)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
-    name = f"wrap-{secrets.token_hex(4)}"
-    with _open_proxy(**how) as proxy:
-        code = _run(client, _environment(proxy, name))
+    # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
+    name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
+    with _open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
+        code = _run(client, _environment(proxy))
         report = _report(proxy)
     if as_json:
         print_json(report, err=True)
@@ -139,9 +148,10 @@ def _upstreams(ctx: click.Context) -> dict[str, str]:
     return {name: places[name] for name in unsaid if name != "upstream" or anthropic}
 
 
-def _environment(proxy: ProxyServer, name: str) -> dict[str, str]:
+def _environment(proxy: ProxyServer) -> dict[str, str]:
     """The client's: this process's, with the proxy in the provider's place."""
-    headers = {"x-compactor-session": name, "x-compactor-token": proxy.settings.token}
+    secret, name = proxy.settings.own
+    headers = {"x-compactor-session": secret, "x-compactor-token": proxy.settings.token}
     lines = [os.environ.get(_HEADERS_VARIABLE, ""), *(f"{key}: {value}" for key, value in headers.items() if value)]
     ours = {
         "ANTHROPIC_BASE_URL": proxy.url,
