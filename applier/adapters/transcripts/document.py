@@ -148,13 +148,13 @@ def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
     return f"{place}: not JSON ({error.msg.lower()}, found {shown!r}); expected one value, or one on each line"
 
 
-def json_text(value: Any) -> str:
+def json_text(value: Any, indent: int | None = None) -> str:
     """`value` as JSON that ends a line; a lone surrogate is escaped, for UTF-8 has none."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
         text.encode()
     except UnicodeEncodeError:
-        text = json.dumps(value)
+        text = json.dumps(value, indent=indent)
     return text + "\n"
 
 

@@ -88,7 +88,7 @@ class MessageList:
         held: _Conversation = like.source["conversation"]
         entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
         value = _replaced(held.document.value, held.where, entries)
-        return json_text(value) if not held.document.lines else "".join(map(json_text, value))
+        return json_text(value, indent=2) if not held.document.lines else "".join(map(json_text, value))
 
     def _held(self, document: Document) -> list[_Conversation]:
         if self.conversations is None:
