@@ -23,7 +23,7 @@ def test_unchanged_messages_give_the_same_file_back(messages, wrapping):
 @settings(max_examples=40)
 @given(conversations())
 def test_a_file_keeps_its_letters(messages):
-    text = json.dumps({"id": "größe", "messages": messages}, ensure_ascii=False) + "\n"
+    text = json.dumps({"id": "größe", "messages": messages}, indent=2, ensure_ascii=False) + "\n"
     transcript = read_transcript(text)
     assert write_transcript(transcript.messages, transcript) == text
 
