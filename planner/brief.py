@@ -55,10 +55,11 @@ TELLING_WORDS = 2
 """A statement that shares no specific with what failed names it by so many words of it."""
 
 _WORD = lazy_pattern(r"[^\W\d_]{5,}")
-_EMPTY = (
+_EMPTY_TEXT = (
     "error errors failed failure fails failing command status returned while exited process expected found cannot "
     "could should would there which where after before because output result results"
 )
+_EMPTY = frozenset(_EMPTY_TEXT.split())
 """Words that most failures have, and that name none."""
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
@@ -277,7 +278,7 @@ def _last_names(text: str) -> set[str]:
 
 
 def _telling_words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text)} - {*_EMPTY.split()}
+    return {word.casefold() for word in _WORD.findall(text)} - _EMPTY
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:

@@ -74,8 +74,6 @@ CARD_TRIES = 3
 
 _TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
 """``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
-_NAMES = re.compile(r"; now names .*(?= \(t\d)")
-"""What an edit put in stands on its card."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +369,7 @@ def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str
     newest = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in record]
     lines: dict[int, str] = {}
     for at in sorted(range(len(record)), key=lambda at: -newest[at]):
-        line = one_line(_NAMES.sub("", record[at].line.removeprefix("- ")), characters)
+        line = one_line(record[at].line.removeprefix("- "), characters)
         characters -= len(line) + 1
         if not newest[at] or characters < 0:
             break
