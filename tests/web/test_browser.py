@@ -32,10 +32,12 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def review(browser, server):
-    """The page of the small plan, open."""
+    """The page of the small plan, open; it is left before its server goes, for a page may ask at any time."""
     show_as(browser)
+    browser.get_log("browser")
     opened(browser, server.link)
     yield browser
+    browser.get("about:blank")
     log = [entry for entry in browser.get_log("browser") if entry["source"] != "intervention"]
     assert [entry for entry in log if entry["level"] == "SEVERE"] == []
 
