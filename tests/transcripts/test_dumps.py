@@ -356,3 +356,14 @@ def test_a_damaged_dump_is_read_or_refused(name, dump, data):
         holder = holder[key]
     with suppress(TranscriptError):
         read_transcript("\n".join(map(json.dumps, value)).encode())
+
+
+def test_the_images_of_openhands_are_images():
+    url = "https://example.org/a.png"
+    old = {"id": 1, "source": "user", "action": "message", "args": {"content": "Look.", "image_urls": [url, url]}}
+    parts = [{"type": "text", "text": "Look."}, {"type": "image", "image_urls": [url, url]}]
+    new = {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": parts}}
+    image = {"type": "image", "source": {"type": "url", "url": url}}
+    for event in (old, new):
+        (message,) = read([event]).messages
+        assert message["content"] == [{"type": "text", "text": "Look."}, image, image]
