@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import TypeVar
 
 from applier.session import Session
@@ -21,7 +21,7 @@ from planner.api import check_argument
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import Message, message_digest
 
-__all__ = ["OPEN_SESSIONS", "Family", "Member", "OpenSessions", "SessionOf", "opener", "through"]
+__all__ = ["OPEN_SESSIONS", "Family", "Member", "OpenSessions", "SessionOf", "grouped", "opener", "through"]
 
 logger = logging.getLogger("applier.session")
 
@@ -188,3 +188,12 @@ def through(
         return None
     known = {message_digest(message): original for message, original in pairs}
     return [known.get(message_digest(message)) or built(message) for message in view]
+
+
+def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
+    """`foreign` by message, where several are one: those of one `kind` that stand together.
+
+    What has no kind, which is false, is a message of its own.
+    """
+    runs = groupby(foreign, kind)
+    return [group for key, run in runs for group in ([list(run)] if key else ([one] for one in run))]

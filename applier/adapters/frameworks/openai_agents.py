@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 import anyio.to_thread
@@ -23,7 +23,7 @@ from agents import FunctionTool, Handoff, Model, ModelProvider, ModelResponse, M
 from agents.tool_context import ToolContext
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
-from applier.adapters.frameworks.bridge import Family, Member, through
+from applier.adapters.frameworks.bridge import Family, Member, grouped, through
 from applier.adapters.transcripts.codex import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
 from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_entry, to_openai
 from applier.session import Session
@@ -170,15 +170,9 @@ class _Call:
         """The request with its items after `act` on their plain form; None if that says None or they have none."""
         items = list(map(plain_entry, self._request["input"]))
         lead = next((at + 1 for at in reversed(range(len(items))) if items[at].get("type") == "compaction"), 0)
-        groups = _groups(items[lead:])
+        groups = grouped(items[lead:], _kind)
         view = through(act, groups, _plain, partial(_built, groups=groups))
         return None if view is None else {**self._request, "input": [*items[:lead], *chain.from_iterable(view)]}
-
-
-def _groups(items: Items) -> list[Items]:
-    """Items that are one message: an answer, results that stand together, or a message of another."""
-    runs = groupby(items, _kind)
-    return [group for kind, run in runs for group in ([list(run)] if kind else ([item] for item in run))]
 
 
 def _kind(item: Mapping[str, Any]) -> str:
