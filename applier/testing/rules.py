@@ -176,18 +176,27 @@ def text_is_unicode(request: Request) -> Iterator[str]:
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """A server's compaction block comes first in its message, and none is asked for amid a call."""
+    """A server's compaction block comes first in its message, and none is asked for amid a call, nor beside what
+    would cut the answer short."""
+    signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
             continue
-        if index or request.messages[at]["role"] != "assistant":
-            yield f"messages.{at}.content.{index}: `compaction` blocks must come first in an assistant message"
+        signed += bool(block.get("signature"))
+        if signed > 1:
+            yield f"messages.{at}.content.{index}: `messages` holds more than one `compaction` block"
+        if index or (at and block.get("signature")) or request.messages[at]["role"] == "system":
+            yield f"messages.{at}.content.{index}: the `compaction` block is not the first block of the conversation"
         elif block.get("content") == "":
             yield f"messages.{at}.content.{index}.compaction.content: must not be empty"
     edits = (request.body.get("context_management") or {}).get("edits") or []
     calls = any(block["type"] == "tool_use" for block in _prefill(request) or ())
-    if calls and any(str(edit.get("type", "")).startswith("compact_") for edit in edits):
+    on_demand = bool(request.body.get("compaction"))
+    if calls and (on_demand or any(str(edit.get("type", "")).startswith("compact_") for edit in edits)):
         yield "context_management: compaction is not possible with an unanswered `tool_use`"
+    for name in ("context_management", "stop_sequences") if on_demand else ():
+        if request.body.get(name):
+            yield f"compaction: cannot be combined with `{name}`"
 
 
 def list_begins_with_the_user(request: Request) -> Iterator[str]:

@@ -20,6 +20,7 @@ from planner.reading.messages import (
     blocks,
     call_ids,
     given_message,
+    is_compacted,
     message_digest,
     result_ids,
 )
@@ -39,7 +40,7 @@ class Turn:
     stop: int
     kind: TurnKind
     """``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their results;
-    ``other``: anything else, see `must_stand`."""
+    ``other``: anything else, the server's own compaction among it, see `must_stand`."""
     digest: str
     live: bool
     """True in the live tail: what the model has not answered yet."""
@@ -159,6 +160,8 @@ def _caller(block: Block) -> object:
 
 def _kind(first: Message) -> TurnKind:
     kinds = {block["type"] for block in blocks(first)}
+    if is_compacted(first):
+        return "other"
     if first["role"] == "assistant":
         return "tools" if "tool_use" in kinds else "assistant"
     return "user" if first["role"] == "user" and "tool_result" not in kinds else "other"

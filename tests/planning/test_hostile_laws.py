@@ -21,7 +21,7 @@ from planner.reading.lines import join_lines
 from planner.reading.messages import blocks
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
-from tests.strategies import TAGS, answered_histories, histories, plans
+from tests.strategies import TAGS, answered_histories, compacted_histories, histories, plans
 from tests.viewed import MODELS, plan_of, refusals, refused, removed, said
 
 
@@ -51,6 +51,16 @@ def test_the_view_is_never_worse_for_the_api(attack):
     shown = preview(plan, messages)
     assert {str(v.rule) for v in refused(shown.messages, plan.target_model, messages)} <= before
     assert {v.rule for v in refusals(shown.messages)} <= {v.rule for v in refusals(messages)}
+
+
+@given(compacted_histories(), st.data())
+def test_the_servers_own_compaction_stands_first_and_once_as_it_came(messages, data):
+    block = messages[0]["content"][0]
+    plan = data.draw(plans(messages)).model_copy(update={"target_tokens": 50, "window_tokens": 1_000})
+    view = preview(plan, messages).messages
+    assert refused(view, before=messages) == []
+    assert [b for message in view for b in blocks(message) if b["type"] == "compaction"] == [block]
+    assert (view[0]["role"], view[0]["content"][0]) == (messages[0]["role"], block)
 
 
 def thinking_once(messages):

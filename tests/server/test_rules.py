@@ -40,6 +40,7 @@ FORGED = [WORDS, {"role": "assistant", "content": [THOUGHT, {"type": "text", "te
 ADAPTIVE, BUDGET = {"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}
 BAD_INPUT = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": "{}"}]}
 COMPACTION = {"type": "compaction", "content": "what was"}
+SIGNED = {**COMPACTION, "signature": "s"}
 TEXT = {"type": "text", "text": "so"}
 
 VALID = {
@@ -54,6 +55,8 @@ VALID = {
     "prefill on 4.5": ([WORDS, text("assistant", "The")], {"model": MANUAL}),
     "a system message": ([WORDS, {"role": "system", "content": "Be brief."}, call("a"), result("a")], {}),
     "a compaction block": ([{"role": "assistant", "content": [COMPACTION]}, WORDS], {}),
+    "a signed one of the user's": ([{"role": "user", "content": [SIGNED, TEXT]}], {}),
+    "one on demand": ([WORDS], {"compaction": {"type": "summarize"}}),
     "four marks": ([text("user", *"abcd", **marked())], {}),
 }
 
