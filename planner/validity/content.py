@@ -111,9 +111,10 @@ def prefill_is_allowed(request: Request) -> Iterator[Violation]:
 
 
 def nothing_is_blank(request: Request) -> Iterator[Violation]:
-    """Rule 17: no empty or blank text block, no empty content."""
+    """Rule 17: no empty or blank text block, no empty content but of a system message that sets how to answer
+    (``BetaSystemMessageParam`` in the SDK)."""
     for at, message in enumerate(request.messages):
-        if message["content"] == []:
+        if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
     if isinstance(request.system, str) and request.system and not request.system.strip():
         yield Violation(17, "system", "a blank system prompt", "leave it out", "blank_text")
