@@ -41,7 +41,7 @@ class Model:
         self, rounds: int, folder: Path, *, forks: bool = True, looks: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         self.rounds, self.folder, self.forks = rounds, folder, forks
-        self.number, self.asked = 0, Counter[str]()
+        self.number, self.asked, self.output = 0, Counter[str](), 300
         self.looks = [dict(look) for look in looks]
         """Calls that it makes before all others, once it has a view."""
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Model:
         call = (
             use("Write", file_path=path, content=f"LIMIT_{n} = {n}\n" * 40),
             use("Bash", command=f"cat {path}; test {n % 4} -gt 0", description="Look at it"),
-            use("Bash", command=f"seq {n} {n + 300}", description="Count"),
+            use("Bash", command=f"seq {n} {n + self.output}", description="Count"),
         )[step]
         return [say(f"Module {n}, step {step + 1} of 3."), call]
 
