@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 import click
@@ -31,7 +32,21 @@ def _describe() -> None:
 def _compact() -> None:
     """What stands in place of a transcript."""
     with open_store() as store:
-        _answer(mod.compact(_given(), store))
+        _answer(mod.compact(_given(), store, time.time()))
+
+
+@mod_command.command("receipt")
+def _receipt() -> None:
+    """What the client's own compaction dropped."""
+    with open_store() as store:
+        _answer(mod.receipt_of_own(_given(), store, time.time()))
+
+
+@mod_command.command("shorten")
+def _shorten() -> None:
+    """What is sent in place of a large result."""
+    with open_store() as store:
+        _answer(mod.shorten(_given(), store))
 
 
 @mod_command.command("look-up")
