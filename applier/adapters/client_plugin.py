@@ -121,13 +121,19 @@ def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) 
             yield Problem(f"{name}: {key} turns mods off", cure)
     if not managed:
         return
-    configured = settings.get("pluginConfigs")
-    for plugin in _POLICY_PLUGINS if isinstance(configured, dict) else ():
-        options = configured.get(plugin, {}).get("options", {}) if isinstance(configured.get(plugin), dict) else {}
-        if isinstance(options, dict) and options.get("allowManagedModsOnly"):
-            yield Problem(f"{name}: allowManagedModsOnly turns all mods but the machine's off", cure)
+    policies = [_inside(settings, "pluginConfigs", plugin, "options") for plugin in _POLICY_PLUGINS]
+    if any(options.get("allowManagedModsOnly") for options in policies):
+        yield Problem(f"{name}: allowManagedModsOnly turns all mods but the machine's off", cure)
     allowed, blocked = settings.get("strictKnownMarketplaces"), settings.get("blockedMarketplaces")
     if isinstance(allowed, list) and {"source": "skills-dir"} not in allowed:
         yield Problem(f"{name}: strictKnownMarketplaces does not allow plugins of the skills folder", cure)
     if isinstance(blocked, list) and {"source": "skills-dir"} in blocked:
         yield Problem(f"{name}: blockedMarketplaces forbids plugins of the skills folder", cure)
+
+
+def _inside(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """The object at the end of `names`; an empty one if there is none."""
+    for name in names:
+        inner = settings.get(name)
+        settings = inner if isinstance(inner, dict) else {}
+    return settings
