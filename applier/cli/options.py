@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable
 from functools import reduce, wraps
 from pathlib import Path
@@ -22,8 +23,10 @@ __all__ = [
     "EXISTING_FILE",
     "OUTPUT_FILE",
     "SHARE",
+    "agreed",
     "as_csv",
     "as_json",
+    "change_options",
     "existing_store",
     "import_extra",
     "output_option",
@@ -64,6 +67,23 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 def together(*options: Decorator) -> Decorator:
     """All of `options` at once, in this order in the help."""
     return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
+
+
+change_options: Decorator = together(
+    click.option("--dry-run", is_flag=True, help="Show the change; write nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+)
+
+
+def agreed(*, yes: bool, as_json: bool) -> bool:
+    """True once a person agreed to the change that was shown, or said so before.
+
+    Raises:
+        click.UsageError: there is nobody to ask.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody to ask here: say --yes to make this change.")
+    return yes or click.confirm("Make this change?", abort=True, err=as_json)
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:

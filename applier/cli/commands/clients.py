@@ -21,7 +21,16 @@ import click
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
 from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import EXISTING_FILE, as_json, output_option, store_anywhere, store_option, together
+from applier.cli.options import (
+    EXISTING_FILE,
+    agreed,
+    as_json,
+    change_options,
+    output_option,
+    store_anywhere,
+    store_option,
+    together,
+)
 from applier.cli.planning import apply_and_record, planned, planning_options, write_view
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
@@ -109,8 +118,7 @@ _changing = together(
         type=click.Path(dir_okay=False, path_type=Path),
         help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
     ),
-    click.option("--dry-run", is_flag=True, help="Show the change; write nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    change_options,
 )
 
 
@@ -181,9 +189,7 @@ def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool,
         print_json({"settings": str(path), "change": diff, "written": write})
     else:
         echo(diff or f"{path}: nothing to change\n", nl=False)
-    if write and not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody to ask here: say --yes to make this change.")
-    if write and (yes or click.confirm("Make this change?", abort=True, err=as_json)):
+    if write and agreed(yes=yes, as_json=as_json):
         make_folder(path.parent)
         write_whole(path, after)
 
