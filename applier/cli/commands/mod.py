@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from applier.adapters import claude_code_mod as mod
-from applier.cli.options import existing_store
+from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
 from planner.errors import SettingsError
 
@@ -32,14 +32,14 @@ def _describe() -> None:
 def _compact() -> None:
     """What stands in place of a transcript."""
     with open_store() as store:
-        _answer(mod.compact(_given(), store, time.time()))
+        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor")))
 
 
 @mod_command.command("receipt")
 def _receipt() -> None:
     """What the client's own compaction dropped."""
     with open_store() as store:
-        _answer(mod.receipt_of_own(_given(), store, time.time()))
+        _answer(mod.receipt_of_own(_given(), store, time.time(), naming_store("compactor")))
 
 
 @mod_command.command("shorten")
