@@ -164,6 +164,7 @@ FOLDERS = {
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
     "applier.adapters": (
         "planner",
+        "applier.receipt",
         "applier.serving",
         "applier.settings",
         "applier.store",
