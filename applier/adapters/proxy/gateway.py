@@ -44,10 +44,10 @@ _LOGIN_BETA = "oauth-"
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
 _HELP = {
-    "arrivals": "Requests that came for a provider, those refused included.",
-    "requests": "Requests let in, by what went out: prepared (a compacted list), unchanged (its session had nothing "
-    "to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that was asked "
-    "for was made here), failed (as it came: an error here).",
+    "arrivals": "Requests let in.",
+    "requests": "Requests for a provider, by what went out: prepared (a compacted list), unchanged (its session had "
+    "nothing to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that was "
+    "asked for was made here), failed (as it came: an error here).",
     "upstream_responses": "Answers of the provider, by the class of their status.",
     "prompt_tokens": "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
     "saved_tokens": "Prompt tokens that these would have had more without compaction.",
