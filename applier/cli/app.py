@@ -36,6 +36,7 @@ COMMANDS = {
     "wrap": "servers",
     "mcp": "servers",
     "demo": "plans",
+    "mod": "mod",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from applier.testing import Answer, Request, say, use
 
-__all__ = ["CALLS", "counting_model", "numbers"]
+__all__ = ["CALLS", "counting_model", "delegating_model", "numbers"]
 
 CALLS = 14
 
@@ -25,3 +27,17 @@ def counting_model(request: Request) -> Answer:
     else:
         content = [say(f"Count number {made}."), use("numbers", f"toolu_{made}", to=60 + made)]
     return Answer(content, headers=(("connection", "close"),))  # frameworks do not close their clients
+
+
+def delegating_model(tool: str, *inputs: dict) -> Callable[[Request], Answer]:
+    """Calls `tool` with all `inputs` at once where it is told to delegate, and counts where it is told to count."""
+
+    def answer(request: Request) -> Answer:
+        if "Delegate" not in str(request.messages[0]["content"]):
+            return counting_model(request)
+        if len(request.messages) == 1:
+            calls = [use(tool, f"toolu_of_{at}", **given) for at, given in enumerate(inputs)]
+            return Answer([say("Others do it."), *calls], headers=(("connection", "close"),))
+        return Answer([say("all of it is done")], headers=(("connection", "close"),))
+
+    return answer

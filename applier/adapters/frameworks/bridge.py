@@ -1,4 +1,5 @@
-"""What every bridge does: it finds the session of a request, and prepares foreign messages by their plain form.
+"""What every bridge does: it finds the session of a request, keeps those of several conversations open, and prepares
+foreign messages by their plain form.
 
 Nothing here raises: what cannot be prepared goes out as it came.
 """
@@ -6,16 +7,18 @@ Nothing here raises: what cannot be prepared goes out as it came.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
 from applier.session import Session
 from applier.settings import load_settings
+from planner.api import check_argument
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import Message, message_digest
 
-__all__ = ["SessionOf", "opener", "through"]
+__all__ = ["OPEN_SESSIONS", "OpenSessions", "SessionOf", "opener", "through"]
 
 logger = logging.getLogger("applier.session")
 
@@ -23,6 +26,49 @@ R = TypeVar("R")
 T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
 """Names the session of a request; None leaves it alone."""
+OPEN_SESSIONS = 200
+"""So many are kept in memory, each with its whole history."""
+
+
+class OpenSessions:
+    """Sessions by name, each opened when it is first asked for; may be asked by several threads.
+
+    The longest unused is closed where there are too many, and opened again, from its store, when its name comes back.
+    """
+
+    def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
+        """`open_session` opens the session of a name (None: there is to be none); `limit` bounds how many are open.
+
+        Raises:
+            SettingsError: `open_session` is no function.
+        """
+        if not callable(open_session):
+            example = "lambda name: Session(session_id=name)"
+            raise SettingsError(f"expected a function such as {example}, found {type(open_session).__name__}")
+        self._open, self._limit, self._lock = open_session, limit, threading.Lock()
+        self._named: dict[str, Session] = {}
+
+    def named(self, name: str) -> Session | None:
+        """The session of that name.
+
+        Raises:
+            SettingsError: what should open it gave something else.
+            StoreError: it cannot be opened.
+        """
+        with self._lock:
+            session = self._named.pop(name, None) or self._open(name)
+            check_argument(f"session {name!r}", session, Session, "a Session, or None to leave it alone")
+            if session is not None:
+                self._named[name] = session
+            while len(self._named) > self._limit:
+                self._named.pop(next(iter(self._named))).close()
+            return session
+
+    def close(self) -> None:
+        """Close all; their histories are in the store then."""
+        with self._lock:
+            while self._named:
+                self._named.popitem()[1].close()
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
@@ -30,8 +76,14 @@ def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
 
     Where none can be opened, because the store or the settings fail, that is None, and the log says so once; settings
     that no session could be opened with are said now.
+
+    Raises:
+        SettingsError: `session` is neither.
     """
     if not callable(session):
+        if not isinstance(session, Session):
+            wanted = "a Session, or a function that names the session of a request"
+            raise SettingsError(f"session: expected {wanted}, found {type(session).__name__}")
         return lambda _request: session
     try:
         load_settings()
