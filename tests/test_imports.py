@@ -166,6 +166,7 @@ FOLDERS = {
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
     "applier.adapters": (
         "planner",
+        "applier.receipt",
         "applier.serving",
         "applier.settings",
         "applier.store",
@@ -195,7 +196,13 @@ def test_folders_import_in_the_order_the_data_passes(folder):
 
 def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_below_knows_them():
     above = {
-        "planner.model": ("planner.api", "planner.model", "applier.eval", "applier.cli"),
+        "planner.model": (
+            "planner.api",
+            "planner.model",
+            "applier.eval",
+            "applier.cli",
+            "applier.adapters.claude_code_mod",
+        ),
         "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),
     }
