@@ -166,6 +166,7 @@ FOLDERS = {
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
     "applier.adapters": (
         "planner",
+        "applier.program",
         "applier.receipt",
         "applier.serving",
         "applier.settings",
