@@ -157,6 +157,7 @@ FOLDERS = {
     "applier.store": ("planner",),
     "applier.settings": ("planner",),
     "applier.sheet": ("planner", "applier.store", "applier.view"),
+    "applier.receipt": ("planner", "applier.view"),
     "applier.serving": (),
     "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
@@ -164,6 +165,7 @@ FOLDERS = {
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
     "applier.adapters": (
         "planner",
+        "applier.receipt",
         "applier.serving",
         "applier.settings",
         "applier.store",

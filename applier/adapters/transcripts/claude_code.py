@@ -26,7 +26,7 @@ from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["CLAUDE_CODE"]
+__all__ = ["CLAUDE_CODE", "config_folder"]
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
 """What the client replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
@@ -75,14 +75,18 @@ class _ClaudeCode:
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
         # without a working folder of its own: the project that we are in
-        root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
-        return Path(root, "projects", _NO_NAME.sub("-", working_folder or os.getcwd()))
+        return Path(config_folder(environment), "projects", _NO_NAME.sub("-", working_folder or os.getcwd()))
 
     def finds(self, place: Path, in_place: Path) -> bool:
         return os.path.realpath(place) == os.path.realpath(in_place)
 
     def resume_command(self, session_id: str) -> str:
         return f"claude --resume {session_id}"
+
+
+def config_folder(environment: Mapping[str, str]) -> Path:
+    """Where the client keeps its settings, sessions and plugins."""
+    return Path(environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
 
 
 CLAUDE_CODE: Client = _ClaudeCode()

@@ -29,9 +29,11 @@ from applier.adapters.client_plugin import (
     listing_problems,
     plugin_files,
     program_of,
+    refusals,
     settings_problems,
     version_problem,
 )
+from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder
 from applier.cli.options import agreed, as_json, change_options, store_anywhere, store_option
 from applier.cli.screen import echo, one_line, print_json
@@ -130,14 +132,9 @@ def _print_problems(problems: list[Problem]) -> None:
     echo("\n".join(lines or ["Nothing keeps it from its work."]))
 
 
-def _config() -> Path:
-    """The client's own folder."""
-    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
-
-
 def _folder() -> Path:
     """Where the client finds the mod."""
-    return _config() / "skills" / PLUGIN_NAME
+    return config_folder(os.environ) / "skills" / PLUGIN_NAME
 
 
 def _present(folder: Path) -> dict[str, bytes]:
@@ -230,24 +227,30 @@ def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
 
 
 def _listed(client: str, folder: Path) -> Iterator[Problem]:
-    """What the client itself says of its plugins."""
-    done = _ran([client, "plugin", "list", "--json"])
-    try:
-        listing = json.loads(done.stdout) if done else None
-    except ValueError:
-        listing = None
-    if not isinstance(listing, list):
-        said = one_line(done.stderr or done.stdout)[:200] if done else "no answer"
-        yield Problem(f"`claude plugin list` fails: {said}", "claude doctor")
+    """What the client itself says of its plugins, and of the mod's form: what mods may say can change."""
+    listing = _answer([client, "plugin", "list", "--json"])
+    checked = _answer([client, "plugin", "validate", str(folder), "--json"])
+    if not isinstance(listing, list) or not isinstance(checked, dict):
+        yield Problem("the client does not say what plugins it has", "claude doctor")
         return
     yield from listing_problems([entry for entry in listing if isinstance(entry, dict)], str(folder))
+    yield from refusals(checked)
+
+
+def _answer(command: list[str]) -> object:
+    """The JSON that a program prints; None if it prints none."""
+    done = _ran(command)
+    try:
+        return json.loads(done.stdout) if done else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
     """The client's settings, the person's and the machine's: name, content, whether they are the machine's."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
-    own, remote = _config() / "settings.json", _config() / "remote-settings.json"
+    own, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
     drop_ins = sorted((managed / "managed-settings.d").glob("*.json"))
     for path in (own, remote, managed / "managed-settings.json", *drop_ins):
         with suppress(OSError, ValueError, RecursionError):  # what the client cannot read either is its own affair

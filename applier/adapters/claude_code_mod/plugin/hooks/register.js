@@ -3,6 +3,12 @@
 // `$` may only be spelled `$.noun.event(…)` inside a hook, so each hook runs the program itself.
 
 const TOOLS = ['restore_context', 'search_context']
+const PREVIEW = {
+  name: 'compactor',
+  description: 'What a compaction now would take out of sight',
+  argumentHint: 'preview [focus]',
+  immediate: true,
+}
 const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the last piece
 const PATIENCE_MS = 120_000 // for one run of the program
 
@@ -42,10 +48,24 @@ export const register = (on) => {
       const { tools, shorten_over_characters } = reply(await $.process.run(...command('describe')))
       shortenOver = shorten_over_characters
       for (const tool of tools) await $.tool.register({ ...tool, isDeferred: false })
+      await $.command.register(PREVIEW)
     } catch (error) {
       $.ui.log(`compactor: no tools to look back with: ${why(error)}`)
     }
     return started
+  })
+
+  on('command.run', { command: 'compactor' }, async ($, e) => {
+    try {
+      const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
+      const api = await $.session.messages({ as: 'api' })
+      const call = { session_id: await $.session.id(), model: await $.session.model(), arguments: e.args ?? '', api }
+      const [argv, init] = command('preview')
+      const { text } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
+      return { text }
+    } catch (error) {
+      return { text: `compactor: ${why(error)}` }
+    }
   })
 
   on('session.measure', ($, e, next) => {
