@@ -6,7 +6,9 @@ A command that only reads makes no new store.
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from functools import reduce, wraps
@@ -15,7 +17,7 @@ from typing import Any
 
 import click
 
-from applier.store.opening import open_store, store_file
+from applier.store.opening import STORE_VARIABLE, open_store, store_file
 from applier.store.store import Store
 from planner.errors import StoreError
 
@@ -29,6 +31,7 @@ __all__ = [
     "change_options",
     "existing_store",
     "import_extra",
+    "naming_store",
     "output_option",
     "part",
     "show_all",
@@ -159,3 +162,12 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 def store_anywhere(name: str) -> str:
     """The store `name` as it is called from any folder: a file by its whole path."""
     return str(store_file(name) or name)
+
+
+def naming_store(line: str) -> str:
+    """`line` for a shell that has not the variable by which this process was given its store.
+
+    An address may hold a password, and what reads this is a model: only a file is named.
+    """
+    file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
+    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line

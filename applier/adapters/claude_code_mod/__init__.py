@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from applier.adapters.claude_code_mod.rows import Row, read_rows, rows_of
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, Answer, answer_call
 from applier.adapters.visible import Visible
+from applier.receipt import receipt, receipt_of_foreign
 from applier.session import Session
 from applier.session.persistence import load_session
 from applier.session.presets import Preset
@@ -31,7 +30,7 @@ from planner.api import PlannerChoice
 from planner.errors import CompactorError, SettingsError
 from planner.layout import thinking_policy
 from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
-from planner.plan import MOST_TOKENS, CompactionPlan, Usage
+from planner.plan import MOST_TOKENS, Usage
 from planner.prices import CACHE_LIFETIME_SECONDS
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks
@@ -70,10 +69,14 @@ class Answered(BaseModel):
     @property
     def answer(self) -> RelayedAnswer:
         """As the planner takes it."""
-        known = {name: self.usage.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
-        counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
-        usage = Usage(**counts, requests=int(bool(counts)))
-        return RelayedAnswer(self.text, usage, "" if self.isAnswered else self.reason or "no answer")
+        return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
+
+
+def _usage(said: Mapping[str, Any]) -> Usage:
+    """What a request cost, of what the client says of it."""
+    known = {name: said.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
+    counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
+    return Usage(**counts, requests=int(bool(counts)))
 
 
 class CompactCall(_Call):
@@ -110,6 +113,8 @@ class OwnCompaction(_Call):
     messages: tuple[Row, ...]
     api: tuple[dict[str, Any], ...] = ()
     after: tuple[Row, ...]
+    usage: Mapping[str, Any] = {}
+    """Of the client's own question."""
 
 
 class LargeResult(_Call):
@@ -166,9 +171,9 @@ def look_up(data: object, open_store: Callable[[], Store]) -> dict[str, Answer]:
         return {"content": answer_call(visible, name, call.arguments)}
 
 
-def compact(data: object, store: Store, now: float) -> dict[str, Any]:
+def compact(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
     """``{"messages", "receipt"}`` in place of the transcript; ``{"ask"}``: questions to be answered first; or
-    ``{"pass"}``: why the client is to compact by itself.
+    ``{"pass"}``: why the client is to compact by itself. `command` is how a person calls this program.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -190,7 +195,11 @@ def compact(data: object, store: Store, now: float) -> dict[str, Any]:
         if done.applied and why:
             session.undo()
     _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
-    return {"pass": why} if why else {"messages": rows, "receipt": _receipt(done.plan)}
+    return (
+        {"pass": why}
+        if why
+        else {"messages": rows, "receipt": receipt(done.plan, command=command) if done.plan else ""}
+    )
 
 
 def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
@@ -198,17 +207,7 @@ def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
     store.record_event({"kind": "mod", "session": name, "time": now, **said})
 
 
-def _receipt(plan: CompactionPlan | None) -> str:
-    receipts = _receipts()
-    return receipts.receipt(plan) if receipts and plan else ""
-
-
-def _receipts() -> Any:
-    """What tells a person what a compaction removed; None in a program without it."""
-    return import_module("applier.receipt") if find_spec("applier.receipt") else None
-
-
-def receipt_of_own(data: object, store: Store, now: float) -> dict[str, Any]:
+def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
     """``{"receipt"}`` of a compaction that the client made by itself; what it was made from is stored first.
 
     Raises:
@@ -219,8 +218,8 @@ def receipt_of_own(data: object, store: Store, now: float) -> dict[str, Any]:
     earlier = originals_behind(store, before, name)
     store.save_history(read_history(earlier.messages if earlier else before))
     _note(store, name, now, "passed", call.why)
-    after, receipts = read_rows(call.after).messages, _receipts()
-    return {"receipt": receipts.receipt_of_foreign(before, after, model=call.model) if receipts else ""}
+    after, usage = read_rows(call.after).messages, _usage(call.usage)
+    return {"receipt": receipt_of_foreign(before, after, model=call.model, usage=usage, command=command)}
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:

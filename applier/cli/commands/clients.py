@@ -27,6 +27,7 @@ from applier.cli.options import (
     agreed,
     as_json,
     change_options,
+    naming_store,
     output_option,
     store_anywhere,
     store_option,
@@ -36,7 +37,7 @@ from applier.cli.planning import apply_and_record, planned, planning_options, wr
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import reviewed
-from applier.store.opening import STORE_VARIABLE, open_store, store_file
+from applier.store.opening import STORE_VARIABLE, open_store
 from planner.errors import SettingsError, TranscriptError
 from planner.placeholders import history_key
 from planner.reading.history import read_history
@@ -216,13 +217,4 @@ def _brief(session_id: str) -> str:
         if not events:
             return ""
         plan = store.load_plan(str(events[-1]["plan"]))
-    return brief_after_compaction(plan, history_key(plan.history.digest), _with_store(shlex.join(program())))
-
-
-def _with_store(line: str) -> str:
-    """`line` for a shell that has not the variable by which this process was given its store.
-
-    An address may hold a password, and what reads this is a model: only a file is named.
-    """
-    file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
-    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line
+    return brief_after_compaction(plan, history_key(plan.history.digest), naming_store(shlex.join(program())))

@@ -15,7 +15,7 @@ import click
 from applier.adapters import claude_code_mod as mod
 from applier.adapters.claude_code_mod.preview import preview_text, read_preview_call
 from applier.adapters.transcripts.claude_code import config_folder
-from applier.cli.options import existing_store
+from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
 from planner.errors import SettingsError
 
@@ -42,14 +42,14 @@ def _describe() -> None:
 def _compact() -> None:
     """What stands in place of a transcript."""
     with open_store() as store:
-        _answer(mod.compact(_given(), store, time.time()))
+        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor")))
 
 
 @mod_command.command("receipt")
 def _receipt() -> None:
     """What the client's own compaction dropped."""
     with open_store() as store:
-        _answer(mod.receipt_of_own(_given(), store, time.time()))
+        _answer(mod.receipt_of_own(_given(), store, time.time(), naming_store("compactor")))
 
 
 @mod_command.command("shorten")

@@ -156,7 +156,7 @@ export const register = (on) => {
     try {
       if (call && done.messages && e.trigger !== 'precompute') {
         const [argv, init] = command('receipt')
-        const stdin = JSON.stringify({ ...call, why: problem, after: done.messages.map(shown) })
+        const stdin = JSON.stringify({ ...call, why: problem, after: done.messages.map(shown), usage: done.usage ?? {} })
         $.ui.log(reply(await $.process.run(argv, { ...init, stdin })).receipt)
       }
     } catch (error) {
