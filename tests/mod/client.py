@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from applier.program import program
-from applier.testing import Answer, Failure, MessagesServer, Request, say, use
+from applier.testing import Answer, MessagesServer, Request, say, use
 
 __all__ = ["PLUGIN", "Client", "Model", "install_mod", "opened", "refused"]
 
@@ -30,30 +30,29 @@ FORKED, BY_CARDS, BUILT_IN = "your conversation is about to be compacted", "<lat
 """How the questions begin that are not of the agent's work."""
 BRIEF = ["REQUEST", "- build the modules (t1)", "STATE", "- modules were written and tested one by one (t2)"]
 ANSWER = json.dumps({"brief": BRIEF, "turns": ["t2 summarize 7 | it wrote the first module"]})
-SUMMARY = "<analysis>x</analysis>\n<summary>Modules were built.</summary>"
+SUMMARY = f"<analysis>x</analysis>\n<summary>{'Modules were built and looked at one by one. ' * 120}</summary>"
+"""About 1,100 tokens: of real sessions the client's own has 4.5 %."""
 _QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
 
 
 class Model:
     """Works for `rounds` calls after each message of the user, then says that it is done."""
 
-    def __init__(
-        self, rounds: int, folder: Path, *, forks: bool = True, looks: Sequence[Mapping[str, Any]] = ()
-    ) -> None:
-        self.rounds, self.folder, self.forks = rounds, folder, forks
-        self.number, self.asked, self.output = 0, Counter[str](), 300
-        self.looks = [dict(look) for look in looks]
+    def __init__(self, rounds: int, folder: Path, *, output: int = 300) -> None:
+        self.rounds, self.folder, self.output = rounds, folder, output
+        self.number, self.asked = 0, Counter[str]()
+        self.looks: list[dict[str, Any]] = []
         """Calls that it makes before all others, once it has a view."""
         self._lock = threading.Lock()
 
-    def __call__(self, request: Request) -> Answer | Failure | str | list[dict[str, Any]]:
+    def __call__(self, request: Request) -> Answer | str | list[dict[str, Any]]:
         last = _last_words(request.messages)
         kind = next((kind for kind in (FORKED, BUILT_IN) if kind in last), "")
         kind = kind or (BY_CARDS if not request.tools and BY_CARDS in last else "")
         with self._lock:
             self.asked[kind] += 1
             if kind == FORKED:
-                return ANSWER if self.forks else Failure(400, "invalid_request_error")
+                return ANSWER
             if kind:
                 return ANSWER if kind == BY_CARDS else SUMMARY
             return self._work(request) if request.tools else "Numbered modules"
@@ -85,6 +84,7 @@ class Client:
     """One process of the client that takes what a person types."""
 
     process: subprocess.Popen[str]
+    seconds: float = SECONDS
     lines: list[dict[str, Any]] = field(default_factory=list)
     """What it has printed."""
     _results: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -105,7 +105,7 @@ class Client:
         message = {"type": "user", "message": {"role": "user", "content": text}}
         self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
-        assert self._results.acquire(timeout=SECONDS), f"no answer to {text!r}"
+        assert self._results.acquire(timeout=self.seconds), f"no answer to {text!r}"
 
     @property
     def log(self) -> list[str]:
@@ -130,7 +130,13 @@ def install_mod(folder: Path, **more: Any) -> Path:
 
 @contextmanager
 def opened(
-    folder: Path, server: MessagesServer, plugin: Path | None, *arguments: str, client: str = "claude", **env: str
+    folder: Path,
+    server: MessagesServer,
+    plugin: Path | None,
+    *,
+    client: str = "claude",
+    seconds: float = SECONDS,
+    **env: str,
 ) -> Iterator[Client]:
     """A client at work in ``folder/work``, with the mod in `plugin`, if there is one."""
     home, work = folder / "home", folder / "work"
@@ -140,12 +146,12 @@ def opened(
     tools = ",".join(("Bash", "Read", "Write", *LOOK_UPS))
     command = [client, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
     with subprocess.Popen(
-        [*command, *(("--plugin-dir", str(plugin)) if plugin else ()), "--allowedTools", tools, *arguments],
+        [*command, *(("--plugin-dir", str(plugin)) if plugin else ()), "--allowedTools", tools],
         cwd=work, env={"PATH": os.environ["PATH"], **dict.fromkeys(_QUIET, "1"), **own, **env},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
         try:
-            yield Client(process)
+            yield Client(process, seconds)
         finally:
             assert process.stdin is not None
             process.stdin.close()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from applier import open_store
 from applier.adapters import claude_code_mod as mod
 from applier.session import Session
+from applier.settings import load_settings
 from planner.errors import CompactorError, ReferenceNotFound
 from tests.mod.client import ANSWER
 from tests.mod.transcript import MODEL, Rows, read_by_model
@@ -74,6 +75,17 @@ def test_garbage_is_refused_in_words(tmp_path_factory, garbage):
         for verb in (lambda: mod.compact(garbage, store, 0), lambda: mod.look_up(garbage, lambda: store)):
             with pytest.raises(CompactorError):
                 verb()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_the_client_sends_is_the_view_that_a_session_gives(tmp_path, store, monkeypatch, ended):
+    monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
+    history = [*make_session(80), *([END] if ended else [])]
+    rows = Rows(history)
+    assert "messages" in rows.compact(store)
+    own = load_settings(plan={"restore_tool": "mcp__compactor__restore_context"})
+    with Session(store=tmp_path / "other.db", model=MODEL, settings=own) as session:
+        assert read_by_model(rows.sent) == read_by_model(session.compact(history).messages)
 
 
 def rounds_of(history):

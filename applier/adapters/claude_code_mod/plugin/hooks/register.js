@@ -160,7 +160,7 @@ export const register = (on) => {
         $.ui.log(reply(await $.process.run(argv, { ...init, stdin })).receipt)
       }
     } catch (error) {
-      $.ui.log(`compactor: no receipt: ${why(error)}`)
+      $.ui.log(`compactor: no receipt: ${why(error)}`, { to: 'debug' })
     }
     return done
   })
