@@ -72,7 +72,7 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     if as_json:
         print_json({"folder": str(folder), "changes": changes, "written": write})
     else:
-        echo("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])]))
+        echo(_shown("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])))
     if write and agreed(yes=yes, as_json=as_json):
         _put(folder, wanted)
         if not as_json:
@@ -93,13 +93,13 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
     if as_json:
         print_json({"folder": str(folder), "changes": [f"- {path}" for path in present], "written": write})
     else:
-        echo(f"{folder}: {'is taken away' if folder.is_dir() else 'is not there: nothing to change'}")
+        echo(_shown(f"{folder}: {'is taken away' if folder.is_dir() else 'is not there: nothing to change'}"))
     if write and agreed(yes=yes, as_json=as_json):
         _take_away(folder)
         if not as_json:
             echo("Uninstalled: sessions that run keep it until they end.")
     if not as_json:
-        echo(f"The store stays: {left or 'on its server'} (`compactor store forget` takes out what is in it)")
+        echo(_shown(f"The store stays: {left or 'on its server'}; `compactor store forget` takes out what is in it"))
 
 
 @click.command
@@ -122,14 +122,19 @@ def status_command(client: str, as_json: bool) -> int:  # noqa: ARG001
     else:
         rows = {"client": f"{printed} ({place})" if place else "", "mod": str(folder) if present else ""}
         rows |= {"program": shlex.join(argv), "store": store if present else ""}
-        echo("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value), nl=False)
+        echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
     return 1 if problems else 0
 
 
 def _print_problems(problems: list[Problem]) -> None:
     lines = [f"✗ {one_line(one.what)}\n  → {one.cure}" for one in problems]
-    echo("\n".join(lines or ["Nothing keeps it from its work."]))
+    echo(_shown("\n".join(lines or ["Nothing keeps it from its work."])))
+
+
+def _shown(text: str) -> str:
+    """`text` with the person's home as ``~``."""
+    return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
 def _folder() -> Path:
