@@ -9,6 +9,7 @@ const PREVIEW = {
   argumentHint: 'preview [focus]',
   immediate: true,
 }
+const REDRAWN_MS = 1_500 // a terminal draws the transcript anew behind a compaction; what was logged before is gone
 const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the last piece
 const PATIENCE_MS = 120_000 // for one run of the program
 
@@ -130,7 +131,11 @@ export const register = (on) => {
         const stdin = JSON.stringify({ ...call, answers })
         const { ask, messages, receipt, pass } = reply(await $.process.run(argv, { ...init, stdin }))
         if (messages) {
-          if (receipt && e.trigger !== 'precompute') $.ui.log(receipt)
+          if (receipt && e.trigger !== 'precompute') {
+            const show = () => receipt.split('\n').forEach((line) => $.ui.log(line))
+            if (await $.session.surface()) setTimeout(show, REDRAWN_MS)
+            else show()
+          }
           const own = new Map(e.messages.map((row) => [row.handle, row]))
           return { messages: messages.map((row) => (row.handle ? own.get(row.handle) : row)) }
         }
@@ -151,17 +156,20 @@ export const register = (on) => {
     } catch (error) {
       problem = why(error)
     }
-    $.ui.log(`compactor: ${problem}; Claude Code compacts by itself`)
+    const lines = [`compactor: ${problem}; Claude Code compacts by itself`]
     const done = await next(e)
     try {
       if (call && done.messages && e.trigger !== 'precompute') {
         const [argv, init] = command('receipt')
         const stdin = JSON.stringify({ ...call, why: problem, after: done.messages.map(shown), usage: done.usage ?? {} })
-        $.ui.log(reply(await $.process.run(argv, { ...init, stdin })).receipt)
+        lines.push(...reply(await $.process.run(argv, { ...init, stdin })).receipt.split('\n'))
       }
     } catch (error) {
       $.ui.log(`compactor: no receipt: ${why(error)}`, { to: 'debug' })
     }
+    const show = () => lines.forEach((line) => $.ui.log(line))
+    if (await $.session.surface()) setTimeout(show, REDRAWN_MS)
+    else show()
     return done
   })
 }
