@@ -25,6 +25,7 @@ from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
+from planner.prices import billed_tokens
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
 
@@ -399,8 +400,7 @@ class Gateway:
 
     def _count(self, usage: Any) -> None:
         for kind, name in _TOKEN_FIELDS.items():
-            tokens = usage.get(name) if isinstance(usage, Mapping) else None
-            if isinstance(tokens, int):
+            if tokens := billed_tokens(usage, name):
                 self.metrics.add("prompt_tokens", f'kind="{kind}"', tokens)
 
     @contextmanager

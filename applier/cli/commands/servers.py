@@ -20,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from applier.adapters.codex_settings import codex_place, is_codex_program
+from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import echo, print_json
 from applier.program import program
@@ -310,7 +311,7 @@ def mcp_command(session: str | None, history: str | None, config: bool, store: s
         with options.existing_store(store) as opened:
             opened.load_history(history)
     adapter = options.import_extra("applier.adapters.mcp", "mcp")
-    visible = adapter.Visible(lambda: options.existing_store(store), session=session or "", history=history or "")
+    visible = Visible(lambda: options.existing_store(store), session=session or "", history=history or "")
     with closing(visible):
         adapter.mcp_server(visible).run("stdio")
 
