@@ -218,6 +218,7 @@ def test_the_live_tail_is_untouched_unless_it_would_fill_half_of_the_window(atta
             assert cure in said(shown.messages)
 
 
+@pytest.mark.real
 @given(attacks())
 def test_nothing_but_what_the_plan_may_say_is_added_to_the_users_words(attack):
     messages, _, plan = attack
@@ -286,6 +287,7 @@ def store(tmp_path_factory):
         yield opened
 
 
+@pytest.mark.real
 @given(attack=attacks())
 def test_every_turn_that_a_note_stands_for_comes_back_exactly(store, attack):
     messages, history, plan = attack
