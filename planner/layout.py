@@ -174,9 +174,12 @@ def _role(message: Any) -> str:
 def _merged(first: Any, second: Any) -> Message:
     left, right = plain_message(first), plain_message(second)
     content = [*blocks(left), *blocks(right)]
+    fields = {**left, **right}  # of a system message also how it is to be answered: the newer one counts
+    if left.get("clear_at") != right.get("clear_at"):
+        fields.pop("clear_at")  # words that are to stand would go with the others
     if left["role"] == "user":  # nothing may stand before its results; a list that was broken stays no worse
         content.sort(key=lambda block: block["type"] != "tool_result")
-    return {**left, "content": content}
+    return {**fields, "content": content}
 
 
 def thinking_policy(model: str) -> ThinkingPolicy:

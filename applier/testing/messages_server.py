@@ -17,7 +17,7 @@ from typing import Any, Self
 from applier.testing.api_request import Block, Request, Violation, blocks_of
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
-from applier.testing.responses_api import is_for_responses, judge_items, response, response_events
+from applier.testing.responses_api import ItemCache, is_for_responses, judge_items, response, response_events
 from applier.testing.script import (
     Answer,
     Failure,
@@ -81,7 +81,7 @@ class MessagesServer:
         """Set when answers that stall are given up."""
         self._script = [script] if callable(script) or isinstance(script, str) else list(script)
         self._clock, self._replies = clock, 0
-        self._cache = PromptCache()
+        self._cache, self._items = PromptCache(), ItemCache()
         self._issued: dict[str, list[list[str]]] = {}
         self._lock = threading.Lock()
 
@@ -151,18 +151,21 @@ class MessagesServer:
         """Likewise of a request for a chat completion: answered in its form, by OpenAI's rule that calls have answers,
         billed without a cache."""
         problem = unanswered_calls(request.body["messages"])
-        return self._made(request, (Violation(1, problem),) if problem else (), completion)
+        violations = (Violation(1, problem),) if problem else ()
+        read = text_tokens(request.raw.decode())
+        return self._made(request, violations, completion, lambda output: Usage(read, output_tokens=output))
 
     def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Likewise of a request to the Responses API, by its rules."""
-        violations = judge_items(request)
-        tokens = text_tokens(request.raw.decode())
-        if tokens > self.window_tokens and not violations:
-            violations = (Violation(22, f"context_length_exceeded: {tokens} tokens > {self.window_tokens} maximum"),)
-        return self._made(request, violations, response)
+        """Likewise of a request to the Responses API, by its rules, billed by the beginning that is known."""
+        violations = judge_items(request, self.window_tokens)
+        return self._made(request, violations, response, lambda output: self._items.charge(request, output))
 
     def _made(
-        self, request: Request, violations: tuple[Violation, ...], form: Callable[[Block, Request], Block]
+        self,
+        request: Request,
+        violations: tuple[Violation, ...],
+        form: Callable[[Block, Request], Block],
+        charge: Callable[[int], Usage],
     ) -> tuple[Block, Answer | Failure]:
         """An answer in the `form` of an API of OpenAI's."""
         with self._lock:
@@ -170,7 +173,7 @@ class MessagesServer:
             if isinstance(reply, Failure):
                 return self._fail(request, reply, violations)
             content = self._with_ids(reply.content)
-            usage = Usage(text_tokens(request.raw.decode()), output_tokens=text_tokens(json.dumps(content)))
+            usage = charge(text_tokens(json.dumps(content)))
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
             return form(self._message(request, content, "", usage, reply), request), reply
 

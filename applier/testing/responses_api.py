@@ -11,10 +11,12 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from applier.testing.api_request import Block, Request, Violation
+from applier.testing.prompt_cache import Usage, text_tokens
 
-__all__ = ["is_for_responses", "judge_items", "response", "response_events"]
+__all__ = ["ItemCache", "is_for_responses", "judge_items", "response", "response_events"]
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
@@ -29,6 +31,8 @@ _MADE_BY_THE_MODEL = frozenset({*_CALLS, "reasoning", "web_search_call", "file_s
 _SEAL = "gAAAA"
 """How what is encrypted begins."""
 _PIECE = 40
+_UNREAD = ("id", "status", "internal_chat_message_metadata_passthrough")
+_MOST_CACHED = 8
 
 
 def is_for_responses(path: str) -> bool:
@@ -42,12 +46,47 @@ def items_of(request: Request) -> list[Block]:
     return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else list(given or ())
 
 
-def judge_items(request: Request) -> tuple[Violation, ...]:
+class ItemCache:
+    """What prompts cost where the longest beginning that an earlier one had, too, is read from a cache, unmarked."""
+
+    def __init__(self) -> None:
+        """Nothing is cached."""
+        self._known: list[list[str]] = []
+
+    def charge(self, request: Request, output_tokens: int) -> Usage:
+        """What `request` costs; it is cached now."""
+        parts = _parts(request)
+        same = max((sum(1 for _ in takewhile(_are_equal, zip(parts, k, strict=False))) for k in self._known), default=0)
+        self._known = [*self._known[-_MOST_CACHED:], parts]
+        full, read = (sum(map(text_tokens, some)) for some in (parts[same:], parts[:same]))
+        return Usage(full, read, output_tokens=output_tokens)
+
+
+def prompt_tokens(request: Request) -> int:
+    """What the prompt of `request` counts."""
+    return sum(map(text_tokens, _parts(request)))
+
+
+def _parts(request: Request) -> list[str]:
+    """What the model reads of the request, in order."""
+    beside = [request.body.get(name) or "" for name in ("tools", "instructions")]
+    items = ({key: value for key, value in item.items() if key not in _UNREAD} for item in items_of(request))
+    return [json.dumps(part, sort_keys=True) for part in (*beside, *items)]
+
+
+def _are_equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def judge_items(request: Request, window_tokens: int | None = None) -> tuple[Violation, ...]:
     """What the API would answer 400 to, the first one first; nothing for a request it takes."""
     items = items_of(request)
     if not items or not all(isinstance(item, dict) for item in items):
         return (Violation(0, "Invalid type for 'input': expected a string or a list of items"),)
-    return tuple(Violation(number, text) for number, text in _broken(items))
+    broken = tuple(Violation(number, text) for number, text in _broken(items))
+    if not broken and window_tokens is not None and (tokens := prompt_tokens(request)) > window_tokens:
+        return (Violation(22, f"context_length_exceeded: {tokens} tokens > {window_tokens} maximum"),)
+    return broken
 
 
 def _broken(items: Sequence[Block]) -> Iterator[tuple[int, str]]:
@@ -120,11 +159,11 @@ def response(message: Block, request: Request) -> Block:
         "tools": [],
         "error": None,
         "usage": {
-            "input_tokens": usage["input_tokens"],
+            "input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"],
             "input_tokens_details": {"cached_tokens": usage["cache_read_input_tokens"]},
             "output_tokens": usage["output_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage["input_tokens"] + usage["output_tokens"],
+            "total_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["output_tokens"],
         },
     }
 

@@ -45,7 +45,7 @@ class Answer:
     event or in garbage, or nothing comes at all, and the client must give up by itself."""
     hold: Callable[[], object] | None = None
     """Called once in the middle of a stream: the rest follows when it returns."""
-    usage: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``usage`` as they are to be said, beside ``output_tokens`` instead of all that was counted."""
     headers: tuple[tuple[str, str], ...] = ()
 

@@ -119,10 +119,12 @@ def run_client(
     *,
     window_tokens: int | None,
     asks_at: int | None = None,
+    in_words: bool = False,
     timeout_seconds: float = 3600.0,
 ) -> ClientRun:
     """Let `client` work for so many rounds: behind the proxy in a window, or (None) without both. Codex asks for a
-    compaction itself once its prompt has `asks_at` tokens; the provider's window is unbounded then."""
+    compaction itself once its prompt has `asks_at` tokens, by an item, or `in_words` of a provider that is not OpenAI;
+    the provider's window is unbounded then."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home, "work")
         folder.mkdir()
@@ -131,9 +133,10 @@ def run_client(
         with MessagesServer(script, window_tokens=provider_window) as server:
             command = [client, "-p", _PROMPT, "--allowedTools", "Bash,Read,Edit,Write"]
             if Path(client).stem == "codex":
-                command = _codex(client, Path(home), server.url, asks_at, window_tokens is None)
+                command = _codex(client, Path(home), server.url, asks_at, window_tokens is None, in_words)
             if window_tokens is not None:
-                options = ["--planner", "rules", "--window", str(window_tokens), "--openai-upstream", server.url]
+                options = ["--planner", "rules", "--window", str(window_tokens)]
+                options += [] if in_words else ["--openai-upstream", server.url]
                 command = program("wrap", *options, *command)
             started = time.monotonic()
             done = subprocess.run(
@@ -152,9 +155,13 @@ def run_client(
             )
 
 
-def _codex(client: str, home: Path, url: str, asks_at: int | None, is_alone: bool) -> list[str]:
+def _codex(client: str, home: Path, url: str, asks_at: int | None, is_alone: bool, in_words: bool) -> list[str]:
     """Codex, which compacts when its prompt has so many tokens, or never."""
-    Path(home, ".codex").mkdir()
+    settings = Path(home, ".codex", "config.toml")
+    settings.parent.mkdir()
+    if in_words:
+        other = f'name = "Other"\nbase_url = "{url}/v1"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n'
+        settings.write_text(f'model_provider = "other"\n\n[model_providers.other]\n{other}')
     asks = ["-c", f"model_auto_compact_token_limit={asks_at or 100_000_000}"]
     place = ["-c", f'openai_base_url="{url}/v1"'] if is_alone else []
     return [client, *asks, *place, "exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", _PROMPT]
@@ -177,10 +184,11 @@ def _environment(home: str, url: str) -> Mapping[str, str]:
 @click.option("--rounds", default=300, show_default=True)
 @click.option("--window", default=60_000, show_default=True)
 @click.option("--asks-at", type=int, help="Codex asks for a compaction itself once its prompt has so many tokens.")
-def _main(client: str, rounds: int, window: int, asks_at: int | None) -> None:
+@click.option("--in-words", is_flag=True, help="It asks as it does a provider that is not OpenAI.")
+def _main(client: str, rounds: int, window: int, asks_at: int | None, in_words: bool) -> None:
     """Print both runs side by side."""
     for name, tokens, asks in (("with the proxy", window, asks_at), ("without", None, None)):
-        run = run_client(client, rounds, window_tokens=tokens, asks_at=asks)
+        run = run_client(client, rounds, window_tokens=tokens, asks_at=asks, in_words=in_words)
         click.echo(f"{name}: exit {run.exit_code}, {run.rounds} rounds in {run.seconds:.0f} s")
         click.echo(f"largest prompt {run.largest_prompt:,}; violations {dict(Counter(run.violations))}")
         costs = ", ".join(f"{run.bill.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)

@@ -81,7 +81,7 @@ def test_resumed_session_sends_our_view(client, compactor, monkeypatch):
         resumed = client(server, "--resume", ran.json["session_id"], "-p", "And now?")
         sent = [block for message in server.requests[-1].body["messages"] for block in sent_blocks(message)]
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.strip() == "Going on."
+    assert (resumed.stdout.strip(), server.violations) == ("Going on.", [])
     # what the host says beside the conversation, the client says anew, and in a message of its own
     ours = [block for message in view for block in sent_blocks(message) if "<system-reminder>" not in block]
     assert [block for block in ours if block not in sent] == []

@@ -8,7 +8,7 @@ handle of its row. Neighbours of one role are one message. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,15 +19,15 @@ from planner.reading.messages import Block, Message, blocks, media_mark
 
 __all__ = ["Row", "Transcript", "read_rows", "rows_of"]
 
-MEDIA = ("image", "document")
-"""Blocks that a row cannot show."""
+IN_ROWS = ("text", "tool_use", "tool_result")
+"""Blocks that a row shows; of a result the texts alone: no image, document, reference to a tool."""
 
 
-class _Part(BaseModel):
+class _Shown(BaseModel):
     model_config = ConfigDict(extra="ignore")  # newer clients say more
 
 
-class ToolUse(_Part):
+class ToolUse(_Shown):
     """A call, as a row shows it."""
 
     tool_use_id: str
@@ -35,7 +35,7 @@ class ToolUse(_Part):
     input: dict[str, Any] = {}
 
 
-class ToolResult(_Part):
+class ToolResult(_Shown):
     """A call's result, as the model read it."""
 
     tool_use_id: str
@@ -43,7 +43,7 @@ class ToolResult(_Part):
     isError: bool = False  # noqa: N815 - the client's name
 
 
-class Row(_Part):
+class Row(_Shown):
     """One row of the transcript."""
 
     role: Literal["user", "assistant"]
@@ -68,39 +68,74 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Tra
 
     A call without a result, and a result without its call, are of a call that was interrupted: they are left out.
     """
-    media, messages, own = _Media(api), list[Message](), list[list[str]]()
-    answered = {result.tool_use_id for row in rows for result in row.toolResults or ()}
-    called = {use.tool_use_id for row in rows if row.role == "assistant" for use in row.toolUses}
-    handles: dict[str, tuple[str, ...]] = {}
-    role, waiting = "", list[str]()
+    media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
-        role, waiting = row.role, [*(waiting if row.role == role else ()), row.handle]
-        content = _content(row, media, answered & called)
-        if not content:  # what was only thought goes with what is said next
-            continue
-        if not messages or messages[-1]["role"] != row.role:
-            messages.append({"role": row.role, "content": []})
-            own.append([])
-        messages[-1]["content"] += content
-        own[-1] += waiting
-        waiting = []
-        if any(map(_holds_media, content)):
+        content = _content(row, media)
+        parts.append(_Part(row.role, content, (row.handle,)))
+        if any(map(_holds_more, content)):
             handles[_key(content)] = (row.handle,)
-    for message, rows_of_it in zip(messages, own, strict=True):
-        if message["role"] == "user":
-            message["content"].sort(key=lambda block: block["type"] != "tool_result")
-        else:
-            handles[_key(message["content"])] = tuple(rows_of_it)
+    whole = _joined(_paired(_joined(parts)))
+    handles |= {_key(one.content): one.handles for one in whole if one.role == "assistant"}
+    messages: list[Message] = [{"role": one.role, "content": one.content} for one in whole]
     return Transcript(messages, {key: found for key, found in handles.items() if all(found)})
 
 
-def _content(row: Row, media: _Media, answered: set[str]) -> list[Block]:
+@dataclass(frozen=True)
+class _Part:
+    """What rows next to each other say together."""
+
+    role: str
+    content: list[Block]
+    handles: tuple[str, ...]
+
+
+def _content(row: Row, media: _Media) -> list[Block]:
     if row.role == "assistant":
-        uses = [use for use in row.toolUses if use.tool_use_id in answered]
-        calls = [{"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in uses]
+        calls = (
+            {"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in row.toolUses
+        )
         return [*_text(row.text), *calls]
-    results = [_result(result, media) for result in row.toolResults or () if result.tool_use_id in answered]
-    return [*results, *media.beside(row), *_text(row.text)]
+    results = (_result(result, media) for result in row.toolResults or ())
+    return [*results, *(media.sent_with(row) or _text(row.text))]
+
+
+def _joined(parts: Iterable[_Part]) -> list[_Part]:
+    """Neighbours of one role as one, results first; what was only thought goes with what is said next."""
+    joined: list[_Part] = []
+    role, waiting = "", tuple[str, ...]()
+    for part in parts:
+        waiting = (*(waiting if part.role == role else ()), *part.handles)
+        role = part.role
+        if not part.content:
+            continue
+        before = joined.pop() if joined and joined[-1].role == role else _Part(role, [], ())
+        content = [*before.content, *part.content]
+        if role == "user":
+            content.sort(key=lambda block: block["type"] != "tool_result")
+        joined.append(_Part(role, content, (*before.handles, *waiting)))
+        waiting = ()
+    return joined
+
+
+def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """`parts` with each call that is answered right behind it, once, and its result."""
+    seen: set[str] = set()
+    answered: set[str] = set()
+    for part, after in zip(parts, [*parts[1:], _Part("", [], ())], strict=False):
+        ids = answered
+        if part.role == "assistant":
+            asked = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
+            given = {block.get("tool_use_id") for block in after.content}
+            ids = answered = (asked & given) - seen
+            seen |= answered
+        left = set(ids)
+        content = []
+        for block in part.content:
+            name = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
+            if block["type"] not in ("tool_use", "tool_result") or name in left:
+                content.append(block)
+                left.discard(str(name))
+        yield _Part(part.role, content, part.handles)
 
 
 def _text(text: str) -> list[Block]:
@@ -120,35 +155,39 @@ class _Media:
         self.results: dict[str, list[Block]] = {}
         """Contents of results that hold media, by the id of the call."""
         self._typed: dict[str, list[list[Block]]] = {}
-        """Media that a user sent, by each of the texts beside it."""
+        """What a user sent with media, by each of the texts in it: that text and the media, in their order."""
         for message in api:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
                 inside = block.get("content")
-                if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_media, inside)):
+                if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_more, inside)):
                     self.results[str(block.get("tool_use_id"))] = inside
-            sent = [block for block in content if _is_media(block)]
-            if message.get("role") == "user" and sent:
-                texts = {str(block.get("text", "")).strip() for block in content if block.get("type") == "text"}
-                for text in texts or {""}:
+            if message.get("role") == "user" and any(map(_is_more, content)):
+                for text in {str(block.get("text", "")).strip() for block in content}:
+                    sent = [
+                        one for one in content if _is_more(one) or (text and str(one.get("text", "")).strip() == text)
+                    ]
                     self._typed.setdefault(text, []).append(sent)
+        self._used: set[int] = set()
 
-    def beside(self, row: Row) -> list[Block]:
-        """What was sent with the words of `row`; each once."""
-        sent = [] if row.toolResults else self._typed.get(row.text.strip(), [])
-        return sent.pop(0) if sent else []
+    def sent_with(self, row: Row) -> list[Block]:
+        """The words of `row` with the media that were sent with them, each once; nothing if there were none."""
+        typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
+        sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
+        self._used.update(id(block) for block in sent if _is_more(block))
+        return sent if any(map(_is_more, sent)) else []
 
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _is_media(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") in MEDIA
+def _is_more(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") not in IN_ROWS
 
 
-def _holds_media(block: Block) -> bool:
-    return _is_media(block) or any(map(_is_media, _list(block.get("content"))))
+def _holds_more(block: Block) -> bool:
+    return _is_more(block) or any(map(_is_more, _list(block.get("content"))))
 
 
 def _key(content: Sequence[Block]) -> str:
@@ -206,7 +245,7 @@ def _user_rows(content: Sequence[Block], transcript: Transcript, given: set[str]
 def _own_row(content: Sequence[Block], at: int, transcript: Transcript, given: set[str]) -> tuple[int, str]:
     """How far the longest row of the client's own reaches from `at` on, and its handle; else one block, and none."""
     for stop in range(len(content), at, -1):
-        if any(map(_holds_media, content[at:stop])):
+        if any(map(_holds_more, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):
                 if handle not in given:
                     return stop, handle

@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from itertools import accumulate, groupby
 from typing import TypeVar
 
 from applier.session import Session
@@ -18,7 +21,7 @@ from planner.api import check_argument
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import Message, message_digest
 
-__all__ = ["OPEN_SESSIONS", "OpenSessions", "SessionOf", "opener", "through"]
+__all__ = ["OPEN_SESSIONS", "Family", "Member", "OpenSessions", "SessionOf", "grouped", "opener", "through"]
 
 logger = logging.getLogger("applier.session")
 
@@ -28,6 +31,9 @@ SessionOf = Callable[[R], "Session | None"]
 """Names the session of a request; None leaves it alone."""
 OPEN_SESSIONS = 200
 """So many are kept in memory, each with its whole history."""
+
+MAX_CHILDREN = 50
+"""So many subagents of one run are remembered; one that was forgotten begins anew when it comes back."""
 
 
 class OpenSessions:
@@ -69,6 +75,63 @@ class OpenSessions:
         with self._lock:
             while self._named:
                 self._named.popitem()[1].close()
+
+
+@dataclass
+class Member:
+    """A conversation of a family, as far as its session has seen it."""
+
+    session: Session
+    messages: int = 0
+    seen: str = ""
+    """Digest of all of them."""
+    calls: frozenset[str] = frozenset()
+    """Ids of the calls in its newest answer."""
+
+
+class Family:
+    """The conversations of one run, an agent's and its subagents', told apart by what was said in them before.
+
+    For hosts that say no more than the messages. The first is the session's own; a list that goes on from none of
+    those known begins one more. May be asked by several threads.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Of `session` and its children.
+
+        Raises:
+            SettingsError: it is no session.
+        """
+        if not isinstance(session, Session):
+            raise SettingsError(f"session: expected a Session, found {type(session).__name__}")
+        self._members, self._lock = [Member(session)], threading.Lock()
+
+    def member(self, messages: Sequence[Message]) -> Member:
+        """Whose conversation `messages` are; of several the one that has seen most of them."""
+        seen = ["", *accumulate(map(message_digest, messages), _both)]
+        with self._lock:
+            known = [one for one in self._members if one.messages < len(seen) and seen[one.messages] == one.seen]
+            member = max(known, key=lambda one: one.messages, default=None) or self._new()
+            member.messages, member.seen = len(messages), seen[-1]
+            return member
+
+    def caller(self, call_id: str) -> Session:
+        """Who made that call; the first, if nobody did."""
+        with self._lock:
+            return next((one.session for one in self._members if call_id in one.calls), self._members[0].session)
+
+    def _new(self) -> Member:
+        first, *children = self._members
+        member = Member(first.session.child(""))
+        for old in children[: len(children) + 1 - MAX_CHILDREN]:
+            self._members.remove(old)
+            old.session.close()
+        self._members.append(member)
+        return member
+
+
+def _both(one: str, other: str) -> str:
+    return sha256(f"{one}{other}".encode()).hexdigest()
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
@@ -125,3 +188,12 @@ def through(
         return None
     known = {message_digest(message): original for message, original in pairs}
     return [known.get(message_digest(message)) or built(message) for message in view]
+
+
+def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
+    """`foreign` by message, where several are one: those of one `kind` that stand together.
+
+    What has no kind, which is false, is a message of its own.
+    """
+    runs = groupby(foreign, kind)
+    return [group for key, run in runs for group in ([list(run)] if key else ([one] for one in run))]

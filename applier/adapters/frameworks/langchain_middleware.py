@@ -13,7 +13,7 @@ several threads, or has subagents, passes what names the session of each: `langc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain
 from typing import Any, cast
 
 import anyio.to_thread
@@ -29,7 +29,7 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from applier.adapters.frameworks.bridge import SessionOf, opener, through
+from applier.adapters.frameworks.bridge import SessionOf, grouped, opener, through
 from applier.adapters.frameworks.langchain_threads import context_tools
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.session import Session
@@ -151,11 +151,10 @@ def _through(
     System messages in front stay there, untouched; others are part of the conversation.
     """
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    runs = groupby(messages[lead:], lambda message: isinstance(message, ToolMessage))
     # the results of parallel calls stand together, as in one message
-    plain = [group for is_result, run in runs for group in ([list(run)] if is_result else ([one] for one in run))]
-    groups = through(act, plain, _plain, _built)
-    return None if groups is None else [*messages[:lead], *(message for group in groups for message in group)]
+    groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
+    view = through(act, groups, _plain, _built)
+    return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
 
 
 def _plain(group: list[AnyMessage]) -> Message:

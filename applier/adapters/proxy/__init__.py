@@ -306,7 +306,6 @@ class _Proxy:
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
         """To a request of the API `wire`, or to one that the proxy does not understand."""
         self._guard(request.headers)
-        self.gateway.metrics.add("arrivals")
         if request.headers.get("upgrade", "").lower() == "websocket":
             # by this status Codex goes on with ordinary requests at once; by another it tries again for seconds
             raise _RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
@@ -338,11 +337,11 @@ class _Proxy:
             raise _RefusedError(403, "permission_error", "requests of other sites' pages are refused")
         if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
             raise _RefusedError(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
+        self.gateway.metrics.add("arrivals")
 
     async def count(self, request: Request) -> Response:
         """The tokens of a list as it would be sent now."""
         self._guard(request.headers)
-        self.gateway.metrics.add("arrivals")
         base = _base(self.settings.upstreams, request.url.path, request.headers)
         raw = await _whole(_streamed(request))
         if isinstance(raw, bytes):

@@ -29,9 +29,7 @@ _OURS = "compactor.1."
 _WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
 """How Codex 0.169 asks in words; one who asks in words of his own asks his model."""
 _FOUND_AGAIN = "Another language model started to solve this problem"
-"""How Codex presents the answer to itself."""
-_NOTE = "<compacted "
-"""How what we answered begins within that."""
+"""How the line begins behind which Codex presents the answer to itself."""
 _MOST_BYTES = 64 * 2**20
 """That an item may stand for."""
 _PIECE = 400
@@ -82,9 +80,7 @@ def _held(item: Data, words: Callable[[str], Data | None]) -> Data | None:
     if item.get("type") == _ITEM:
         return _unpacked(str(item.get("encrypted_content") or ""))
     text = readable_text(item.get("content")) if item.get("role") == "user" else ""
-    if not text.startswith(_FOUND_AGAIN) or _NOTE not in text:
-        return None
-    return words(_digest(text[text.index(_NOTE) :]))
+    return words(_digest(text.partition("\n")[2])) if text.startswith(_FOUND_AGAIN) else None
 
 
 def _is_known(item: Data, known: set[str]) -> bool:
@@ -140,7 +136,7 @@ def _message_text(message: Message) -> str:
         else:
             texts.append(readable_text(block.get("content") if block["type"] == "tool_result" else block))
     text = "\n".join(filter(None, texts))
-    return text if not text or text.startswith(_NOTE) else f"[{message['role']}]\n{text}"
+    return f"[{message['role']}]\n{text}" if text else ""
 
 
 def reply(ask: Ask, body: Data, held: Data, number: str) -> tuple[bytes, str, str]:

@@ -25,6 +25,7 @@ from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
+from planner.prices import billed_tokens
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
 
@@ -43,10 +44,10 @@ _LOGIN_BETA = "oauth-"
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
 _HELP = {
-    "arrivals": "Requests that came for a provider, those refused included.",
-    "requests": "Requests let in, by what went out: prepared (a compacted list), unchanged (its session had nothing "
-    "to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that was asked "
-    "for was made here), failed (as it came: an error here).",
+    "arrivals": "Requests let in.",
+    "requests": "Requests for a provider, by what went out: prepared (a compacted list), unchanged (its session had "
+    "nothing to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that was "
+    "asked for was made here), failed (as it came: an error here).",
     "upstream_responses": "Answers of the provider, by the class of their status.",
     "prompt_tokens": "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
     "saved_tokens": "Prompt tokens that these would have had more without compaction.",
@@ -398,8 +399,7 @@ class Gateway:
 
     def _count(self, usage: Any) -> None:
         for kind, name in _TOKEN_FIELDS.items():
-            tokens = usage.get(name) if isinstance(usage, Mapping) else None
-            if isinstance(tokens, int):
+            if tokens := billed_tokens(usage, name):
                 self.metrics.add("prompt_tokens", f'kind="{kind}"', tokens)
 
     @contextmanager

@@ -30,10 +30,12 @@ class _Messages:
     def messages(self, body: Body) -> list[Any] | None:
         """The conversation in `body` as Anthropic messages; None if there is none that can be compacted.
 
-        Nor can one on a thread that the server holds: the rest of it is not here.
+        Nor can one on a thread that the server holds, for the rest of it is not here, nor one that the server is asked
+        to compact itself (``compaction``): that takes the client's own history.
         """
         messages = body.get("messages")
-        return messages if isinstance(messages, list) and not body.get("thread") else None
+        ours = isinstance(messages, list) and not body.get("thread") and not body.get("compaction")
+        return messages if ours else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         """`body` with another conversation."""
@@ -47,7 +49,11 @@ class _Messages:
         """What of an answer, or of one event of a stream, a session should see: ``usage``, ``stop_reason``."""
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
-        return part if isinstance(part, Mapping) else event if kind == "message" else None
+        if not isinstance(part, Mapping):
+            return event if kind == "message" else None
+        usage = event.get("usage")  # at the end it says again what the start said; new are the server's iterations
+        iterations = usage.get("iterations") if isinstance(usage, Mapping) else None
+        return {**part, "usage": {"iterations": iterations}} if iterations else part
 
 
 class _Chat:

@@ -21,12 +21,21 @@ import click
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
 from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import as_json, output_option, store_anywhere, store_option, together
+from applier.cli.options import (
+    agreed,
+    as_json,
+    change_options,
+    naming_store,
+    output_option,
+    store_anywhere,
+    store_option,
+    together,
+)
 from applier.cli.planning import apply_and_record, planned, planning_options, write_view
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import reviewed
-from applier.store.opening import STORE_VARIABLE, open_store, store_file
+from applier.store.opening import STORE_VARIABLE, open_store
 from planner.errors import SettingsError, TranscriptError
 from planner.placeholders import history_key
 from planner.reading.history import read_history
@@ -123,8 +132,7 @@ _changing = together(
         type=click.Path(dir_okay=False, path_type=Path),
         help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
     ),
-    click.option("--dry-run", is_flag=True, help="Show the change; write nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    change_options,
 )
 
 
@@ -195,9 +203,7 @@ def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool,
         print_json({"settings": str(path), "change": diff, "written": write})
     else:
         echo(diff or f"{path}: nothing to change\n", nl=False)
-    if write and not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody to ask here: say --yes to make this change.")
-    if write and (yes or click.confirm("Make this change?", abort=True, err=as_json)):
+    if write and agreed(yes=yes, as_json=as_json):
         make_folder(path.parent)
         write_whole(path, after)
 
@@ -223,13 +229,4 @@ def _brief(session_id: str) -> str:
         if not events:
             return ""
         plan = store.load_plan(str(events[-1]["plan"]))
-    return brief_after_compaction(plan, history_key(plan.history.digest), _with_store(shlex.join(program())))
-
-
-def _with_store(line: str) -> str:
-    """`line` for a shell that has not the variable by which this process was given its store.
-
-    An address may hold a password, and what reads this is a model: only a file is named.
-    """
-    file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
-    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line
+    return brief_after_compaction(plan, history_key(plan.history.digest), naming_store(shlex.join(program())))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 import click
 
 from applier.adapters import claude_code_mod as mod
-from applier.cli.options import existing_store
+from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
 from planner.errors import SettingsError
 
@@ -31,7 +32,21 @@ def _describe() -> None:
 def _compact() -> None:
     """What stands in place of a transcript."""
     with open_store() as store:
-        _answer(mod.compact(_given(), store))
+        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor")))
+
+
+@mod_command.command("receipt")
+def _receipt() -> None:
+    """What the client's own compaction dropped."""
+    with open_store() as store:
+        _answer(mod.receipt_of_own(_given(), store, time.time(), naming_store("compactor")))
+
+
+@mod_command.command("shorten")
+def _shorten() -> None:
+    """What is sent in place of a large result."""
+    with open_store() as store:
+        _answer(mod.shorten(_given(), store))
 
 
 @mod_command.command("look-up")

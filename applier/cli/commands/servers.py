@@ -11,7 +11,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from applier.adapters.codex_settings import codex_place, is_codex_program
 from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import echo, print_json
@@ -100,9 +100,12 @@ def _open_proxy(
     session = {name: value for name, value in session.items() if value is not None}
     settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
     server: ProxyServer = proxy.ProxyServer(settings)
+    return server
+
+
+def _warn_of_store(server: ProxyServer) -> None:
     if problem := server.store_problem():
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
-    return server
 
 
 @click.command
@@ -122,6 +125,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
         print_json(bases)
     for name, url in () if as_json else bases.items():
         echo(f"{name}={url}", err=True)
+    _warn_of_store(server)
     server.run()
 
 
@@ -143,6 +147,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
     with _open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
+        _warn_of_store(proxy)
         code = _run(_told(client, proxy), _environment(proxy))
         report = _report(proxy, client[0])
     if as_json:
@@ -153,36 +158,23 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 
 
 def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
-    """Where the environment points, and Codex' own settings, for what no option names: the keys there are for it."""
-    anthropic, openai = (os.environ.get(name, "") for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"))
-    openai = _codex_setting("openai_base_url") if _is_codex(client[0]) else openai  # it reads no variable
-    chat = openai.rstrip("/")
-    places = {"upstream": anthropic}
+    """Where the environment points, or Codex' own settings, for what no option names: the keys there are for it."""
+    is_codex = is_codex_program(client[0])  # it reads no variable
+    places = {"upstream": os.environ.get("ANTHROPIC_BASE_URL", "")}
+    openai = codex_place(os.environ)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
     if openai:  # what is no version 1 is not known: its requests are refused
+        chat = openai.rstrip("/")
         places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+        places |= {"chatgpt_upstream": openai} if is_codex else {}
     unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
-    return {name: places[name] for name in unsaid if name != "upstream" or anthropic}
-
-
-def _is_codex(name: str) -> bool:
-    return os.path.basename(name).lower().split(".")[0] == "codex"
-
-
-def _codex_setting(name: str) -> str:
-    """What Codex' own settings say; empty if nothing."""
-    home = os.environ.get("CODEX_HOME") or os.path.expanduser("~/.codex")
-    try:
-        with open(os.path.join(home, "config.toml"), "rb") as file:
-            value = tomllib.load(file).get(name)
-    except (OSError, ValueError):
-        return ""
-    return value if isinstance(value, str) else ""
+    return {name: places[name] for name in unsaid if name != "upstream" or places[name]}
 
 
 def _told(client: Sequence[str], proxy: ProxyServer) -> list[str]:
     """The command line of `client`; Codex is told by an option where to ask, for it reads no variable."""
-    option = ["-c", f'openai_base_url="{proxy.named_url}/v1"'] if _is_codex(client[0]) else []
-    return [client[0], *option, *client[1:]]
+    if not is_codex_program(client[0]):
+        return list(client)
+    return [client[0], "-c", f'{codex_place(os.environ)[0]}="{proxy.named_url}/v1"', *client[1:]]
 
 
 def _environment(proxy: ProxyServer) -> dict[str, str]:

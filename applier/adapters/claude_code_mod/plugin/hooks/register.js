@@ -7,10 +7,11 @@ const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the
 const PATIENCE_MS = 120_000 // for one run of the program
 
 let answeredAt // when the model last answered in this process
+let shortenOver = 0 // characters; 0: never
 
 const program = (text) => {
   const { argv, environment = {}, timeoutMs = PATIENCE_MS } = JSON.parse(text)
-  return (verb) => [[...argv, 'mod', verb], { env: environment, timeoutMs }]
+  return (verb) => [[...argv, verb], { env: environment, timeoutMs }]
 }
 
 const reply = ({ exitCode, stdout, stderr, isStdoutTruncated }) => {
@@ -19,7 +20,10 @@ const reply = ({ exitCode, stdout, stderr, isStdoutTruncated }) => {
   return JSON.parse(stdout)
 }
 
-const why = (error) => String(error?.message ?? error).slice(0, 300)
+const why = (error) => {
+  const text = String(error?.message ?? error).slice(0, 300)
+  return /ENOENT/.test(text) ? `${text}: run \`compactor install claude-code\` again` : text
+}
 
 // What of a row the program reads: its text and calls, not what the client stored beside them.
 const shown = ({ role, text, toolUses, toolResults, handle }) => ({
@@ -35,7 +39,8 @@ export const register = (on) => {
     const started = await next(e)
     try {
       const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
-      const { tools } = reply(await $.process.run(...command('describe')))
+      const { tools, shorten_over_characters } = reply(await $.process.run(...command('describe')))
+      shortenOver = shorten_over_characters
       for (const tool of tools) await $.tool.register({ ...tool, isDeferred: false })
     } catch (error) {
       $.ui.log(`compactor: no tools to look back with: ${why(error)}`)
@@ -63,14 +68,31 @@ export const register = (on) => {
     })
   }
 
+  on('session.append', { door: 'tool-result' }, async ($, e, next) => {
+    const [block] = e.message.content
+    const text = block?.content
+    if (!shortenOver || e.message.content.length !== 1 || typeof text !== 'string' || text.length <= shortenOver) return next(e)
+    let content
+    try {
+      const [argv, init] = program(await $.fs.read(`${$.plugin.root}/program.json`))('shorten')
+      const result = { tool: e.origin.tool ?? '', tool_use_id: block.tool_use_id, content: text }
+      const stdin = JSON.stringify({ session_id: await $.session.id(), agent_id: e.agentId ?? '', ...result })
+      content = reply(await $.process.run(argv, { ...init, stdin })).content
+    } catch (error) {
+      $.ui.log(`compactor: a large result goes as it is: ${why(error)}`)
+    }
+    return next(content ? { ...e, message: { ...e.message, content: [{ ...block, content }] } } : e)
+  })
+
   on('session.compact', async ($, e, next) => {
     let problem = 'asked too often'
+    let command, call
     try {
-      const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
+      command = program(await $.fs.read(`${$.plugin.root}/program.json`))
       const of = e.agentId ? { agentId: e.agentId } : {}
       const api = await $.session.messages({ as: 'api', ...of })
       const { context } = await $.session.usage()
-      const call = {
+      call = {
         session_id: await $.session.id(),
         agent_id: e.agentId ?? '',
         trigger: e.trigger,
@@ -110,6 +132,16 @@ export const register = (on) => {
       problem = why(error)
     }
     $.ui.log(`compactor: ${problem}; Claude Code compacts by itself`)
-    return next(e)
+    const done = await next(e)
+    try {
+      if (call && done.messages && e.trigger !== 'precompute') {
+        const [argv, init] = command('receipt')
+        const stdin = JSON.stringify({ ...call, why: problem, after: done.messages.map(shown), usage: done.usage ?? {} })
+        $.ui.log(reply(await $.process.run(argv, { ...init, stdin })).receipt)
+      }
+    } catch (error) {
+      $.ui.log(`compactor: no receipt: ${why(error)}`, { to: 'debug' })
+    }
+    return done
   })
 }
