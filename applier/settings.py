@@ -11,7 +11,6 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +26,7 @@ from pydantic_settings import (
 from planner.errors import SettingsError
 from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
-from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings
+from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, nearest
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
@@ -141,9 +140,7 @@ def _check_variables(source: EnvSettingsSource) -> None:
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and variable not in known:
-            near = get_close_matches(variable, known, 1)
-            cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
+            raise SettingsError(f"environment variable {variable} sets nothing: {nearest(variable, known)}")
         if variable in known and name in fields and source.field_is_complex(fields[name]):
             try:
                 json.loads(value or "")

@@ -19,6 +19,7 @@ __all__ = [
     "OptionalToolName",
     "PlanSettings",
     "bare_tool_name",
+    "nearest",
     "restore_tool_of",
 ]
 
@@ -66,13 +67,18 @@ def _explained(settings: type[BaseModel]) -> Iterator[None]:
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
-    from difflib import get_close_matches  # only errors need it
-
     *outer, name = error["loc"]
     inner: dict[object, type[BaseModel]] = {"plan": PlanSettings, "prices": ModelPrices}
     known = sorted((inner.get(outer[0], settings) if outer else settings).model_fields)
-    near = get_close_matches(str(name), known, 1)
-    return f"there is none; did you mean {near[0]}?" if near else f"there is none; there are {', '.join(known)}"
+    return f"there is none; {nearest(str(name), known)}"
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The cure where `name` is none of the `known` ones: that which it nearly is, else all of them."""
+    from difflib import get_close_matches  # only errors need it
+
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 class PlanSettings(CheckedSettings):
