@@ -65,25 +65,26 @@ def _shown_files(files: Iterable[RecentFile], counter: TokenCounter, left: int) 
     for file in files:
         if left < LEAST_TOKENS:
             break
-        text = _cut(file.content, counter, min(FILE_TOKENS, left))
+        text, lines = _cut(file.content, counter, min(FILE_TOKENS, left))
         if text:
-            state = "as it is on disk" if file.from_disk else "as it was read"
-            shown.append(f"File {file.path} ({file.turn_id}, {state}):\n{text}")
+            state = "as it is on disk" if file.from_disk else f"as it was read{file.part and f', {file.part}'}"
+            shown.append(f"File {file.path} ({file.turn_id}, {state}{lines and f'; {lines}'}):\n{text}")
             left -= counter.text(text)
     return shown
 
 
-def _cut(text: str, counter: TokenCounter, tokens: int) -> str:
-    """The whole lines at the front of `text` that fit."""
+def _cut(text: str, counter: TokenCounter, tokens: int) -> tuple[str, str]:
+    """The whole lines at the front of `text` that fit, and which these are where it is not all of them."""
     if counter.text(text) <= tokens:
-        return text
+        return text, ""
     taken: list[str] = []
-    for line in text.splitlines(keepends=True):
+    lines = text.splitlines(keepends=True)
+    for line in lines:
         tokens -= counter.text(line)
         if tokens < 0:
             break
         taken.append(line)
-    return "".join([*taken, "…"]) if taken else ""
+    return ("".join([*taken, "…"]), f"its first {len(taken)} of {len(lines)} lines") if taken else ("", "")
 
 
 class RecentFile(NamedTuple):
@@ -93,6 +94,8 @@ class RecentFile(NamedTuple):
     turn_id: str
     content: str
     from_disk: bool
+    part: str = ""
+    """Of the file, if the agent read no more (``offset 10 limit 20``)."""
 
 
 def file_below(roots: Iterable[Path], path: str) -> str | None:
@@ -146,7 +149,7 @@ def recent_files(tracker: HistoryTracker, roots: Sequence[Path]) -> list[RecentF
         if on_disk is not None:
             recent[path] = RecentFile(path, turn_id, on_disk, True)
         elif kind == "read" and path not in written:
-            recent[path] = RecentFile(path, turn_id, result.text, False)
+            recent[path] = RecentFile(path, turn_id, result.text, False, result.call.part)
         else:
             written.add(path)
     return list(recent.values())

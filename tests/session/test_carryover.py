@@ -94,6 +94,16 @@ def test_what_files_may_take_is_bounded_each_and_together():
     assert "File f8" not in carried_text(tracker, (), (), 50_000, frozenset({"t10", "t9"}))
 
 
+def test_a_part_of_a_file_says_which_it_is():
+    lines = "some line of text here\n" * 2_000
+    whole, part = read("a.py", lines), ("Read", {"file_path": "b.py", "offset": 10, "limit": 3}, "x\ny\nz\n")
+    text = carried_text(tracker_of(whole, part), (), (), 50_000)
+    assert "File b.py (t3, as it was read, offset 10 limit 3):\nx\ny\nz\n" in text
+    kept = text.count("some line of text here")
+    assert f"File a.py (t2, as it was read; its first {kept} of 2000 lines):" in text
+    assert 0 < kept < 2_000
+
+
 def test_lists_with_something_open_are_carried():
     todos = [{"content": "write the test", "status": "completed"}, {"content": "fix it", "status": "in_progress"}]
     tracker = tracker_of(("TodoWrite", {"todos": [{"content": "old"}]}, "ok"), ("TodoWrite", {"todos": todos}, "ok"))

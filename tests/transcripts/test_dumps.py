@@ -334,10 +334,11 @@ def test_an_unknown_file_is_told_every_form_that_is_known():
 
 
 @each_form
-def test_a_form_that_is_only_read_says_what_to_write_instead(name, dump):
+def test_a_form_that_is_only_read_is_written_as_messages(name, dump):
     transcript = read(dump([("do it", [], "done")]))
-    with pytest.raises(TranscriptError, match="read, not written; write the messages as JSON"):
-        write_transcript(transcript.messages, transcript)
+    again = read_transcript(write_transcript(transcript.messages, transcript))
+    assert again.format == "anthropic"
+    assert (again.messages, again.system) == (transcript.messages, transcript.system)
 
 
 @each_form
@@ -356,3 +357,14 @@ def test_a_damaged_dump_is_read_or_refused(name, dump, data):
         holder = holder[key]
     with suppress(TranscriptError):
         read_transcript("\n".join(map(json.dumps, value)).encode())
+
+
+def test_the_images_of_openhands_are_images():
+    url = "https://example.org/a.png"
+    old = {"id": 1, "source": "user", "action": "message", "args": {"content": "Look.", "image_urls": [url, url]}}
+    parts = [{"type": "text", "text": "Look."}, {"type": "image", "image_urls": [url, url]}]
+    new = {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": parts}}
+    image = {"type": "image", "source": {"type": "url", "url": url}}
+    for event in (old, new):
+        (message,) = read([event]).messages
+        assert message["content"] == [{"type": "text", "text": "Look."}, image, image]

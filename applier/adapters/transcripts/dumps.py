@@ -127,9 +127,15 @@ class _Pairs:
 
 def _blocks(content: Any) -> list[Block]:
     """Whatever stands for content, as blocks: texts, parts of any form, other values as JSON."""
-    parts = content if isinstance(content, list) else [content]
+    parts = [one for part in (content if isinstance(content, list) else [content]) for one in _images(part)]
     made = [_block(part) for part in parts if part not in (None, "", {})]
     return [block for block in made if block and (block["type"] != "text" or block["text"].strip())]
+
+
+def _images(part: Any) -> list[Any]:
+    """A part, or each image of one that lists several (OpenHands)."""
+    several = part.get("image_urls") if isinstance(part, dict) else None
+    return [{"type": "image", "url": url} for url in several] if isinstance(several, list) else [part]
 
 
 def _block(part: Any) -> Block | None:
@@ -320,7 +326,8 @@ def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, lis
         return "assistant", [*_blocks(args.get("thought")), _call(entry["id"], name, inputs)]
     role = "system" if kind == "system" else "assistant" if is_agents else "user" if kind == "message" else "host"
     texts = [args.get(key) for key in ("content", "thought", "final_thought", "command", "code")]
-    return role, _blocks(texts) or _blocks(entry.get("message"))
+    images = _images({"image_urls": args.get("image_urls") or []})
+    return role, _blocks([*texts, *images]) or _blocks(entry.get("message"))
 
 
 def _openhands_event(entry: Data) -> Spoken:

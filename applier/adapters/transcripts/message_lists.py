@@ -77,14 +77,12 @@ class MessageList:
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """The file that `like` was read from, with `messages` in place of its own.
-
-        Raises:
-            TranscriptError: the form is read only.
+        """The file that `like` was read from, with `messages` in place of its own; of a form that is only read, an
+        object with the messages, which is read as well.
         """
         if self.conversations:
-            cure = "write the messages as JSON instead, or what to_openai makes of them"
-            raise TranscriptError(f"{self.title}: this format is read, not written; {cure}")
+            beside = {"system": like.system, "tools": like.tools}
+            return json_text({**{k: v for k, v in beside.items() if v}, "messages": list(messages)}, indent=2)
         held: _Conversation = like.source["conversation"]
         entries = [*held.entries[: self.leading(held.entries)], *self.entries(messages)]
         value = _replaced(held.document.value, held.where, entries)
