@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
+from planner.evidence.hosts import without_boilerplate
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
@@ -191,6 +192,8 @@ class _Entry:
         outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED
+        elif call.kind == "ask" and any(line.source == "user" for line in result):
+            outcome = ""  # the answer stands below
         elif call.kind == "write" and _CHANGED.match(outcome):
             outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
@@ -231,11 +234,16 @@ class _Entry:
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
                 rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
-                yield self.user_words([line for line in result if line.source == "user"])
+                answers = [line for line in result if line.source == "user"]
+                yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
-    def user_words(self, lines: Sequence[Line]) -> str:
-        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
-        return f"<{USER_FRAME}>{clean(with_gaps(lines))}</{USER_FRAME}>" if lines else ""
+    def user_words(self, lines: Sequence[Line], said: Callable[[str], str] = str) -> str:
+        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand.
+        `said` is what a line says without what the host put around it."""
+        if not lines:
+            return ""
+        words = GAP.join(clean(said(join_lines(run))) for run in _runs(lines))
+        return f"<{USER_FRAME}>{words}</{USER_FRAME}>"
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
         """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side, and
