@@ -37,6 +37,7 @@ __all__ = [
     "note_parts",
     "preview_text",
     "ranges_of",
+    "with_gaps",
 ]
 
 USER_FRAME = "user-words"
@@ -278,11 +279,16 @@ def _runs(lines: Sequence[Line], sides: Mapping[int, str] = MappingProxyType({})
         yield [line for _, line in run]
 
 
+def with_gaps(lines: Sequence[Line]) -> str:
+    """`lines` as text, with a mark where others are left out between them."""
+    return GAP.join(map(join_lines, _runs(lines)))
+
+
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
     """A demoted result of the live tail: its chosen lines, exact, and how the rest is had."""
     lines = turn.lines_of(block)
     shown = turn.lines.chosen(chosen, block)
-    text = GAP.join(clean(join_lines(run)) for run in _runs(shown))
+    text = clean(with_gaps(shown))
     cure = f'; {restore_tool}("{turn.turn.id}") returns all' if restore_tool else f"; stored whole as {turn.turn.id}"
     note = f"[{len(lines) - len(shown)} lines left out here{cure}]"
     return f"{text}\n{note}" if text.strip() else note
