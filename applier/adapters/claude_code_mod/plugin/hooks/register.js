@@ -7,6 +7,7 @@ const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the
 const PATIENCE_MS = 120_000 // for one run of the program
 
 let answeredAt // when the model last answered in this process
+let mayFork = false // once a turn has come to its end
 let shortenOver = 0 // characters; 0: never
 
 const program = (text) => {
@@ -50,6 +51,11 @@ export const register = (on) => {
 
   on('session.measure', ($, e, next) => {
     answeredAt = Date.now()
+    return next(e)
+  })
+
+  on('turn.complete', ($, e, next) => {
+    mayFork ||= e.agentId === undefined
     return next(e)
   })
 
@@ -99,8 +105,8 @@ export const register = (on) => {
         instructions: e.instructions ?? '',
         model: await $.session.model(),
         window_tokens: context.window ?? 0,
-        context_tokens: context.tokens ?? 0,
-        idle_seconds: answeredAt === undefined ? null : (Date.now() - answeredAt) / 1000,
+        context_tokens: e.agentId ? 0 : context.tokens ?? 0, // of the main conversation
+        idle_seconds: answeredAt === undefined || !mayFork ? null : (Date.now() - answeredAt) / 1000,
         messages: e.messages.map(shown),
         api: Array.isArray(api) ? api : [],
       }
