@@ -20,6 +20,8 @@ ONLY_IN = {
     "langchain": ("applier.adapters.frameworks.langchain_",),
     "langchain_core": ("applier.adapters.frameworks.langchain_",),
     "langgraph": ("applier.adapters.frameworks.langchain_",),
+    "agent": ("applier.adapters.frameworks.hermes_engine",),
+    "agents": ("applier.adapters.frameworks.openai_agents",),
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
     "matplotlib": ("applier.eval.evaluation",),
     "opentelemetry": ("applier.session.events",),
