@@ -141,6 +141,15 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     assert ["hooks" in what for what in problems(compactor)] == [True]
 
 
+def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypatch):
+    (folder / "bin").mkdir()
+    (folder / "bin" / "claude").write_text("#!/bin/sh\ntouch ran\necho 2.1.330\n")
+    (folder / "bin" / "claude").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join(("bin", ".", "", "/usr/bin", "/bin")))
+    assert compactor("status", CLIENT, "--json").json["client"] in ("", shutil.which("claude", path="/usr/bin:/bin"))
+    assert not (folder / "ran").exists()
+
+
 @pytest.mark.parametrize(
     "managed",
     [
