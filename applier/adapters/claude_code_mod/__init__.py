@@ -245,7 +245,7 @@ def _settings(call: CompactCall) -> SessionSettings:
     no larger than what it compacts of its own accord."""
     settings = load_settings()
     told = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
-    window = max(2_000, min(settings.window_of(call.model), *filter(None, told)))
+    window = max(2_000, min([settings.window_of(call.model), *filter(None, told)]))
     return _with_tool(settings.changed(window_tokens=window))
 
 
