@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -18,13 +18,15 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
+from planner.evidence.hosts import without_boilerplate
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
-from planner.reading.messages import Message, blocks, media_mark
+from planner.reading.messages import Message, blocks, media_mark, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "call_line",
     "clean",
     "entry_text",
     "first_note",
@@ -35,6 +37,7 @@ __all__ = [
     "note_parts",
     "preview_text",
     "ranges_of",
+    "with_gaps",
 ]
 
 USER_FRAME = "user-words"
@@ -116,6 +119,21 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple((run[0], run[-1]) for run in runs)
 
 
+def call_line(call: Call, text: str, root: str) -> str:
+    """`text`, a line of the arguments of `call`, without what only says how a file or command is reached: the name of
+    the argument that it is about, numbers and switches, the description of a command, and that it runs in `root`."""
+    about = call.sought or call.path or call.command
+    for key, value in call.input.items() if about else ():
+        argument = f" {key}={value if isinstance(value, str) else to_json(value)}"
+        plain = not isinstance(value, str | list | dict) and f"{key} " not in call.part
+        if value == about:
+            text = text.replace(f" {key}=", " ", 1)
+        elif plain or (call.command and key == "description"):
+            before, found, behind = text.rpartition(argument)
+            text = before + behind if found and behind[:1] in ("", " ") else text
+    return text.replace(f" cd {root} && ", " ", 1)
+
+
 def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
     """One mark for each image and document of `turn`, results included: ``[image 640x480]``."""
     return turn.once(_media_marks, history)
@@ -163,17 +181,25 @@ class _Entry:
             cut = "…" * (len(words) > WORDS_CHARACTERS)
             yield self.shown(f"{self.turn.turn.kind}: {words[:WORDS_CHARACTERS]}{cut}")
 
-    def called_as(self, call: Call, whole: Line | None = None) -> str:
-        """One call in a few words, or by the `whole` line of its arguments, with how it ended."""
-        head = call_head(call, self.evidence.root, failed=self.decision.failed_approach)
-        head = self.ended([whole], self.evidence.shown(whole.text)) if whole is not None else head
+    def called_as(self, call: Call, whole: Line | None = None, result: Sequence[Line] = ()) -> str:
+        """One call in a few words, or by the `whole` line of its arguments, with how it ended unless a longer line of
+        its `result` stands below and says so."""
+        root = self.evidence.root
+        head = call_head(call, root, failed=self.decision.failed_approach)
+        head = (
+            self.ended([whole], self.evidence.shown(call_line(call, whole.text, root))) if whole is not None else head
+        )
         outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED
+        elif call.kind == "ask" and any(line.source == "user" for line in result):
+            outcome = ""  # the answer stands below
         elif call.kind == "write" and _CHANGED.match(outcome):
             outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
-            outcome = outcome[:OUTCOME_CHARACTERS] + "…"
+            below = (" ".join(line.text.split()) for line in result)
+            stands = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in below)
+            outcome = "" if stands else outcome[:OUTCOME_CHARACTERS] + "…"
         return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
 
     def body(self) -> Iterator[str]:
@@ -202,19 +228,21 @@ class _Entry:
             if named or result or stands_alone:
                 own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
-                yield self.called_as(call, whole)
+                yield self.called_as(call, whole, result)
                 yield self.quoted(named[whole is not None :], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
-                rest = [line for line in result if line.source != "user" and line.text.strip() != beside]
+                rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
-                yield self.user_words([line for line in result if line.source == "user"])
+                answers = [line for line in result if line.source == "user"]
+                yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
-    def user_words(self, lines: Sequence[Line]) -> str:
-        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
+    def user_words(self, lines: Sequence[Line], said: Callable[[str], str] = str) -> str:
+        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand.
+        `said` is what a line says without what the host put around it."""
         if not lines:
             return ""
-        words = GAP.join(clean(join_lines(run)) for run in _runs(lines))
+        words = GAP.join(clean(said(join_lines(run))) for run in _runs(lines))
         return f"<{USER_FRAME}>{words}</{USER_FRAME}>"
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
@@ -251,11 +279,16 @@ def _runs(lines: Sequence[Line], sides: Mapping[int, str] = MappingProxyType({})
         yield [line for _, line in run]
 
 
+def with_gaps(lines: Sequence[Line]) -> str:
+    """`lines` as text, with a mark where others are left out between them."""
+    return GAP.join(map(join_lines, _runs(lines)))
+
+
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
     """A demoted result of the live tail: its chosen lines, exact, and how the rest is had."""
     lines = turn.lines_of(block)
     shown = turn.lines.chosen(chosen, block)
-    text = GAP.join(clean(join_lines(run)) for run in _runs(shown))
+    text = clean(with_gaps(shown))
     cure = f'; {restore_tool}("{turn.turn.id}") returns all' if restore_tool else f"; stored whole as {turn.turn.id}"
     note = f"[{len(lines) - len(shown)} lines left out here{cure}]"
     return f"{text}\n{note}" if text.strip() else note

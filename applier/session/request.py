@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
-from planner.reading.messages import Block, blocks, plain_message
+from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 
 __all__ = [
     "WINDOW_EXCEEDED",
@@ -77,8 +77,8 @@ def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> l
     Only where the caller marks its newest messages itself, and a mark is left to set: the same one that it uses.
     """
     listed = list(messages)
-    marks, fixed = list(_marks(listed[head:])), [call.system, list(call.tools or ())]
-    if not head or not marks or len(marks) + len(list(_marks(fixed))) >= MAX_CACHE_MARKS:
+    marks, fixed = list(cache_marks(listed[head:])), list(cache_marks([call.system, list(call.tools or ())]))
+    if not head or not marks or len(marks) + len(fixed) >= MAX_CACHE_MARKS:
         return listed
     last = plain_message(listed[head - 1])
     content = [*blocks(last)]
@@ -86,17 +86,6 @@ def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> l
         content[-1] = {**content[-1], "cache_control": dict(marks[-1])}
         listed[head - 1] = {**last, "content": content}
     return listed
-
-
-def _marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """The cache marks in a message or block, or a list of them, those inside tool results included."""
-    if isinstance(value, list):
-        for part in value:
-            yield from _marks(part)
-    elif isinstance(value, Mapping):
-        if isinstance(mark := value.get("cache_control"), Mapping):
-            yield mark
-        yield from _marks(value.get("content"))
 
 
 MAX_RESERVE_TOKENS = 20_000
@@ -232,15 +221,17 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing."""
-    usage = _field(response, "usage") or response
+    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing.
+
+    Where the server sampled several times, the first is of the prompt as it was sent; its own compaction is of none.
+    """
+    usage = field_of(response, "usage") or response
+    iterations = field_of(usage, "iterations")
+    if isinstance(iterations, list) and iterations:
+        usage = iterations[0] if field_of(iterations[0], "type") != "compaction" else None
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    values = [_field(usage, name) for name in names]
+    values = [field_of(usage, name) for name in names]
     return sum(value for value in values if isinstance(value, int) and value > 0)
-
-
-def _field(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 _TOO_LONG = re.compile(
@@ -281,7 +272,7 @@ class TooLong:
 
 def stop_reason_of(answer: object) -> object:
     """Why `answer` ended, if it is one: an SDK object or a dict."""
-    return _field(answer, "stop_reason")
+    return field_of(answer, "stop_reason")
 
 
 def read_too_long(error: object) -> TooLong | None:

@@ -24,9 +24,13 @@ __all__ = [
     "Block",
     "Message",
     "blocks",
+    "cache_marks",
     "call_ids",
+    "compacted_start",
+    "field_of",
     "given_message",
     "image_size",
+    "is_compacted",
     "media_mark",
     "message_digest",
     "plain_message",
@@ -35,6 +39,7 @@ __all__ = [
     "result_text",
     "source_data",
     "to_json",
+    "unmarked",
     "visible_pages",
 ]
 
@@ -119,6 +124,26 @@ def blocks(message: Message) -> Sequence[Block]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
+def compacted_start(messages: Sequence[object]) -> int:
+    """Index of the message that begins with the server's newest compaction, which stands for all before it; 0 without.
+
+    One whose content is null failed, and stands for nothing (``BetaCompactionBlockParam`` in the SDK).
+    """
+    return next((at for at in reversed(range(len(messages))) if is_compacted(messages[at])), 0)
+
+
+def is_compacted(message: object) -> bool:
+    """True for a message (a dict, or an SDK object) that begins with a ``compaction`` block of the server."""
+    content = field_of(message, "content")
+    first = content[0] if isinstance(content, list | tuple) and content else None
+    return field_of(first, "type") == "compaction" and field_of(first, "content") is not None
+
+
+def field_of(value: object, name: str) -> object:
+    """What `value`, a dict or an SDK object, has under `name`."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
 def call_ids(message: Message) -> list[str]:
     """Ids of the calls in `message`, in order, those that the server runs itself included."""
     return [str(block.get("id")) for block in blocks(message) if block["type"].endswith("tool_use")]
@@ -171,7 +196,7 @@ def message_digest(message: Message, place: str = "message") -> str:
     Raises:
         TranscriptError: `message` holds what JSON cannot.
     """
-    said = {**message, "content": _unmarked(list(blocks(message)))}
+    said = {**message, "content": _unmarked(blocks(message))}
     try:
         text = json.dumps(said, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
@@ -179,7 +204,24 @@ def message_digest(message: Message, place: str = "message") -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _unmarked(content: list[Any]) -> list[Any]:
+def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
+    """The ``cache_control`` marks of a message, block, tool or body, or of a list of them, those inside results
+    included; what a call was given has none, whatever it is called."""
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from cache_marks(part)
+    elif isinstance(value, Mapping):
+        if isinstance(mark := value.get("cache_control"), Mapping):
+            yield mark
+        yield from cache_marks(value.get("content"))
+
+
+def unmarked(message: Message) -> Message:
+    """`message` without its cache marks; the same object if it has none."""
+    return {**message, "content": _unmarked(message["content"])} if any(cache_marks(message)) else message
+
+
+def _unmarked(content: Sequence[Any]) -> list[Any]:
     return [_unmarked_block(item) if isinstance(item, dict) else item for item in content]
 
 

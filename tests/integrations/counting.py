@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from applier.testing import Answer, Request, say, use
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["CALLS", "counting_model", "numbers"]
+from applier.testing import Answer, Request, say, use
+from applier.testing.responses_api import items_of
+
+__all__ = ["CALLS", "counting_model", "delegating_model", "entries", "numbers"]
 
 CALLS = 14
 
@@ -16,12 +20,40 @@ def numbers(to: int) -> str:
 
 def counting_model(request: Request) -> Answer:
     """The next call, or the answer when the last call was answered or nothing is to be counted."""
-    last = request.messages[-1]["content"]
-    blocks = [{"type": "text", "text": last}] if isinstance(last, str) else last
-    done = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
-    made = int(done[-1].rsplit("_", 1)[1]) + 1 if done else 0
-    if made >= CALLS or (not done and "ount" not in str(blocks)):
+    last = entries(request)[-1]
+    done = _answered(last)
+    made = int(done.rsplit("_", 1)[1]) + 1 if done else 0
+    if made >= CALLS or (not done and "ount" not in str(last["content"])):
         content = [say(f"counted {made} times")]
     else:
         content = [say(f"Count number {made}."), use("numbers", f"toolu_{made}", to=60 + made)]
     return Answer(content, headers=(("connection", "close"),))  # frameworks do not close their clients
+
+
+def entries(request: Request) -> list[dict[str, Any]]:
+    """The messages or items of a request, of any API, without the host's instructions in front."""
+    listed = request.body["messages"] if "messages" in request.body else items_of(request)
+    return [entry for entry in listed if entry.get("role") not in ("system", "developer")]
+
+
+def _answered(message: dict[str, Any]) -> str:
+    """The id of the last call that an entry answers, of any API; empty if it answers none."""
+    if "role" not in message or message["role"] == "tool":
+        return message.get("tool_call_id") or message["call_id"]
+    content = message["content"] if isinstance(message["content"], list) else []
+    return ([""] + [block["tool_use_id"] for block in content if block["type"] == "tool_result"])[-1]
+
+
+def delegating_model(tool: str, *inputs: dict) -> Callable[[Request], Answer]:
+    """Calls `tool` with all `inputs` at once where it is told to delegate, and counts where it is told to count."""
+
+    def answer(request: Request) -> Answer:
+        spoken = entries(request)
+        if "Delegate" not in str(spoken[0]["content"]):
+            return counting_model(request)
+        if len(spoken) == 1:
+            calls = [use(tool, f"toolu_of_{at}", **given) for at, given in enumerate(inputs)]
+            return Answer([say("Others do it."), *calls], headers=(("connection", "close"),))
+        return Answer([say("all of it is done")], headers=(("connection", "close"),))
+
+    return answer

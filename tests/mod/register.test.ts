@@ -18,6 +18,7 @@ const beneath = (on, replies) => {
   })
   on('session.id', () => ({ value: 'a-session' }))
   on('session.model', () => ({ value: 'a-model' }))
+  on('session.surface', () => ({ value: null }))
   on('session.usage', () => ({ value: { context: {}, rateLimits: [], startedAt: 0 } }))
   on('session.messages', () => ({ value: [] }))
   on('ui.log', (_, e) => {
@@ -32,11 +33,11 @@ const beneath = (on, replies) => {
 }
 
 test('questions are asked and their answers go back', async ($, on) => {
-  const view = { messages: [row('user', 'view'), { handle: 'h1' }], receipt: 'done' }
+  const view = { messages: [row('user', 'view'), { handle: 'h1' }], receipt: 'done\nand more' }
   const seen = beneath(on, [{ ask: [{ id: 'q', via: 'fork', prompt: 'what matters?' }] }, view])
   const done = await $.session.compact({ trigger: 'manual', messages: [row('user', 'words', 'h1')] })
   expect(done.messages.map(m => m.text)).toEqual(['view', 'words'])
-  expect(seen.said).toEqual(['done'])
+  expect(seen.said).toEqual(['done', 'and more'])
   expect(seen.own).toBe(0)
   expect(seen.asked.map(e => e.prompt)).toEqual(['what matters?'])
   const answered = JSON.parse(seen.runs[1].init?.stdin ?? seen.runs[1].stdin).answers

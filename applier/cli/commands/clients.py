@@ -20,9 +20,9 @@ import click
 
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
+from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder, read_file, write_whole
 from applier.cli.options import (
-    EXISTING_FILE,
     agreed,
     as_json,
     change_options,
@@ -48,35 +48,36 @@ EVENT = "pre_compact"
 
 
 @click.command
-@click.argument("session", metavar="SESSION.jsonl", type=EXISTING_FILE)
+@click.argument("session", metavar="SESSION")
 @planning_options
 @output_option("Write the new session there.")
-@click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
+@click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @store_option
 @as_json
 def resume_command(
-    session: Path, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **how: Any
+    session: str, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **how: Any
 ) -> None:
     """Compact a client's session so that the client resumes it.
 
-    SESSION.jsonl is a session of Claude Code (in ~/.claude/projects) or a rollout of Codex (in ~/.codex/sessions).
-    The compacted one gets an id of its own and is written beside it; SESSION.jsonl is not touched. Every original
-    is in the store first.
+    SESSION is the log of a session of Claude Code (in ~/.claude/projects) or of Codex (in ~/.codex/sessions): a file,
+    the session's id, or "last" for the newest one of this folder. The compacted one gets an id of its own and is
+    written beside it; SESSION is not touched. Every original is in the store first.
     """
     if output and in_client:
         raise click.UsageError("-o and --in-client exclude each other: give one.")
-    read = read_file(session)
+    log = _log_of(session)
+    read = read_file(log)
     client = read.client
     if client is None:
         known = " or ".join(form.title for form in CLIENTS)
-        raise TranscriptError(f"{session}: expected a session log ({known}), found {read.format} messages")
+        raise TranscriptError(f"{log}: expected a session log ({known}), found {read.format} messages")
     with working("planning…"):
-        sheet = reviewed(planned(read, session, **how), read.messages)
+        sheet = reviewed(planned(read, log, **how), read.messages)
     session_id, now = str(uuid4()), datetime.now(UTC)
     name = client.log_name(session_id, now)
     in_place = client.log_folder(read.working_folder, now, os.environ) / name
-    place = in_place if in_client else output or session.absolute().parent / name
+    place = in_place if in_client else output or log.absolute().parent / name
     written = sheet.changes and not dry_run
     if written:
         if place.exists():
@@ -85,7 +86,7 @@ def resume_command(
         write_view(sheet, read, place, store, session_id)
     typed = _typed(client, read.working_folder, session_id, place, in_place)
     if as_json:
-        new = {"written": written, "session_id": session_id, "file": str(place), "resume": typed}
+        new = {"session": str(log), "written": written, "session_id": session_id, "file": str(place), "resume": typed}
         print_json({**sheet.to_json(), **new})
         return
     before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
@@ -97,6 +98,19 @@ def resume_command(
         originals = f"{history_key(sheet.plan.history.digest)}:t1, t2, …"
         echo(f"{before:,} tokens became {after:,}, in {place}\nGo on there:  {typed}")
         echo(f"Originals:    compactor restore {originals}; the old session is as it was")
+
+
+def _log_of(session: str) -> Path:
+    """The log that `session` is, or that a client keeps under this id, or as the last one of this folder."""
+    if Path(session).is_file():
+        return Path(session)
+    folder = os.getcwd() if session == "last" else ""
+    logs = [log for client in CLIENTS for log in client.logs(folder, os.environ)]
+    named = [log for log in logs if folder or log.stem[-36:] == session]
+    if not named:
+        where = f"worked in {folder}" if folder else "has this id"
+        raise click.UsageError(f"{session}: no such file, and no session that the clients keep {where}: name its log.")
+    return max(named, key=lambda log: log.stat().st_mtime)
 
 
 def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
@@ -172,7 +186,7 @@ _Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
-    path = settings or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
+    path = settings or config_folder(os.environ) / "settings.json"
     try:
         if path.exists() and not path.is_file():  # a device may have no end, a pipe no writer
             raise ValueError("expected a file")
