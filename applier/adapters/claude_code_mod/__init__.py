@@ -195,11 +195,11 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         if done.applied and why:
             session.undo()
     _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
-    return (
-        {"pass": why}
-        if why
-        else {"messages": rows, "receipt": receipt(done.plan, command=command) if done.plan else ""}
-    )
+    if why:
+        return {"pass": why}
+    tokens = done.tokens_before, done.tokens_after
+    told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
+    return {"messages": rows, "receipt": told}
 
 
 def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
