@@ -195,11 +195,11 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         if done.applied and why:
             session.undo()
     _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
-    return (
-        {"pass": why}
-        if why
-        else {"messages": rows, "receipt": receipt(done.plan, command=command) if done.plan else ""}
-    )
+    if why:
+        return {"pass": why}
+    tokens = done.tokens_before, done.tokens_after
+    told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
+    return {"messages": rows, "receipt": told}
 
 
 def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
@@ -245,7 +245,7 @@ def _settings(call: CompactCall) -> SessionSettings:
     no larger than what it compacts of its own accord."""
     settings = load_settings()
     told = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
-    window = max(2_000, min(settings.window_of(call.model), *filter(None, told)))
+    window = max(2_000, min([settings.window_of(call.model), *filter(None, told)]))
     return _with_tool(settings.changed(window_tokens=window))
 
 
