@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from pydantic.fields import FieldInfo
 
 from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
 from applier.session.persistence import load_session
+from applier.store.facts import KnownFact, facts_about, project_facts, stored_facts
 from applier.store.store import Restored, SearchResult, Store
 from applier.view import preview
 from planner.api import plan_compaction
@@ -80,12 +82,15 @@ class Visible:
     page_characters = 20_000
     """What one answer may have: about 5,000 to 10,000 tokens, so that looking back never fills the window."""
 
-    def __init__(self, open_store: Callable[[], Store], *, session: str = "", history: str = "") -> None:
-        """`session`: its id, or the name that a proxy's client gave; `history`: a key. Without one it shows nothing.
+    def __init__(
+        self, open_store: Callable[[], Store], *, session: str = "", history: str = "", project: str = ""
+    ) -> None:
+        """`session`: its id, or the name that a proxy's client gave; `history`: a key. Without one it shows nothing
+        but, where it is told a `project`, the facts of the conversations that worked in that folder.
 
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
-        self._open, self._session, self._history = open_store, session, history
+        self._open, self._session, self._history, self._project = open_store, session, history, project
 
     @lazy_property
     def store(self) -> Store:
@@ -131,6 +136,12 @@ class Visible:
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
         matches = (replace(m, turn_id=f"{key}:{m.turn_id}") for key, result in results.items() for m in result.matches)
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
+
+    def facts(self) -> list[KnownFact]:
+        """Those of all that may be seen, and of the project."""
+        own = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
+        others = project_facts(self.store, self._project) if self._project else []
+        return list({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values())
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""
@@ -200,11 +211,16 @@ class _Tools:
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
 
-    def facts(self, type: Annotated[FactType | None, Field(description="only facts of this type")] = None) -> str:
-        """What was found out, decided, asked for or forbidden, each with the turn it came from."""
-        store = self._visible.store
-        known = [fact for shown in self._visible.conversations() for fact in store.facts(shown.history_key)]
-        lines = [f"{fact.type} ({fact.source}): {fact.content}" for fact in known if type in (None, fact.type)]
+    def facts(
+        self,
+        type: Annotated[FactType | None, Field(description="only facts of this type")] = None,
+        words: Annotated[str, Field(description="only facts that hold some of these words, best first")] = "",
+        days: Annotated[int | None, Field(ge=1, description="only facts of the last N days")] = None,
+    ) -> str:
+        """What was found out, decided, asked for or forbidden in this project, each with the turn it came from."""
+        since = 0.0 if days is None else time.time() - 86_400 * days
+        known = facts_about(self._visible.facts(), kind=type, since=since, words=words)
+        lines = [f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known]
         text, most = "\n".join(lines), self._visible.page_characters
         if len(text) > most:
             text = text[:most].rpartition("\n")[0] + "\n… cut here; ask for less"

@@ -27,6 +27,8 @@ COMMANDS = {
     "restore": "stores",
     "facts": "stores",
     "log": "stores",
+    "learn": "learn",
+    "commits": "learn",
     "undo": "plans",
     "watch": "watch",
     "eval": "evaluate",

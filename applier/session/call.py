@@ -66,7 +66,7 @@ def _work(state: State, arrival: Arrival) -> None:
     state.give_up_lost()
     if not may_store(state) and state.tokens > state.limit_tokens:  # asked at every call before planning in vain
         with suppress(StoreError):
-            state.store.use(lambda store: store.save_history(state.tracker.history))
+            state.store.save(state.tracker.history)
             state.store_failed_at = None
     unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
     _note_new(state, unsent)

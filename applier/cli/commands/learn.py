@@ -1,0 +1,220 @@
+"""`compactor learn` and `commits`: what finished conversations of a project teach the next, and what they committed.
+
+Reads conversations one by one, keeps what each says in the store, and shows the change to the project's files. Nothing
+is written there without a yes, and no model is asked for more than the cap.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, date, datetime
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import click
+
+from applier.cli.files import make_folder, write_whole
+from applier.cli.options import as_json, store_option, with_store
+from applier.cli.screen import echo, print_json, print_table, progress, shorten
+from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
+from applier.learning.files import digest_of, file_of, learned_lines, merged
+from applier.learning.memory import Memory
+from applier.learning.propose import Line, proposed_lines
+from applier.learning.readers import Reader, open_reader
+from applier.store.opening import open_store, store_file
+from applier.store.store import Store
+from planner.errors import PlannerUnavailable, SettingsError
+from planner.plan import Usage
+from planner.prices import money
+
+__all__ = ["commits_command", "learn_command"]
+
+MOST_FAILURES = 3
+"""So many conversations in a row for which the model gave no answer end the asking."""
+SHOWN_CHARACTERS = 160
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command
+@click.argument("logs", required=False, type=_FOLDER)
+@click.option("--project", "projects", multiple=True, type=_FOLDER, help="The project's folder (default: this one).")
+@click.option("--also", multiple=True, metavar="DIR", help="Where the project lay, too: on another machine, say.")
+@click.option("--into", metavar="FILE", default="", help="One file of the project, as AGENTS.md, between marks.")
+@click.option("--planner", type=click.Choice(["auto", "rules", "model"]), help="Who reads (default: auto).")
+@click.option("--model", help="The model that reads, or an instructor provider string.")
+@click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
+@click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
+@click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
+@click.option("--dry-run", is_flag=True, help="Show the change; write nothing, not even to the store.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+@as_json
+def learn_command(
+    logs: Path | None,
+    projects: tuple[Path, ...],
+    also: tuple[str, ...],
+    into: str,
+    planner: str | None,
+    model: str | None,
+    prompts: Path | None,
+    cap: float,
+    approve: bool,
+    dry_run: bool,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Propose what finished conversations teach the next.
+
+    Reads the conversations of the store that worked in the project, or the logs of clients in LOGS. Decisions, lasting
+    wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md, each with where it
+    is from. The change is shown, and made after your yes; what you edit or delete there stays so.
+    """
+    project, now = projects[0] if projects else Path(), time.time()
+    today = datetime.fromtimestamp(now, UTC).date()
+    with ExitStack() as stack:
+        opened = stack.enter_context(_store(store, stack, dry_run=dry_run))
+        memory = Memory(opened, str(project), writes=not dry_run)
+        report: dict[str, Any] = {}
+        lines: list[Line] = []
+        if not approve:
+            places = [str(place) for place in projects or (project,)] + list(also)
+            every = list(conversations_in(logs, places, now) if logs else stored_conversations(opened, places, now))
+            reader = stack.enter_context(open_reader(planner, model, prompts))
+            report = _read_all([one for one in every if isinstance(one, Conversation)], memory, reader, cap)
+            report["unread"] = [vars(one) for one in every if isinstance(one, Unread)]
+            lines = proposed_lines(memory.heard, today)
+        texts = _texts(project, into)
+        changes = {} if approve else _changes(texts, lines, memory, today, shared=bool(into))
+        unapproved = list(_unapproved(texts if approve else changes, memory))
+        diff = "".join(_difference(texts[name], changes[name], name) for name in changes)
+        shown = "".join(f"{line}\n" for line in unapproved) if approve else diff
+        if as_json:
+            print_json({**report, "lines": [line.line for line in lines], "change": shown})
+        else:
+            for line in _report_lines(report):
+                echo(line, err=True)
+            echo(shown or "Nothing new to propose.\n", nl=False)
+        if not shown or dry_run:
+            return
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError("nobody to ask here: say --yes to approve these lines.")
+        if yes or click.confirm("Approve these lines?", abort=True, err=as_json):
+            for name, text in changes.items():
+                make_folder((project / name).parent)
+                write_whole(project / name, text)
+            keys = {digest_of(line.line): line.key for line in lines}
+            memory.approve({keys.get(digest_of(line), digest_of(line)[:16]): digest_of(line) for line in unapproved})
+
+
+def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
+    """The store; for a dry run where there is none yet one that goes away."""
+    file = store_file(name)
+    if dry_run and file is not None and not file.exists():
+        return open_store(Path(stack.enter_context(tempfile.TemporaryDirectory()), "store.db"))
+    return open_store(name)
+
+
+def _read_all(every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float) -> dict[str, Any]:
+    """Read what was not read yet, one by one; what that came to.
+
+    Raises:
+        SettingsError: it might cost more than `cap`; nothing was asked.
+    """
+    due = [one for one in every if not memory.is_read(one, reader.name)]
+    reckoned = reader.reckoned(due)
+    if reckoned > cap:
+        raise SettingsError(
+            f"{len(due)} conversations may cost {money(reckoned)} with {reader.name}, more than --cap {cap:g}: "
+            "raise it, or say --planner rules"
+        )
+    if due and reckoned:
+        echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
+    problems: list[str] = []
+    usage, failures = Usage(), 0
+    with progress("reading conversations", len(due)) as step:
+        for one in due:
+            try:
+                lessons, evidence, used = reader.read(one)
+                memory.keep(one, reader.name, lessons, evidence)
+                usage, failures = usage + used, 0
+            except PlannerUnavailable as error:
+                usage = usage + error.usage if isinstance(error.usage, Usage) else usage
+                problems.append(f"{one.name}: {error}")
+                failures += 1
+            step()
+            if failures >= MOST_FAILURES or reader.cost(usage) > cap:
+                problems.append(f"stopped behind {one.name}: run it again to go on")
+                break
+    read = {"conversations": len(every), "read_now": len(due), "reader": reader.name, "dollars": reader.cost(usage)}
+    return {**read, "problems": problems}
+
+
+def _texts(project: Path, into: str) -> dict[str, str]:
+    """What stands in the files, by their names."""
+    names = dict.fromkeys(file_of(kind, into) for kind in ("decision", "wish", "error"))
+    return {name: (project / name).read_text("utf-8") if (project / name).is_file() else "" for name in names}
+
+
+def _changes(
+    texts: dict[str, str], lines: Sequence[Line], memory: Memory, today: date, *, shared: bool
+) -> dict[str, str]:
+    """The texts that are to be written, by their files' names."""
+    into = next(iter(texts)) if shared else ""
+    changed = {
+        name: merged(
+            text, [line for line in lines if file_of(line.kind, into) == name], memory.approved, today, shared=shared
+        )
+        for name, text in texts.items()
+    }
+    return {name: text for name, text in changed.items() if text != texts[name]}
+
+
+def _unapproved(texts: dict[str, str], memory: Memory) -> Iterator[str]:
+    approved = set(memory.approved.values())
+    return (line for text in texts.values() for line in learned_lines(text) if digest_of(line) not in approved)
+
+
+def _difference(before: str, after: str, name: str) -> str:
+    old, new = ([f"{line}\n" for line in text.splitlines()] for text in (before, after))
+    return "".join(unified_diff(old, new, name, name))
+
+
+def _report_lines(report: dict[str, Any]) -> Iterator[str]:
+    if not report:
+        return
+    yield f"{report['conversations']} conversations, {report['read_now']} read now by {report['reader']}"
+    yield from (f"compactor: {problem}" for problem in report["problems"])
+    unread = report["unread"]
+    yield from (f"compactor: {one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in unread if one["bad"])
+    others = Counter(one["why"] for one in unread if not one["bad"])
+    yield from (f"left out: {count} that {why}" for why, count in others.most_common())
+
+
+@click.command
+@click.argument("commit", required=False)
+@click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
+@with_store
+@as_json
+def commits_command(commit: str | None, project: Path, store: Store, as_json: bool) -> None:
+    """Print which conversation made which commit.
+
+    COMMIT is a hash, or a conversation; without it, all commits of the conversations that `compactor learn` has read.
+    """
+    rows = [
+        (made, f"{name}:{turn}", str(read["day"]), subject)
+        for name, read in Memory(store, str(project)).conversations.items()
+        for made, subject, turn in read["commits"]
+        if not commit or commit == name or (len(commit) >= 7 and (made.startswith(commit) or commit.startswith(made)))
+    ]
+    if as_json:
+        names = ("commit", "from", "date", "subject")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
+    print_table(("commit", "from", "date", "subject"), rows, empty="no commits: `compactor learn` reads conversations")
