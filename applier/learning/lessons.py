@@ -146,7 +146,8 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or redact(lesson.text) != lesson.text:
         return False
-    own = {"wish": turn.user_lines, "decision": turn.lines.of_sources("user", "agent")}.get(lesson.kind, turn.lines)
+    spoken = tuple(turn.lines.of_sources("user", "agent"))  # what a page or a tool says decides nothing
+    own = {"wish": turn.user_lines, "decision": spoken, "error": turn.lines}[lesson.kind]
     return _folded(lesson.words) in _folded(redact(join_lines(own)))
 
 
