@@ -161,7 +161,8 @@ FOLDERS = {
     "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
-    "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
+    "applier.learning": ("planner", "applier.settings", "applier.store", "applier.adapters.transcripts"),
+    "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",
         "applier.serving",
@@ -193,7 +194,7 @@ def test_folders_import_in_the_order_the_data_passes(folder):
 
 def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_below_knows_them():
     above = {
-        "planner.model": ("planner.api", "planner.model", "applier.eval", "applier.cli"),
+        "planner.model": ("planner.api", "planner.model", "applier.eval", "applier.cli", "applier.learning.readers"),
         "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),
     }

@@ -66,10 +66,11 @@ _DECIDES = re.compile(
 )
 _POINTING = re.compile(
     r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
-    r"(?:\w+ )?(?:this|that|it|these|those|them|here|there)\b",
+    r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
     re.I,
 )
-"""Words that need what stands before them: ``no, remove this again because …``; not ``keep the queue, since …``."""
+"""Words that need what stands before them: ``no, remove this again because …``, ``the other one is …``; not ``keep the
+queue, since …``."""
 _TAKEN_BACK = re.compile(
     r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
     re.I,
@@ -166,7 +167,8 @@ def _wishes(evidence: Evidence) -> Iterator[Lesson]:
         is_long = sum(len(line.text) for line in own) > TYPED_CHARACTERS
         for one in statements(typed_lines(own)):
             words = _binding_words(one)
-            lasts, decides = bool(_LASTING.search(words)), _is_reasoned(words)
+            decides = _is_reasoned(words)
+            lasts = bool(_LASTING.search(words)) and (decides or _REASON.search(words) is not None or not is_long)
             if lasts or decides or (_FORBIDS.search(words) and not is_long):
                 kind: Kind = "wish" if lasts or not decides else "decision"
                 subject, counts = sentence_key(words), lasts or decides
@@ -214,9 +216,9 @@ def _choices(evidence: Evidence) -> Iterator[Lesson]:
         if choice is not None and _OPTION.match(choice.text) and "\n" not in choice.text:
             question = _question_of(evidence.turns[choice.turn_id], choice.lines, before.get("user"))
             words = _folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
-            if not _COURSE.search(question) and len(words) <= WORDS_CHARACTERS:
-                text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}".removeprefix(" → ")
-                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question or choice.text))
+            if question and not _COURSE.search(question) and len(words) <= WORDS_CHARACTERS:
+                text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}"
+                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question))
         before["user"] = turn
 
 

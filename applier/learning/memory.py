@@ -10,14 +10,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from applier.learning.conversations import Conversation
 from applier.learning.lessons import Lesson
 from applier.learning.propose import Heard
 from applier.store.store import Store
 from planner.evidence import Evidence
 from planner.evidence.state import commits
+
+if TYPE_CHECKING:
+    from applier.learning.conversations import Conversation
 
 __all__ = ["Memory"]
 

@@ -82,7 +82,9 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in get_args(Kind) or not text or len(f"{text}{words}") > 2 * TEXT_CHARACTERS:
         return None
-    if invented(text, turn.names):
+    offer = evidence.turns[turn.choice.turn_id].names if turn.choice is not None else None
+    missing = invented(text, turn.names)
+    if missing and (offer is None or set(missing) & set(invented(text, offer))):
         return None
     kind = cast("Kind", written.kind)
     if kind == "error":

@@ -219,7 +219,7 @@ class Conversation(Asking):
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """What is answered, as a `shape`: by one request, and others while they fail in passing or answers are no `shape`."""
+        """The answer as a `shape`: by one request, and others while they fail in passing, or answers are no `shape`."""
         import tenacity
         from instructor.core import Hooks
 
