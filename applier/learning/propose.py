@@ -37,7 +37,10 @@ _ENVIRONMENT = re.compile(
 _DENIES = re.compile(
     r"\b(?:never|not|no|don'?t|avoid|without|stop|no longer|instead of|isn'?t|shouldn'?t|won'?t)\b", re.I
 )
-_WEIGHTLESS_TEXT = "a an and always be do don for i in is it must never no not of please should t the to we you"
+_WEIGHTLESS_TEXT = (
+    "a an and always any be do don for forward from going i in instead is it longer more must never no not now of on "
+    "please should t the to we you"
+)
 _WEIGHTLESS = frozenset(_WEIGHTLESS_TEXT.split())
 _CHANGES = re.compile(r"\b(?:no longer|from now on|instead|any ?more|going forward|now)\b", re.I)
 """A wish that says itself that another one was before."""
@@ -103,7 +106,8 @@ def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
 def _line(kind: str, same: Sequence[Heard]) -> Line:
     """The newest form; of an error the newest that was mended; of a decision with what it replaces."""
     told = next((one for one in same if one.lesson.mended), same[0])
-    first: dict[str, Heard] = {one.conversation: one for one in reversed([told, *same])}
+    alike = [one for one in same if kind == "error" or one.lesson.text == told.lesson.text]
+    first: dict[str, Heard] = {one.conversation: one for one in reversed([told, *alike])}
     sources = (told, *(one for one in reversed(first.values()) if one is not told))
     text = told.lesson.text
     if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
