@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Literal
 
 from applier.store.secrets import redact
@@ -44,11 +44,12 @@ _LASTING = re.compile(
     r"|\bwe (?:want|prefer|have|need|try) to avoid\b"
     r"|\bwe (?:always |strongly )?prefer\b|\bwe only (?:use|support|ship)\b"
     r"|(?:^|[.;!]\s*|\bwe )no longer (?:need|use|want|support|ship)\b"
+    r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
     r"|\bno need for\b|\bshould(?:n'?t| not)? be (?:the )?default\b",
     re.I,
 )
-"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no need for compatibility``; not
-``it never returns``, ``this always failed``, ``I don't want that one``."""
+"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``, ``no need for
+compatibility``; not ``it never returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
@@ -71,6 +72,8 @@ _POINTING = re.compile(
 )
 """Words that need what stands before them: ``no, remove this again because …``, ``the other one is …``; not ``keep the
 queue, since …``."""
+_ASKS = re.compile(r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after)\b", re.I)
+"""How a sentence begins that asks for something now."""
 _TAKEN_BACK = re.compile(
     r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
     re.I,
@@ -163,7 +166,8 @@ def _folded(text: str) -> str:
 
 def _wishes(evidence: Evidence) -> Iterator[Lesson]:
     for turn in _standing_turns(evidence):
-        own = [line for line in turn.user_lines if line.part == "user"]
+        answers = any(call.kind == "ask" for call in turn.calls)  # whose words the host frames
+        own = [line for line in turn.user_lines if line.part == "user" or not answers]
         is_long = sum(len(line.text) for line in own) > TYPED_CHARACTERS
         for one in statements(typed_lines(own)):
             words = _binding_words(one)
@@ -187,11 +191,12 @@ def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """What of a statement may bind, in one line, up to its last sentence that says so; empty if it asks or doubts, or
-    nobody would understand it alone."""
+    """What of a statement may bind, in one line, without what it asks for behind that; empty if it asks a question or
+    doubts, or nobody would understand it alone."""
     sentences = _SENTENCE.split(_folded(statement.text))
     binding = [at for at, one in enumerate(sentences) if _LASTING.search(one) or _is_reasoned(one)]
-    text = " ".join(sentences[: binding[-1] + 1] if binding else sentences)
+    behind = sentences[binding[-1] + 1 :] if binding else []
+    text = " ".join([*sentences[: len(sentences) - len(behind)], *takewhile(lambda one: not _ASKS.match(one), behind)])
     if len(text) > WORDS_CHARACTERS and binding:
         text = sentences[binding[-1]]
     is_clear = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS and not _POINTING.match(text)

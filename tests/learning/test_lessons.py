@@ -17,6 +17,7 @@ LASTING = [
     "No users yet, so no need for backward compatibility.",
     "We want to avoid force push entirely, because it rewrites what others have.",
     "Just run the dashboard directly going forward.",
+    "no eval or exec on user input anywhere, please.",
     "av-12: subagent should not be the default mode.",
 ]
 PASSING = [
@@ -26,6 +27,7 @@ PASSING = [
     "I think we should maybe never cache these.",
     "Add a test for the empty list.",
     "This is always wrong because the clock is off.",
+    "I have no idea at all.",
     "do we never call it?",
     "It was never called before the change.",
 ]

@@ -99,7 +99,9 @@ def learn_command(
             print_json({**report, "lines": [line.line for line in lines], "change": shown})
         else:
             for line in _report_lines(report):
-                echo(line, err=True)
+                echo(line)
+            for problem in _problems(report):
+                echo(f"compactor: {problem}", err=True)
             echo(shown or "Nothing new to propose.\n", nl=False)
         if not shown or dry_run:
             return
@@ -187,14 +189,18 @@ def _difference(before: str, after: str, name: str) -> str:
 
 
 def _report_lines(report: dict[str, Any]) -> Iterator[str]:
-    if not report:
-        return
-    yield f"{report['conversations']} conversations, {report['read_now']} read now by {report['reader']}"
-    yield from (f"compactor: {problem}" for problem in report["problems"])
-    unread = report["unread"]
-    yield from (f"compactor: {one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in unread if one["bad"])
-    others = Counter(one["why"] for one in unread if not one["bad"])
-    yield from (f"left out: {count} that {why}" for why, count in others.most_common())
+    if report:
+        count = report["conversations"]
+        read = f"{report['read_now']} of them now, by {report['reader']}"
+        yield f"{count} finished conversation{'s' * (count != 1)} of this project, read {read}"
+        others = Counter(one["why"] for one in report["unread"] if not one["bad"])
+        yield from (f"left out: {number} that {why}" for why, number in others.most_common())
+
+
+def _problems(report: dict[str, Any]) -> Iterator[str]:
+    yield from report.get("problems", ())
+    bad = (one for one in report.get("unread", ()) if one["bad"])
+    yield from (f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in bad)
 
 
 @click.command
