@@ -59,7 +59,7 @@ _QUESTION = re.compile(
 _HEDGED = re.compile(
     r"\b(?:consider|whether|wonder|maybe|perhaps|i (?:think|guess|thought)|might|not sure|wrong chat)\b", re.I
 )
-_REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk)\b|,? since (?!\d|last|yesterday|then)", re.I)
+_REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk)\b", re.I)
 _DECIDES = re.compile(
     r"\b(?:let'?s|we should|should(?:n'?t| not)|must|don'?t|do not|no need|instead of|rather than|avoid|we want"
     r"|we'?ll|keep|replace|drop)\b",
