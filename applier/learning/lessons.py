@@ -125,6 +125,8 @@ class Lesson:
     """Of an error: the turn that shows it mended."""
     lasting: bool = True
     """False for what counts only if another conversation says it, too."""
+    also: str = ""
+    """Another turn, which holds names of the text that the turn itself does not."""
     is_long: bool = False
     """Of words: they stand in a message too long to be typed, which may be a form."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from applier.learning.propose import Heard
 from applier.store.store import Store
 from planner.evidence import Evidence
 from planner.evidence.state import commits
+from planner.reading.lazy_property import lazy_property
 
 if TYPE_CHECKING:
     from applier.learning.conversations import Conversation
@@ -32,17 +33,16 @@ class Memory:
     folder: str
     writes: bool = True
     """False: nothing is stored, for a dry run."""
-    _unsaved: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _project(self) -> str:
         return sha256(os.path.realpath(self.folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    @property
+    @lazy_property
     def conversations(self) -> dict[str, dict[str, Any]]:
         """What was read of each, by its name."""
         prefix = f"lessons:{self._project}:"
-        return {name.removeprefix(prefix): read for name, read in self.store.states(prefix).items()} | self._unsaved
+        return {name.removeprefix(prefix): read for name, read in self.store.states(prefix).items()}
 
     @property
     def heard(self) -> list[Heard]:
@@ -65,10 +65,7 @@ class Memory:
 
     def keep(self, conversation: Conversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence) -> None:
         """Keep what `reader` read in it, and which commits it made."""
-        made = [
-            [line.text.split(maxsplit=2)[1], line.text.split(maxsplit=2)[2], line.turn_ids[0]]
-            for line in commits(evidence)
-        ]
+        made = [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)]
         read = {
             "digest": conversation.digest,
             "reader": reader,
@@ -78,10 +75,9 @@ class Memory:
         }
         if conversation.is_stored:
             read["history"] = conversation.name  # with which it is forgotten
+        self.conversations[conversation.name] = read
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
-        else:
-            self._unsaved[conversation.name] = read
 
     def approve(self, lines: Mapping[str, str]) -> None:
         """Keep that the person approved `lines`: digests by key."""

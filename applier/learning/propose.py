@@ -60,6 +60,11 @@ class Heard:
         """``h1a2b3c4d:t12``."""
         return f"{self.conversation}:{self.lesson.turn}"
 
+    @property
+    def sources(self) -> list[str]:
+        """It, and the other turn that the text rests on, if there is one."""
+        return [self.source, *([f"{self.conversation}:{self.lesson.also}"] if self.lesson.also else [])]
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -80,7 +85,7 @@ class Line:
     @property
     def line(self) -> str:
         """As it stands in a file."""
-        cited = ", ".join(dict.fromkeys(one.source for one in self.sources[:MOST_SOURCES]))
+        cited = ", ".join(dict.fromkeys(source for one in self.sources[:MOST_SOURCES] for source in one.sources))
         return f"- {self.text} ({cited}, {max(one.day for one in self.sources)})"
 
 

@@ -16,7 +16,7 @@ from applier.learning.lessons import Kind, Lesson, error_subject, in_the_record,
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
-from planner.evidence import Evidence
+from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Usage
 from planner.prices import dollars
@@ -77,28 +77,33 @@ class Reader:
 
 
 def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """What a model wrote as a lesson; None if its turn does not hold its words, or a name in it."""
+    """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
+    turn does not."""
     text, words = (" ".join(part.split()) for part in (written.text, written.words))
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in get_args(Kind) or not text or len(f"{text}{words}") > 2 * TEXT_CHARACTERS:
         return None
-    offer = evidence.turns[turn.choice.turn_id].names if turn.choice is not None else None
     missing = invented(text, turn.names)
-    if missing and (offer is None or set(missing) & set(invented(text, offer))):
+    also = _holder(missing, turn, evidence) if missing else ""
+    if missing and not also:
         return None
-    kind = cast("Kind", written.kind)
-    if kind == "error":
+    if written.kind == "error":
         mended = evidence.turns.get(written.mended)
         is_later = mended is not None and mended.turn.number > turn.turn.number
-        failed = " ".join(one.text for one in turn.statements_of(turn.failure_lines))
-        subject = error_subject(words) if words in " ".join(failed.split()) else ""
-        lesson = Lesson(
-            kind, f"{text}: `{words}`", words, written.turn, subject, written.mended if is_later else "", False
-        )
+        failed = " ".join(" ".join(one.text for one in turn.statements_of(turn.failure_lines)).split())
+        subject, after = error_subject(words) if words in failed else "", written.mended if is_later else ""
+        lesson = Lesson("error", f"{text}: `{words}`", words, written.turn, subject, after, lasting=False, also=also)
     else:
         subject = sentence_key(written.about) or sentence_key(text)
-        lesson = Lesson(kind, f"{text}: “{words}”", words, written.turn, subject)
+        lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
+
+
+def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
+    """The turn nearest to `turn` that holds all `names`; empty if there is none."""
+    number = turn.turn.number
+    nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - number))
+    return next((one.turn.id for one in nearest if all(map(one.names.holds, names))), "")
 
 
 @contextmanager

@@ -114,6 +114,7 @@ def lessons(*written):
 
 
 SOUND = ("wish", "pushing", "Ask before a push to main", "t3", "Never push to main without asking me first.")
+BESIDE = ("decision", "module", "parser.py is never pushed to main unasked", "t3", "Never push to main")
 INVENTED = ("decision", "queue", "Refreshes go through RefreshQueue.push()", "t3", "Never push to main")
 UNSAID = ("wish", "tests", "Write tests first", "t3", "tests first, always")
 NOWHERE = ("wish", "tests", "Write tests first", "t99", "Never push to main")
@@ -132,10 +133,11 @@ def asking(compactor, folder, monkeypatch):
 
 
 def test_a_models_line_stands_if_its_turn_holds_its_words_and_names(asking, say):
-    say("s1", "Fix the parser, please.", WISH)
-    with Loopback(lessons(SOUND, INVENTED, UNSAID, NOWHERE, ("gossip", "x", "y", "t3", "Never push"))) as server:
+    say("s1", "Fix parser.py, please.", WISH)
+    with Loopback(lessons(SOUND, BESIDE, INVENTED, UNSAID, NOWHERE, ("gossip", "x", "y", "t3", "Never push"))) as server:
         ran = asking(server, "--dry-run", "--json")
     assert ran.json["lines"] == [
+        "- parser.py is never pushed to main unasked: “Never push to main” (s1:t3, s1:t1, 2026-01-01)",
         "- Ask before a push to main: “Never push to main without asking me first.” (s1:t3, 2026-01-01)"
     ]
     assert server.violations == []
