@@ -23,6 +23,7 @@ class AppServer:
             access_log=False,
             server_header=False,
             date_header=False,
+            ws="none",  # an upgrade is a request like another: what it is told is the application's to say
             timeout_graceful_shutdown=stop_seconds,
         )
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # an answer that broke off is no news of ours

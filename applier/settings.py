@@ -84,6 +84,9 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """Folders from which recently read files may be read again after a compaction; none: only the store."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, said again after each compaction."""
+    shorten_over_tokens: int = Field(default=0, ge=0)
+    """The mod in Claude Code stores a tool's result over so many tokens and sends its beginning, its end and what must
+    stay of it; 0: never."""
     compact_tool: str = Field(default="compact", pattern=rf"^{TOOL_NAME}$")
     """Name of the tool by which the model itself asks for a compaction."""
     plan: PlanSettings = PlanSettings()

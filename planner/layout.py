@@ -176,7 +176,10 @@ def _role(message: Any) -> str:
 def _merged(first: Any, second: Any) -> Message:
     left, right = plain_message(first), plain_message(second)
     content = [*blocks(left), *blocks(right)]
-    return {**left, "content": sorted(content, key=_is_behind_results) if left["role"] == "user" else content}
+    fields = {**left, **right}  # of a system message also how it is to be answered: the newer one counts
+    if left.get("clear_at") != right.get("clear_at"):
+        fields.pop("clear_at")  # words that are to stand would go with the others
+    return {**fields, "content": sorted(content, key=_is_behind_results) if left["role"] == "user" else content}
 
 
 def _is_behind_results(block: Block) -> bool:

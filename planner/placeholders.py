@@ -21,10 +21,11 @@ from planner.evidence.gather import call_head
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
-from planner.reading.messages import Message, blocks, media_mark
+from planner.reading.messages import Message, blocks, media_mark, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "call_line",
     "clean",
     "entry_text",
     "first_note",
@@ -116,6 +117,21 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple((run[0], run[-1]) for run in runs)
 
 
+def call_line(call: Call, text: str, root: str) -> str:
+    """`text`, a line of the arguments of `call`, without what only says how a file or command is reached: the name of
+    the argument that it is about, numbers and switches, the description of a command, and that it runs in `root`."""
+    about = call.sought or call.path or call.command
+    for key, value in call.input.items() if about else ():
+        argument = f" {key}={value if isinstance(value, str) else to_json(value)}"
+        plain = not isinstance(value, str | list | dict) and f"{key} " not in call.part
+        if value == about:
+            text = text.replace(f" {key}=", " ", 1)
+        elif plain or (call.command and key == "description"):
+            before, found, behind = text.rpartition(argument)
+            text = before + behind if found and behind[:1] in ("", " ") else text
+    return text.replace(f" cd {root} && ", " ", 1)
+
+
 def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
     """One mark for each image and document of `turn`, results included: ``[image 640x480]``."""
     return turn.once(_media_marks, history)
@@ -163,17 +179,23 @@ class _Entry:
             cut = "…" * (len(words) > WORDS_CHARACTERS)
             yield self.shown(f"{self.turn.turn.kind}: {words[:WORDS_CHARACTERS]}{cut}")
 
-    def called_as(self, call: Call, whole: Line | None = None) -> str:
-        """One call in a few words, or by the `whole` line of its arguments, with how it ended."""
-        head = call_head(call, self.evidence.root, failed=self.decision.failed_approach)
-        head = self.ended([whole], self.evidence.shown(whole.text)) if whole is not None else head
+    def called_as(self, call: Call, whole: Line | None = None, result: Sequence[Line] = ()) -> str:
+        """One call in a few words, or by the `whole` line of its arguments, with how it ended unless a longer line of
+        its `result` stands below and says so."""
+        root = self.evidence.root
+        head = call_head(call, root, failed=self.decision.failed_approach)
+        head = (
+            self.ended([whole], self.evidence.shown(call_line(call, whole.text, root))) if whole is not None else head
+        )
         outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED
         elif call.kind == "write" and _CHANGED.match(outcome):
             outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
-            outcome = outcome[:OUTCOME_CHARACTERS] + "…"
+            below = (" ".join(line.text.split()) for line in result)
+            stands = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in below)
+            outcome = "" if stands else outcome[:OUTCOME_CHARACTERS] + "…"
         return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
 
     def body(self) -> Iterator[str]:
@@ -202,11 +224,11 @@ class _Entry:
             if named or result or stands_alone:
                 own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
-                yield self.called_as(call, whole)
+                yield self.called_as(call, whole, result)
                 yield self.quoted(named[whole is not None :], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
-                rest = [line for line in result if line.source != "user" and line.text.strip() != beside]
+                rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
                 yield self.user_words([line for line in result if line.source == "user"])
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from planner.plan import Provenance, Usage
+from planner.reading.messages import field_of
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -19,6 +20,7 @@ __all__ = [
     "WRITE_5_MINUTES",
     "CachePrices",
     "best_growth_tokens",
+    "billed_tokens",
     "cache_prices",
     "cached_prompt",
     "dollars",
@@ -137,6 +139,17 @@ def _cost(prices: ModelPrices, usage: Usage) -> float:
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
     """The usage of a prompt that a cache has but for its end, which is written to it."""
     return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
+
+
+def billed_tokens(usage: object, name: str) -> int:
+    """What `usage` of an answer (a dict, or the SDK's) bills under `name`, such as ``input_tokens``.
+
+    The server's own compactions stand in ``iterations`` alone, not in the fields beside it (``BetaUsage`` in the SDK).
+    """
+    entries = field_of(usage, "iterations")
+    compactions = [e for e in entries if field_of(e, "type") == "compaction"] if isinstance(entries, list) else []
+    values = (field_of(part, name) for part in (usage, *compactions))
+    return sum(value for value in values if isinstance(value, int) and value > 0)
 
 
 def switch_dollars(

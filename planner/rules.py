@@ -15,7 +15,7 @@ from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RulesPlanner"]
+__all__ = ["RulesPlanner", "decisions_in"]
 
 CITED_TURNS = 3
 """A statement cites at most the last so many of its turns."""
@@ -103,9 +103,15 @@ def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
         installed = _INSTALL.search(call.command)
         if installed and not call.is_error:
             yield "dependency", installed.group().strip()[:FACT_CHARACTERS]
+    for text in decisions_in(turn):
+        yield "decision", text
+
+
+def decisions_in(turn: TurnEvidence) -> Iterator[str]:
+    """The short lines in which the agent says what it has decided."""
     for line in turn.lines.of_part("assistant"):
         if _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
-            yield "decision", line.text.strip()
+            yield line.text.strip()
 
 
 def rules_brief(evidence: Evidence) -> str:

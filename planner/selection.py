@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 from planner.analysis import Analysis
-from planner.brief import fit_brief, told_failures
+from planner.brief import Statement, brief_text, fit_brief, read_brief, told_failures
 from planner.evidence import TurnEvidence
+from planner.evidence.names import parts_of, specifics_of
 from planner.evidence.user_words import typed_lines
 from planner.layout import leading_turn
 from planner.placeholders import entry_text, first_note, guide_text, line_numbers, media_marks, note_parts, ranges_of
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.lines import Line
-from planner.relevance.ranking import MARK_TOKENS, Pick, rank_lines
+from planner.reading.patterns import lazy_pattern
+from planner.relevance.ranking import MARK_TOKENS, Pick, Told, rank_lines
 
 __all__ = [
     "KEPT",
@@ -70,6 +72,9 @@ MOST_WEIGHT = 2.0
 EVERY_MARK = ("✗\n> \n| \n+ …",)
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
 """What is changed in a decision that keeps its turn."""
+
+_CHANGED = lazy_pattern(r"(\S+): (?:edited|written)")
+"""A statement that a file was changed and no more: ``src/a.py: edited``; not ``src/a.py: edited; defines run``."""
 
 
 @dataclass(frozen=True)
@@ -234,8 +239,9 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
     left = selecting.take_asked(room - counter.raw(frame))
     beside_images = selecting.keep_images(left)
-    filled = left - selecting.fill(beside_images, selecting.in_order(budget, " ".join(brief.split())))
+    filled = left - selecting.fill(beside_images, selecting.in_order(budget, brief))
     selecting.keep_ends()
+    brief = selecting.without_told(brief)
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
 
 
@@ -298,7 +304,7 @@ class _Selecting:
         counter, turn = self.request.counter, self.turns[decision.turn_id]
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
-        text = entry_text(self.request.evidence, decision, media_marks(self.request.history, turn))
+        text = self._entry(decision)
         return counter.raw(text + "\n") + 1 if text else 0
 
     def take_asked(self, left: float) -> float:
@@ -334,18 +340,27 @@ class _Selecting:
         return left
 
     def in_order(self, budget: float, brief: str) -> list[Pick]:
-        """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says word for
-        word."""
+        """What may be filled in, by relevance and score: nothing of dropped turns, nor what the brief says."""
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
         ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
-        texts = {turn_id: turn.lines for turn_id, turn in self.turns.items()}
-        picks = [
-            pick
+        told = Told()
+        for statement in read_brief(brief):
+            names = specifics_of(statement.text)
+            told.add({*names, *chain.from_iterable(map(parts_of, names))}, statement.text)
+        page = " ".join(brief.split())
+
+        def is_news(turn_id: str, number: int) -> bool:
+            text = self.turns[turn_id].lines[number - 1].text
+            names = self.request.relevance.names[turn_id][number - 1]
+            return " ".join(text.split()) not in page and not told.says(names, text)
+
+        news = (
+            pick._replace(numbers=tuple(number for number in pick.numbers if is_news(pick.turn_id, number)))
             for pick in ranked
             if weights[pick.turn_id]
-            and not all(" ".join(texts[pick.turn_id][number - 1].text.split()) in brief for number in pick.numbers)
-        ]
+        )
+        picks = [pick for pick in news if pick.numbers]
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
@@ -397,6 +412,22 @@ class _Selecting:
             update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
             left -= self._choose(self.chosen[turn_id].model_copy(update=update))
         return left
+
+    def without_told(self, brief: str) -> str:
+        """`brief` without the files of which it says no more than that they were changed, as their entries do."""
+        statements = read_brief(brief)
+        rest = [one for one in statements if not self._stands_below(one)]
+        return brief if len(rest) == len(statements) else brief_text(rest)
+
+    def _stands_below(self, statement: Statement) -> bool:
+        file = _CHANGED.fullmatch(statement.text)
+        if file is None or not self.pinned.told.keys().isdisjoint(statement.turns):
+            return False
+        return all(file[1] in self._entry(self.chosen[turn_id]) for turn_id in statement.turns)
+
+    def _entry(self, decision: TurnDecision) -> str:
+        marks = media_marks(self.request.history, self.turns[decision.turn_id])
+        return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
         """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""

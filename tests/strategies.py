@@ -30,6 +30,7 @@ __all__ = [
     "CONSTRAINTS",
     "FAILURES",
     "answered_histories",
+    "compacted_histories",
     "histories",
     "image",
     "lines",
@@ -278,6 +279,17 @@ def histories(
             messages += [draw(answers(f"{number}", thinks=thinks)), draw(user_messages())]
     assert not [violation for violation in check_messages(messages) if violation.refused or not splits]
     return messages
+
+
+@st.composite
+def compacted_histories(draw, **sizes):
+    """A history behind the server's own compaction, in a message of the assistant's or at the head of the user's."""
+    block = {"type": "compaction", "content": draw(texts()), "signature": "c2ln", "encrypted_content": "b3BhcXVl"}
+    first, *rest = draw(histories(**sizes))
+    if draw(BOOLEANS):
+        return [{"role": "assistant", "content": [block]}, first, *rest]
+    words = first["content"]
+    return [{**first, "content": [block, *([text(words)] if isinstance(words, str) else words)]}, *rest]
 
 
 def steps(draw, turns: int, tail: str) -> list[str]:

@@ -38,6 +38,10 @@ LONG = ("compactor watch", "compactor eval")
 """Commands of over ten seconds: run when the pages are rewritten, and by CI."""
 CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
 COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
+HOSTS = {"agents": ["/v1/chat/completions"], "deepagents": ["/v1/messages"]}
+"""What the examples of agents that are not installed everywhere ask for; each is run where it is."""
+CHAT = 'import agents\nagents.set_default_openai_api("chat_completions")\n'
+"""What the test server speaks of OpenAI's."""
 EXTRAS = {"anthropic", "langchain", "pydantic_ai", "openai", "starlette"}
 """Packages of extras that the pages' Python imports."""
 MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\.)")
@@ -46,6 +50,11 @@ MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\
 
 def blocks(language: str, text: str = TEXT) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+def hosts_of(block: str) -> set[str]:
+    """The hosts that a block of Python imports from."""
+    return HOSTS.keys() & set(re.findall(r"^from (\w+) import", block, re.M))
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -84,17 +93,22 @@ def test_python_runs(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
     ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": "sk-none"}
     python = [block for page in WITH_PYTHON for block in blocks("python", page.read_text("utf-8"))]
+    installed = {host for host in HOSTS if importlib.util.find_spec(host)}
+    python = [block for block in python if hosts_of(block) <= installed]
     with Loopback(["Done."]) as server:
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
         parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
         parts = [GO_ON + part if "session.recover(" in part else part for part in parts]
+        parts = [CHAT + part if "from agents import" in part else part for part in parts]
+        ours |= {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
         own = [LOADED, *blocks("python", OWN_PARTS.read_text("utf-8")), OWN_CHECKED]
         script = "\n".join([LOADED, *parts, CHECKED, *own]).replace("https://api.openai.com", server.url)
         command = [sys.executable, "-c", script]
         ran = subprocess.run(command, cwd=ROOT, env={**environment, **ours}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     paths = [path.split("?")[0] for _, path in server.paths]
-    assert paths == [*["/v1/messages"] * 6, "/v1/chat/completions"]
+    of_hosts = [path for host in installed for path in HOSTS[host]]
+    assert sorted(paths) == sorted([*["/v1/messages"] * 6, "/v1/chat/completions", *of_hosts])
 
 
 @pytest.mark.real

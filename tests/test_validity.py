@@ -132,6 +132,7 @@ RULES = [
     (21, "surrogate", [user(text("🚀"))], [user(text("\ud83d"))], {}),
     (22, "too_long", [HI], [user(text("word " * 500))], {"window_tokens": 300}),
     (23, "compaction_place", [assistant(SIGNED), HI], said(SIGNED), {}),
+    (23, "compaction_place", [user(SIGNED, text("hi"))], [user(text("hi"), SIGNED)], {}),
     (23, "compaction_place", said(compaction(), text("ok")), said(text("ok"), compaction()), {}),
     (23, "compaction_repeated", [assistant(SIGNED), HI], [assistant(SIGNED), *said(SIGNED)], {}),
     (23, "compaction_empty", [assistant(compaction()), HI], [assistant({**SIGNED, "content": ""}), HI], {}),

@@ -22,6 +22,9 @@ COMMANDS = {
     "plan": "plans",
     "review": "plans",
     "apply": "plans",
+    "install": "install",
+    "uninstall": "install",
+    "status": "install",
     "resume": "clients",
     "hooks": "clients",
     "restore": "stores",
@@ -38,6 +41,7 @@ COMMANDS = {
     "wrap": "servers",
     "mcp": "servers",
     "demo": "plans",
+    "mod": "mod",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
 

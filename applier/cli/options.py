@@ -6,7 +6,10 @@ A command that only reads makes no new store.
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +19,7 @@ from typing import Any
 
 import click
 
-from applier.store.opening import open_store, store_file
+from applier.store.opening import STORE_VARIABLE, open_store, store_file
 from applier.store.store import Store
 from planner.errors import StoreError
 
@@ -25,10 +28,13 @@ __all__ = [
     "OUTPUT_FILE",
     "SHARE",
     "SINCE",
+    "agreed",
     "as_csv",
     "as_json",
+    "change_options",
     "existing_store",
     "import_extra",
+    "naming_store",
     "output_option",
     "part",
     "show_all",
@@ -67,6 +73,23 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 def together(*options: Decorator) -> Decorator:
     """All of `options` at once, in this order in the help."""
     return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
+
+
+change_options: Decorator = together(
+    click.option("--dry-run", is_flag=True, help="Show the change; write nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+)
+
+
+def agreed(*, yes: bool, as_json: bool) -> bool:
+    """True once a person agreed to the change that was shown, or said so before.
+
+    Raises:
+        click.UsageError: there is nobody to ask.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody to ask here: say --yes to make this change.")
+    return yes or click.confirm("Make this change?", abort=True, err=as_json)
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
@@ -161,3 +184,12 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 def store_anywhere(name: str) -> str:
     """The store `name` as it is called from any folder: a file by its whole path."""
     return str(store_file(name) or name)
+
+
+def naming_store(line: str) -> str:
+    """`line` for a shell that has not the variable by which this process was given its store.
+
+    An address may hold a password, and what reads this is a model: only a file is named.
+    """
+    file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
+    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line

@@ -26,7 +26,8 @@ from applier.settings import SessionSettings
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
-from planner.model.planners import RecordedPlanner, rendered_prompts
+from planner.model.planners import rendered_prompts
+from planner.model.relay import RecordedPlanner
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
+from operator import methodcaller
 from typing import Any, Literal, get_args
 
 from applier.session.persistence import SessionStore
@@ -100,6 +101,7 @@ class EventLog:
         self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
         self.telemetry = Telemetry()
         self._store = store
+        self._unrecorded: list[dict[str, Any]] = []
         self.records = True
         """False while nothing is to be written to the store: a dry run."""
 
@@ -113,16 +115,23 @@ class EventLog:
         logger.log(level, "%s: %s", event.kind, text, extra={"compactor_event": event.as_json()})
         answers = [_ask(hook, event) for kind in (event.kind, _EVERYTHING) for hook in self._hooks.get(kind, ())]
         if self.records:
-            data = {**event.as_json(), "time": event.at, "session": self._session_id}
-            try:
-                self._store.use(lambda opened: opened.record_event(data))
-            except StoreError as error:
-                logger.warning("event not recorded: %s", error)
+            self._unrecorded.append({**event.as_json(), "time": event.at, "session": self._session_id})
+            self._record(kind)
         return not any(answer is False for answer in answers)
 
+    def _record(self, kind: EventKind) -> None:
+        """Record what was reported; that a session was resumed with whatever happens in it."""
+        while self._unrecorded and kind != "resumed":
+            data = self._unrecorded.pop(0)
+            try:
+                self._store.use(methodcaller("record_event", data))
+            except StoreError as error:
+                logger.warning("event not recorded: %s", error)
+
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        """Remember what earlier processes reported in this session."""
-        known = ({name: data[name] for name in Event.__slots__ if name in data} for data in earlier)
+        """Remember what earlier processes reported in this session; what a client's adapter noted of it is no event."""
+        own = (data for data in earlier if "session_id" in data)
+        known = ({name: data[name] for name in Event.__slots__ if name in data} for data in own)
         self.events = [*(Event(**fields) for fields in known), *self.events]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
-from planner.reading.messages import Block, blocks, plain_message
+from planner.reading.messages import Block, blocks, field_of, plain_message
 
 __all__ = [
     "WINDOW_EXCEEDED",
@@ -232,15 +232,17 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing."""
-    usage = _field(response, "usage") or response
+    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing.
+
+    Where the server sampled several times, the first is of the prompt as it was sent; its own compaction is of none.
+    """
+    usage = field_of(response, "usage") or response
+    iterations = field_of(usage, "iterations")
+    if isinstance(iterations, list) and iterations:
+        usage = iterations[0] if field_of(iterations[0], "type") != "compaction" else None
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    values = [_field(usage, name) for name in names]
+    values = [field_of(usage, name) for name in names]
     return sum(value for value in values if isinstance(value, int) and value > 0)
-
-
-def _field(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 _TOO_LONG = re.compile(
@@ -281,7 +283,7 @@ class TooLong:
 
 def stop_reason_of(answer: object) -> object:
     """Why `answer` ended, if it is one: an SDK object or a dict."""
-    return _field(answer, "stop_reason")
+    return field_of(answer, "stop_reason")
 
 
 def read_too_long(error: object) -> TooLong | None:

@@ -33,7 +33,7 @@ from planner.api import PlannerChoice, check_argument, check_planner, check_requ
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
-from planner.reading.messages import Block
+from planner.reading.messages import Block, compacted_start
 
 __all__ = ["Session"]
 
@@ -141,8 +141,9 @@ class Session:
         with the same messages as the last one until a compaction really happens. Never raises: whatever
         fails, a valid list comes back and the log says what happened.
         """
+        closed, messages = _split(messages)
         with self._alone() as state:
-            return call.prepare(state, messages) if messages else []
+            return [*closed, *call.prepare(state, messages)] if messages else []
 
     def observe(self, response: object) -> None:
         """Take the provider's answer to the list last prepared: its ``usage`` calibrates the gauge.
@@ -214,12 +215,16 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
+        closed, messages = _split(messages)
         with self._alone() as state:
             state.log.records = not dry_run
             try:
-                return call.compact(state, messages, focus, dry_run=dry_run)
+                done = call.compact(state, messages, focus, dry_run=dry_run)
             finally:
                 state.log.records = True
+        first = done.first_changed_message
+        changed = None if first is None else first + len(closed)
+        return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
@@ -235,8 +240,10 @@ class Session:
         refused = read_too_long(error)
         if refused is None:
             return None
+        closed, messages = _split(messages)
         with self._alone() as state:
-            return call.recover(state, messages, refused)
+            shorter = call.recover(state, messages, refused)
+        return None if shorter is None else [*closed, *shorter]
 
     def undo(self) -> bool:
         """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view,
@@ -384,6 +391,13 @@ def _check_task(task: object) -> None:
     """Raise a SettingsError unless `task` is text; empty is the user's own words."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
+
+
+def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
+    """What stands before the server's newest compaction, which it no longer reads and which goes out as it is, and the
+    rest, which is the session's."""
+    start = compacted_start(messages) if isinstance(messages, list | tuple) else 0
+    return (list(messages[:start]), messages[start:]) if start else ([], messages)
 
 
 def _sized(settings: object, window_tokens: int | None, max_output_tokens: int | None) -> SessionSettings:

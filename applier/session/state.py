@@ -138,7 +138,7 @@ class State:
     @property
     def no_room(self) -> str:
         """What is wrong when system and tools alone fill the window, and the cure; empty if they do not."""
-        fixed = self.gauge.of_messages(self.gauge.fixed_tokens)
+        fixed = min(self.gauge.of_messages(self.gauge.fixed_tokens), self.gauge.prompt(0))
         if fixed < self.limit_tokens:
             return ""
         return (

@@ -140,8 +140,11 @@ class Request:
         return merged
 
     def parts(self) -> Iterator[tuple[str, Block]]:
-        """The prompt in the order the API reads: tools, system, messages; each block with whose it is."""
-        yield from (("tools", tool) for tool in self.tools)
+        """The prompt in the order the API reads: tools, system, messages; each block with whose it is.
+
+        Tools that are deferred stand in it only where a search finds them.
+        """
+        yield from (("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
         yield from (("system prompt", block) for block in self.system)
         yield from ((self.messages[at]["role"], block) for at, _, block in self.blocks())
 

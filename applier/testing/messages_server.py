@@ -1,7 +1,7 @@
 """`MessagesServer`: the Messages API on a loopback port, for tests of agents and of what changes their requests.
 
 Answers by a script, refuses what the API refuses, bills by prefix, and records all of it. Answers OpenAI's chat
-completions by the same script.
+completions and Responses by the same script.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Self
 from applier.testing.api_request import Block, Request, Violation, blocks_of
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
+from applier.testing.responses_api import ItemCache, is_for_responses, judge_items, response, response_events
 from applier.testing.script import (
     Answer,
     Failure,
@@ -80,7 +81,7 @@ class MessagesServer:
         """Set when answers that stall are given up."""
         self._script = [script] if callable(script) or isinstance(script, str) else list(script)
         self._clock, self._replies = clock, 0
-        self._cache = PromptCache()
+        self._cache, self._items = PromptCache(), ItemCache()
         self._issued: dict[str, list[list[str]]] = {}
         self._lock = threading.Lock()
 
@@ -149,16 +150,32 @@ class MessagesServer:
     def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
         """Likewise of a request for a chat completion: answered in its form, by OpenAI's rule that calls have answers,
         billed without a cache."""
+        problem = unanswered_calls(request.body["messages"])
+        violations = (Violation(1, problem),) if problem else ()
+        read = text_tokens(request.raw.decode())
+        return self._made(request, violations, completion, lambda output: Usage(read, output_tokens=output))
+
+    def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
+        """Likewise of a request to the Responses API, by its rules, billed by the beginning that is known."""
+        violations = judge_items(request, self.window_tokens)
+        return self._made(request, violations, response, lambda output: self._items.charge(request, output))
+
+    def _made(
+        self,
+        request: Request,
+        violations: tuple[Violation, ...],
+        form: Callable[[Block, Request], Block],
+        charge: Callable[[int], Usage],
+    ) -> tuple[Block, Answer | Failure]:
+        """An answer in the `form` of an API of OpenAI's."""
         with self._lock:
-            problem = unanswered_calls(request.body["messages"])
-            violations = (Violation(1, problem),) if problem else ()
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
                 return self._fail(request, reply, violations)
             content = self._with_ids(reply.content)
-            usage = Usage(text_tokens(request.raw.decode()), output_tokens=text_tokens(json.dumps(content)))
+            usage = charge(text_tokens(json.dumps(content)))
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
-            return completion(self._message(request, content, "", usage, reply), request.body), reply
+            return form(self._message(request, content, "", usage, reply), request), reply
 
     def _fail(
         self, request: Request, failure: Failure, violations: tuple[Violation, ...]
@@ -264,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path.endswith("/count_tokens"):
             self._send(*api.count(Request(body, headers, raw)))
         else:
-            answer = api.complete if path.endswith(_CHAT) else api.reply
+            answer = api.complete if path.endswith(_CHAT) else api.respond if is_for_responses(path) else api.reply
             self._answer(*answer(Request(body, headers, raw)), streamed=bool(body.get("stream")))
 
     def _answer(self, message: Block, reply: Answer | Failure, *, streamed: bool) -> None:
@@ -312,15 +329,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _lines(answer: Block) -> list[str]:
-    """What streams `answer`, a message or a chat completion."""
+    """What streams `answer`: a message, a response or a chat completion."""
     if "choices" in answer:
         return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
-    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(answer)]
+    made = response_events(answer) if answer.get("object") == "response" else events(answer)
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in made]
 
 
 def _read(path: str, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
     """The body of a request; or what is answered to one that is none of the endpoints', has no key, or is no JSON."""
-    if path not in ("/v1/messages", "/v1/messages/count_tokens") and not path.endswith(_CHAT):
+    if path not in ("/v1/messages", "/v1/messages/count_tokens") and not (
+        path.endswith(_CHAT) or is_for_responses(path)
+    ):
         return Failure(404, "not_found_error", f"{path}: not found")
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")

@@ -35,6 +35,8 @@ _REQUIRED = {
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
     "image": ("source",),
+    "tool_addition": ("tool",),
+    "tool_removal": ("tool",),
 }
 """Fields that common blocks need; other blocks are not looked into."""
 _OPTIONAL = {
@@ -43,6 +45,9 @@ _OPTIONAL = {
     "tool_result": ("content", "is_error"),
 }
 """And what they may hold besides, and besides ``type`` and ``cache_control``."""
+_SYSTEM_FIELDS = {"output_config": "per-turn-control-2026-07-01", "clear_at": ""}
+"""Of a system message inside the list, with the beta that it takes (``BetaSystemMessageParam`` in the SDK)."""
+_TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
 _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 """``toolu_01-a``; not ``toolu:01``, nor an empty one."""
 _ID_KEYS = {"tool_use": "id", "server_tool_use": "id", "mcp_tool_use": "id", "tool_result": "tool_use_id"}
@@ -52,10 +57,14 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 def fields_are_known(request: Request) -> Iterator[str]:
     """Messages and blocks hold the fields they need, and no others."""
     for at, message in enumerate(request.messages):
-        for key in sorted(message.keys() - {"role", "content", _MARK}):
+        own = _SYSTEM_FIELDS if message["role"] == "system" else {}
+        allowed = {name for name, beta in own.items() if beta in request.betas or not beta}
+        for key in sorted(message.keys() - {"role", "content", _MARK, *allowed}):
             yield f"messages.{at}.{key}: Extra inputs are not permitted"
     for at, index, block in request.blocks():
         kind = block["type"]
+        if kind in _TOOL_CHANGES and (request.messages[at]["role"] != "system" or _TOOL_BETA not in request.betas):
+            yield f"messages.{at}.content.{index}.{kind}: Input tag '{kind}' is not expected here"
         required = _REQUIRED.get(kind, ())
         place = f"messages.{at}.content.{index}.{kind}"
         yield from (f"{place}.{key}: Field required" for key in required if key not in block)
@@ -104,7 +113,7 @@ def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
 def texts_are_not_blank(request: Request) -> Iterator[str]:
     """No empty content, no empty or blank text block."""
     for at, message in enumerate(request.messages):
-        if not message["content"]:
+        if not message["content"] and not (message["role"] == "system" and message.get("output_config")):
             yield f"messages.{at}: {message['role']} messages must have non-empty content"
     for place, block in _all_blocks(request):
         if block.get("type") == "text" and not str(block.get("text") or "").strip():
@@ -176,18 +185,27 @@ def text_is_unicode(request: Request) -> Iterator[str]:
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """A server's compaction block comes first in its message, and none is asked for amid a call."""
+    """A server's compaction block comes first in its message, and none is asked for amid a call, nor beside what
+    would cut the answer short."""
+    signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
             continue
-        if index or request.messages[at]["role"] != "assistant":
-            yield f"messages.{at}.content.{index}: `compaction` blocks must come first in an assistant message"
+        signed += bool(block.get("signature"))
+        if signed > 1:
+            yield f"messages.{at}.content.{index}: `messages` holds more than one `compaction` block"
+        if index or (at and block.get("signature")) or request.messages[at]["role"] == "system":
+            yield f"messages.{at}.content.{index}: the `compaction` block is not the first block of the conversation"
         elif block.get("content") == "":
             yield f"messages.{at}.content.{index}.compaction.content: must not be empty"
     edits = (request.body.get("context_management") or {}).get("edits") or []
     calls = any(block["type"] == "tool_use" for block in _prefill(request) or ())
-    if calls and any(str(edit.get("type", "")).startswith("compact_") for edit in edits):
+    on_demand = bool(request.body.get("compaction"))
+    if calls and (on_demand or any(str(edit.get("type", "")).startswith("compact_") for edit in edits)):
         yield "context_management: compaction is not possible with an unanswered `tool_use`"
+    for name in ("context_management", "stop_sequences") if on_demand else ():
+        if request.body.get(name):
+            yield f"compaction: cannot be combined with `{name}`"
 
 
 def list_begins_with_the_user(request: Request) -> Iterator[str]:

@@ -45,7 +45,7 @@ class Answer:
     event or in garbage, or nothing comes at all, and the client must give up by itself."""
     hold: Callable[[], object] | None = None
     """Called once in the middle of a stream: the rest follows when it returns."""
-    usage: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``usage`` as they are to be said, beside ``output_tokens`` instead of all that was counted."""
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -144,8 +144,8 @@ def unanswered_calls(messages: list[Block]) -> str:
     return f"tool_call_ids did not have response messages: {', '.join(sorted(waiting))}" if waiting else ""
 
 
-def completion(message: Block, body: Mapping[str, Any]) -> Block:
-    """`message`, an answer in the Messages API's form to the request `body`, as a chat completion.
+def completion(message: Block, request: Request) -> Block:
+    """`message`, an answer in the Messages API's form to the `request`, as a chat completion.
 
     Where the request forces a function, text is its arguments.
     """
@@ -155,6 +155,7 @@ def completion(message: Block, body: Mapping[str, Any]) -> Block:
         for block in message["content"]
         if block["type"] == "tool_use"
     ]
+    body = request.body
     forced = body.get("tool_choice")
     if isinstance(forced, dict) and text:
         calls, text = [_call(f"call_{message['id']}", forced["function"]["name"], text)], ""

@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["REMARK", "Call", "CallKind", "calls_of", "superseded_turns"]
+__all__ = ["MOVING", "PATCHED", "REMARK", "Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -51,6 +51,10 @@ _NOTING_NAME = lazy_pattern(r"todo|plan|task|think|patch", re.I)
 """Tools by which an agent notes something for itself, or changes files that their text names."""
 REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
+PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
+"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
+MOVING = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
+"""``cd /srv/app && npm test``: where a command runs says less than the command; not ``cd /srv``."""
 _PARTIAL_KEY = lazy_pattern(
     r"(?:start|end|first|last|from|to|begin)(?:_?(?:line|index|at|page|byte))?(?:_number)?s?"
     r"|(?:line|byte|view)_?(?:range|numbers?|count|start|end)"
@@ -118,9 +122,11 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """What it is about, in one line: the path, the command, the query, or else all that it was given."""
+        """What it is about, in one line: the path, the files of a patch, the command, the query, or else all that it
+        was given."""
         asks = self.kind in ("search", "ask") or self.is_report
-        text = self.path or self.command or (self._first(_QUERY_KEYS) if asks else "") or self._arguments
+        text = self.path or ", ".join(PATCHED.findall(self.command)) or self.command
+        text = text or (self._first(_QUERY_KEYS) if asks else "") or self._arguments
         return " ".join(text.split())
 
     @property
@@ -144,6 +150,7 @@ class Call:
         if self.kind != "write":
             return self.subject
         old, new = self._first(("old_string", "old_str")), self._first(("new_string", "new_str", "patch", "content"))
+        new = new or "\n".join(line[1:] for line in self.command.splitlines() if line[:1] == "+")
         before = {"", *map(str.strip, old.splitlines())}
         put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
         put_in = put_in or [old.strip().partition("\n")[0]]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from planner.evidence.calls import REMARK, Call
+from planner.evidence.calls import PATCHED, REMARK, Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import definitions_in
 from planner.evidence.shell import Command, shell_changes
@@ -31,8 +31,6 @@ NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_sour
 """Where calls that write keep what they write, and what they replace."""
 PROSE = (".md", ".mdx", ".rst", ".txt", ".adoc")
 """Files that tell of code and define none, as far as their names say."""
-_PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
-"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
 _PART = lazy_pattern(r"\w+")
 _HUNK = lazy_pattern(r"^@@ (.*)$", re.M)
 """Where a hunk of a patch is: ``@@ def load(self):``; not ``@@``."""
@@ -87,7 +85,7 @@ def written_texts(call: Call) -> Iterator[tuple[str, str, str]]:
         yield call.path, old, new
         return
     patch = next((value for value in call.input.values() if isinstance(value, str)), "")
-    starts = list(_PATCHED.finditer(patch))
+    starts = list(PATCHED.finditer(patch))
     for at, start in enumerate(starts):
         body = patch[start.end() : starts[at + 1].start() if at + 1 < len(starts) else len(patch)]
         lines = _HUNK.sub(r" \1", body).split("\n")

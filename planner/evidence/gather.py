@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from planner.evidence.calls import Call, calls_of, superseded_turns
+from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import common_root, file_paths, repository_root, without_root
@@ -190,7 +190,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     """A call in a few words: the tool and its subject, without `root`; of a search what for, of one that failed what
     was tried."""
     subject = call.attempt if failed else call.sought or call.subject
-    subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
+    subject, most = without_root(MOVING.sub("", subject), root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
         subject = subject[: most - 1] + "…"
     return " ".join([*call.name.split(), subject, call.part]).strip()

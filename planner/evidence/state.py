@@ -41,8 +41,8 @@ __all__ = [
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
-LINE_CHARACTERS, REQUEST_CHARACTERS = 300, 400
-"""Of one line so much, and of the latest request."""
+LINE_CHARACTERS, WORDS_CHARACTERS = 300, 80
+"""Of one line so much, and of words of the user: they stand whole in their own frame."""
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
 """Of a line that says how a check ended, of a command, and of the subject of a commit."""
 MOST_NAMES = 5
@@ -70,7 +70,7 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
             answered = f", answered at {turn.answered_at}" * bool(turn.answered_at)
-            return RecordLine(_quoted(shortened(words, REQUEST_CHARACTERS)) + answered, (turn.turn.id,))
+            return RecordLine(_quoted(shortened(words, WORDS_CHARACTERS)) + answered, (turn.turn.id,))
     return None
 
 
@@ -81,7 +81,9 @@ def choices(evidence: Evidence) -> list[RecordLine]:
 
 def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
     words = _plain_lines(one.text for one in statements(turn.user_lines))
-    return RecordLine(f"{_quoted(words)} to: {shortened(choice.text)}", (choice.turn_id, turn.turn.id))
+    return RecordLine(
+        f"{_quoted(shortened(words, WORDS_CHARACTERS))} to: {shortened(choice.text)}", (choice.turn_id, turn.turn.id)
+    )
 
 
 def _last_typed(turn: TurnEvidence) -> str:

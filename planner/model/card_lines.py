@@ -19,6 +19,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
+from planner.placeholders import call_line
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line
 
@@ -73,7 +74,14 @@ _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
     without the root of paths."""
-    return evidence.shown(line.text[turn.once(_viewer_numbers).get(line.number, 0) :])
+    text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
+    call = turn.once(_call_lines).get(line.number) if line.part == "call" else None
+    return evidence.shown(text if call is None else call_line(call, text, evidence.root))
+
+
+def _call_lines(turn: TurnEvidence) -> Mapping[int, Call]:
+    """The line of each call's short arguments."""
+    return {turn.lines_of(call.block)[0].number: call for call in turn.calls}
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
@@ -163,7 +171,7 @@ class _Choice:
         self.spent += cost
         self._spent_by_turn[turn_id] += cost
         self._shown.add((turn_id, line.number))
-        text = self.text(turn, line).strip()
+        text = _unmarked(self.text(turn, line))
         self._texts |= {text, (line.part, text)}
         return True
 
@@ -172,7 +180,7 @@ class _Choice:
         other what one of its own part says, for that something was planned does not say that it was done."""
         if line.source == "user" or line.number in turn.obligations or line.number in turn.once(_in_conflict):
             return False
-        text = self.text(turn, line).strip()
+        text = _unmarked(self.text(turn, line))
         if not text:
             return True
         if line.part == "call" and not {*_KEYS.sub(" ", text).split()} - {*self.headers[turn.turn.id].split()}:
@@ -180,6 +188,11 @@ class _Choice:
         if (turn.turn.id, line.block) in self.done:
             return True
         return len(text) >= REPEAT_CHARACTERS and (text if line.part == "result" else (line.part, text)) in self._texts
+
+
+def _unmarked(text: str) -> str:
+    """`text` without what a diff puts before it: it shows again what an edit put in."""
+    return text.strip().lstrip("+-").strip()
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
@@ -278,7 +291,7 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
         line for line in lines if _NEW_TEXT.search(line.text)
     ]
     telling = sorted(new, key=lambda line: (not defines(line.text), not _TELLS.match(line.text.strip())))
-    return [*telling, *lines[:1], *(old if call.is_error else old[:1])]
+    return [*telling, *lines[:1], *(old if turn.outcomes[call.number].status == "failed" else old[:1])]
 
 
 def _details(turn: TurnEvidence) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from planner.evidence import TurnEvidence
+from planner.evidence.calls import MOVING
 from planner.evidence.changes import edit_sides
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import card_text, lines_of_cards
@@ -136,7 +137,9 @@ def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
     if not characters:
         return ""
     shown = request.evidence.shown
-    heads = Counter(f"{call.name} {_clipped(shown(call.subject), characters // 2)}".strip() for call in turn.calls)
+    heads = Counter(
+        f"{call.name} {_clipped(shown(MOVING.sub('', call.subject)), characters // 2)}".strip() for call in turn.calls
+    )
     head = "; ".join(f"{head} ×{n}" if n > 1 else head for head, n in heads.items())
     return one_line(head or {"assistant": "agent"}.get(turn.turn.kind, turn.turn.kind), characters)
 

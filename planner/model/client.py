@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model.prompts import one_line
 from planner.plan import Usage
+from planner.prices import billed_tokens
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
@@ -308,7 +309,7 @@ def response_usage(response: Any) -> Usage:
     used = getattr(response, "usage", None)
 
     def count(*names: str) -> int:
-        return next((n for name in names if isinstance(n := getattr(used, name, None), int) and n >= 0), 0)
+        return next((tokens for name in names if (tokens := billed_tokens(used, name))), 0)
 
     return Usage(
         input_tokens=count("input_tokens", "prompt_tokens"),

@@ -1,4 +1,4 @@
-"""The planners that a model answers: it is asked now, or its answers were recorded for what it would be asked.
+"""The planners that a model answers: it is asked now, or what it would be asked is told.
 
 Cards in, a short answer out, one `Proposal` for selection and guards.
 """
@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
-from planner.model.answer import answer_in, read_answer
 from planner.model.asking import Conversation, Outcome, ask_all, left_seconds
 from planner.model.client import is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
@@ -25,7 +24,7 @@ from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
-__all__ = ["ModelPlanner", "PromptReader", "RecordedPlanner", "rendered_prompts"]
+__all__ = ["ModelPlanner", "PromptReader", "merged_proposal", "outcomes_in_order", "rendered_prompts"]
 
 PREFIX_SHARE = 0.6
 """Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
@@ -55,14 +54,14 @@ class ModelPlanner:
         prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
         behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
         if behind and behind[0].reading is not None:
-            return _merged(behind, behind[0].model, prompts, request, asked="prefix")
+            return merged_proposal(behind, behind[0].model, prompts, request, asked="prefix")
         if behind and request.read_tokens:
             request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
             situation = replace(situation, request=request)
         questions, why_not = plan_questions(situation, prompts)
         outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
         notes = (*notes, *([why_not] if why_not else []))
-        return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
+        return merged_proposal(outcomes, model, prompts, request, before=behind, notes=notes)
 
     def _ask_behind_prefix(
         self, situation: Situation, prompts: Prompts, deadline: float
@@ -101,10 +100,10 @@ class ModelPlanner:
                     [Conversation(endpoint, prompts, one, notes, request, deadline, each) for one in some], deadline
                 )
 
-            return _outcomes_in_order(questions, ask, situation), endpoint.model
+            return outcomes_in_order(questions, ask, situation), endpoint.model
 
 
-def _outcomes_in_order(
+def outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], situation: Situation
 ) -> list[Outcome]:
     """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
@@ -126,7 +125,7 @@ def _brief_of(outcomes: Sequence[Outcome]) -> str:
     return brief_text(read_brief("\n".join(lines)))
 
 
-def _merged(
+def merged_proposal(
     outcomes: Sequence[Outcome],
     model: str,
     prompts: Prompts,
@@ -180,7 +179,7 @@ def _read(outcomes: Sequence[Outcome], request: PlanRequest) -> dict[str, Any]:
     return {"read_turns": last, "unread_turns": unread}
 
 
-# Without the model: what would be sent, and answers that were recorded for it. For comparing prompts, and for tests.
+# Without the model: what would be sent. For comparing prompts, and for tests.
 
 
 def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None) -> tuple[str, ...]:
@@ -206,44 +205,3 @@ class PromptReader:
         """The rules' proposal; `texts` are the prompts afterwards."""
         self.texts = rendered_prompts(request, self.prompts_dir)
         return RulesPlanner().propose(request)
-
-
-@dataclass(frozen=True)
-class RecordedPlanner:
-    """Plans from the texts a model answered to `rendered_prompts`, one a question, in order."""
-
-    answers: Sequence[str]
-    prompts_dir: str | Path | None = None
-
-    def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history`` as the answers say; each is used as a last answer would be.
-
-        Raises:
-            PlannerUnavailable: no answer can be used, or there is not one a question.
-        """
-        prompts = load_prompts(self.prompts_dir)
-        situation = Situation.of(request)
-        questions, why_not = plan_questions(situation, prompts)
-        if len(questions) != len(self.answers):
-            raise PlannerUnavailable(
-                f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
-            )
-        if not questions:
-            return _merged([], "", prompts, request, notes=(why_not,))
-        answers = iter(self.answers)
-
-        def ask(questions: Sequence[Question], notes: str) -> list[Outcome]:
-            asked = zip(questions, answers, strict=False)
-            return [_recorded(one, text, one.tokens(prompts, request.counter, notes), request) for one, text in asked]
-
-        return _merged(_outcomes_in_order(questions, ask, situation), "recorded", prompts, request)
-
-
-def _recorded(question: Question, text: str, read_tokens: int, request: PlanRequest) -> Outcome:
-    """What `text` answers to `question`, used as a last answer would be."""
-    usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
-    reading = read_answer(answer_in(text), question.scope, request.now)
-    if reading.is_usable:
-        return Outcome(reading, usage, notes=reading.notes(question.scope))
-    error = PlannerUnavailable(f"recorded answer for {question.scope.name}: cannot be used: record it again", usage)
-    return Outcome(None, usage, notes=(str(error),), error=error)

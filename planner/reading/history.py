@@ -20,6 +20,7 @@ from planner.reading.messages import (
     blocks,
     call_ids,
     given_message,
+    is_compacted,
     message_digest,
     result_ids,
 )
@@ -39,7 +40,7 @@ class Turn:
     stop: int
     kind: TurnKind
     """``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their results;
-    ``other``: anything else, see `must_stand`."""
+    ``other``: anything else, the server's own compaction and tools that were loaded among it, see `must_stand`."""
     digest: str
     live: bool
     """True in the live tail: what the model has not answered yet."""
@@ -114,11 +115,26 @@ def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn
     starts = [*_starts(messages), len(messages)]
     spans = list(pairwise(starts))
     live_from = _live_from(messages, spans)
-    last = {digests[start]: start for start, _ in spans if messages[start]["role"] == "system"}
+    last = {digests[start]: start for start, _ in spans if _is_notice(messages[start])}
     for number, (start, stop) in enumerate(spans, 1):
         digest = _joined_digest(digests[start:stop])
         repeated = last.get(digests[start], start) > start
-        yield Turn(f"t{number}", start, stop, _kind(messages[start]), digest, number > live_from, repeated)
+        loads = any(map(_loads_tools, messages[start:stop]))
+        kind = "other" if loads else _kind(messages[start])
+        yield Turn(f"t{number}", start, stop, kind, digest, number > live_from, repeated)
+
+
+def _loads_tools(message: Message) -> bool:
+    """True for what a search of tools found: without it the model no longer has those that the request defers."""
+    inner = (block.get("content") for block in blocks(message) if block["type"].endswith("tool_result"))
+    lists = (content.get("tool_references") if isinstance(content, dict) else content for content in inner)
+    items = (item for items in lists if isinstance(items, list) for item in items)
+    return any(isinstance(item, dict) and item.get("type") == "tool_reference" for item in items)
+
+
+def _is_notice(message: Message) -> bool:
+    """True for a host's system message of words: one that changes the tools has no effect twice."""
+    return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message]) -> Iterator[int]:
@@ -159,6 +175,8 @@ def _caller(block: Block) -> object:
 
 def _kind(first: Message) -> TurnKind:
     kinds = {block["type"] for block in blocks(first)}
+    if is_compacted(first):
+        return "other"
     if first["role"] == "assistant":
         return "tools" if "tool_use" in kinds else "assistant"
     return "user" if first["role"] == "user" and "tool_result" not in kinds else "other"

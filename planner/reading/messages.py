@@ -25,8 +25,11 @@ __all__ = [
     "Message",
     "blocks",
     "call_ids",
+    "compacted_start",
+    "field_of",
     "given_message",
     "image_size",
+    "is_compacted",
     "media_mark",
     "message_digest",
     "plain_message",
@@ -117,6 +120,26 @@ def blocks(message: Message) -> Sequence[Block]:
     """The content blocks of `message`; text content counts as one text block."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def compacted_start(messages: Sequence[object]) -> int:
+    """Index of the message that begins with the server's newest compaction, which stands for all before it; 0 without.
+
+    One whose content is null failed, and stands for nothing (``BetaCompactionBlockParam`` in the SDK).
+    """
+    return next((at for at in reversed(range(len(messages))) if is_compacted(messages[at])), 0)
+
+
+def is_compacted(message: object) -> bool:
+    """True for a message (a dict, or an SDK object) that begins with a ``compaction`` block of the server."""
+    content = field_of(message, "content")
+    first = content[0] if isinstance(content, list | tuple) and content else None
+    return field_of(first, "type") == "compaction" and field_of(first, "content") is not None
+
+
+def field_of(value: object, name: str) -> object:
+    """What `value`, a dict or an SDK object, has under `name`."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def call_ids(message: Message) -> list[str]:

@@ -6,6 +6,7 @@ pick holds yet, for what it costs. The order follows from the history alone, nev
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -13,9 +14,10 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
 from planner.reading.lines import BlockText, Lines
+from planner.reading.patterns import lazy_pattern
 from planner.relevance.relevance import Relevance
 
-__all__ = ["MARK_TOKENS", "Pick", "rank_lines"]
+__all__ = ["MARK_TOKENS", "Pick", "Told", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
 """A line is understood by what stands within this distance of it on either side, less a quarter of what it holds
@@ -28,8 +30,11 @@ PROSE_HEAD_TOKENS = 4
 """Raw tokens of a turn's id alone: words stand without a call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
+STEM_CHARACTERS = 6
 ROUNDING = 1e-12
 """Sums of the same numbers differ by less than this."""
+
+_WORD = lazy_pattern(r"\w+")
 
 
 class Pick(NamedTuple):
@@ -52,9 +57,9 @@ def rank_lines(
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
-    standing = set[str]()
+    standing, told = set[str](), Told()
     """What lines that stand name: it adds nothing any more."""
-    turns = [_Turn(turn, relevance, standing) for turn in evidence.turns.values()]
+    turns = [_Turn(turn, relevance, standing, told) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
     waiting = [
@@ -68,7 +73,7 @@ def rank_lines(
     while waiting and spent < budget_tokens:
         _, place, number = heappop(waiting)
         turn = turns[place]
-        numbers = turn.understood(number)
+        numbers = turn.news(turn.understood(number)) if turn.news((number,)) else ()
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
@@ -81,16 +86,46 @@ def rank_lines(
         yield Pick(turn.id, numbers, priority)
 
 
+class Told:
+    """What is said by lines that stand, or by statements."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._lines: defaultdict[str, list[tuple[frozenset[str], frozenset[str]]]] = defaultdict(list)
+        """By each name what the lines that hold it name, and their words."""
+
+    def add(self, names: Iterable[str], text: str) -> None:
+        """Note a line that names this."""
+        line = frozenset(names), _words(text)
+        for name in line[0]:
+            self._lines[name].append(line)
+
+    def says(self, names: Sequence[str], text: str) -> bool:
+        """True for a line that names something, and all of whose names and words stand on one of these."""
+        if not names or any(name not in self._lines for name in names):
+            return False
+        wanted, words = frozenset(names), _words(text)
+        rarest = min((self._lines[name] for name in names), key=len)
+        return any(wanted <= named and words <= other for named, other in rarest)
+
+
+def _words(text: str) -> frozenset[str]:
+    """Its words, those of letters without their endings: ``conflicts`` and ``Conflict`` are the same."""
+    words = map(str.casefold, _WORD.findall(text))
+    return frozenset(word[:STEM_CHARACTERS] if word.isalpha() else word for word in words)
+
+
 class _Turn:
     """One turn whose lines compete: what each is worth and costs, and which of them stand so far."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, standing_names: set[str]) -> None:
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, standing_names: set[str], told: Told) -> None:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
         self._weights, self._standing_names, self._evidence = relevance.weights, standing_names, evidence
+        self._told = told
         self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
         self._understood = evidence.once(_looked_for)
         self.telling_lines = evidence.once(_telling_lines)
@@ -115,9 +150,20 @@ class _Turn:
             self._understood[number] = with_neighbours(self._evidence.lines, number)
         return self._understood[number]
 
+    def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Those of the lines that say what no line that stands does, and those that stand."""
+        lines = self._evidence.lines
+        return tuple(
+            number
+            for number in numbers
+            if number in self.standing or not self._told.says(self.names[number - 1], lines[number - 1].text)
+        )
+
     def stand(self, numbers: Iterable[int]) -> None:
-        """Note that lines stand: what they name adds nothing any more."""
+        """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
+            if number not in self.standing:
+                self._told.add(self.names[number - 1], self._evidence.lines[number - 1].text)
             self.standing.add(number)
             self._standing_names.update(self.names[number - 1])
 

@@ -111,9 +111,10 @@ def prefill_is_allowed(request: Request) -> Iterator[Violation]:
 
 
 def nothing_is_blank(request: Request) -> Iterator[Violation]:
-    """Rule 17: no empty or blank text block, no empty content."""
+    """Rule 17: no empty or blank text block, no empty content but of a system message that sets how to answer
+    (``BetaSystemMessageParam`` in the SDK)."""
     for at, message in enumerate(request.messages):
-        if message["content"] == []:
+        if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
     if isinstance(request.system, str) and request.system and not request.system.strip():
         yield Violation(17, "system", "a blank system prompt", "leave it out", "blank_text")
@@ -147,8 +148,8 @@ def roles_are_known(request: Request) -> Iterator[Violation]:
 def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
     """Rule 23: a server ``compaction`` block comes first.
 
-    Signed ones (on demand) come first of all, and one of them at most; others (at a threshold) lead the
-    assistant message they came with (``CompactionBlockMisplacedError`` and its neighbours in the SDK).
+    Signed ones (on demand) come first of all, and one of them at most; others (at a threshold) lead the message that
+    they came with (``CompactionBlockMisplacedError`` and its neighbours in the SDK).
     """
     signed = 0
     for at, index, block in request.blocks():
@@ -156,8 +157,8 @@ def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
             continue
         place = place_of(at, index)
         first_of_all = at == 0 or not block.get("signature")
-        if index or not first_of_all or request.messages[at]["role"] != "assistant":
-            cure = "put the block first, in its assistant message, and leave out what it stands for"
+        if index or not first_of_all or request.messages[at]["role"] == "system":
+            cure = "put the block first, in an assistant's or the user's message, and leave out what it stands for"
             yield Violation(23, place, "a compaction block out of place", cure, "compaction_place")
         if block.get("content") == "":
             yield Violation(23, place, "an empty compaction block", "remove it", "compaction_empty")

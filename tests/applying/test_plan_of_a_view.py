@@ -35,7 +35,7 @@ def said(messages):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_ten_rounds_by_the_snippet_are_each_planned_from_the_whole_history(copied):
-    history, messages, at = make_session(100), [], 0
+    history, messages, at = make_session(40), [], 0
     for end in rounds_of(history):
         messages = [*messages, *history[at:end]]
         at = end
@@ -50,7 +50,7 @@ def test_ten_rounds_by_the_snippet_are_each_planned_from_the_whole_history(copie
 
 
 def test_ten_rounds_by_the_snippet_keep_what_ten_of_one_session_and_of_ten_sessions_keep(tmp_path):
-    history, one, views = make_session(100), Agent(Session("fix it", planner="rules", store=tmp_path / "a.db")), []
+    history, one, views = make_session(50), Agent(Session("fix it", planner="rules", store=tmp_path / "a.db")), []
     snippet, resumed, at = [], [], 0
     for end in rounds_of(history):
         one.messages = history[:end]
@@ -110,8 +110,8 @@ def test_a_session_goes_on_from_a_view_of_the_command_as_it_came(tmp_path):
         assert session.compact([*view, *more]).plan.history.messages == len(history) + 2
 
 
-@settings(max_examples=20)
-@given(st.integers(20, 60), st.integers(4, 30), st.sampled_from((0.5, 0.8)))
+@settings(max_examples=12)
+@given(st.integers(16, 30), st.integers(4, 15), st.sampled_from((0.5, 0.8)))
 def test_a_host_that_counts_its_calls_from_the_view_on_gets_a_valid_list(tmp_path_factory, turns, more, ratio):
     with open_store(tmp_path_factory.mktemp("counted") / "s.db") as store:
         view = apply(plan_compaction(make_session(turns), "fix it", planner="rules", target_ratio=0.1), store=store)

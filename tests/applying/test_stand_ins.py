@@ -1,5 +1,7 @@
 """A small session and what stands in its place: every kind of stand-in, to be read beside the turns it is for."""
 
+import re
+
 import pytest
 
 from applier.view import preview
@@ -256,6 +258,31 @@ def test_numbers_that_a_command_prints_are_data_and_those_of_a_file_viewer_are_n
     session = [SESSION[0], *call(1, name, rows, **arguments), *SESSION[-2:]]
     plan = plan_of(read_history(session), {"t2": {"strategy": "summarize", "excerpts": ((2, 4),)}})
     assert shown in said(preview(plan, session).messages)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "head"),
+    [
+        ("Read", {"file_path": "/srv/app/src/a.ts", "offset": 5, "limit": 9}, "Read a.ts offset=5 limit=9"),
+        ("Grep", {"pattern": "drain", "path": "/srv/app/src", "-A": 3}, "Grep drain path=/srv/app/src"),
+        ("Bash", {"command": "cd /srv/app/src && ls", "description": "List", "timeout": 9}, "Bash ls"),
+        ("exec_command", {"cmd": "FOO=1 ls", "yield_time_ms": 1}, "exec_command FOO=1 ls"),
+        ("refund_order", {"order": "A7", "amount": 9, "whole": False}, "refund_order order=A7 amount=9 whole=false"),
+    ],
+)
+def test_a_call_says_what_it_is_about_and_not_how_its_tool_is_handled(name, arguments, head):
+    session = [*SESSION[:-2], *call(9, name, "some row\n" * 400, **arguments), *SESSION[-2:]]
+    plan = plan_of(read_history(session), {"t7": {"strategy": "summarize", "excerpts": ((1, 1),)}})
+    assert re.search(rf"\nt7 > {head}(?: →|\n)", said(preview(plan, session).messages))
+
+
+def test_how_a_call_ended_stands_once():
+    row = (
+        "42 failed of 1000 in the nightly run of every package, as the log of the builder tells in its last line: " * 2
+    )
+    session = [SESSION[0], *call(9, "Bash", f"some row\n{row}", is_error=True, command="make all"), *SESSION[-2:]]
+    plan = plan_of(read_history(session), {"t2": {"strategy": "summarize", "excerpts": ((3, 3),)}})
+    assert said(preview(plan, session).messages).count("42 failed of 1000 in the nightly run of every package") == 2
 
 
 def test_a_document_of_a_live_result_that_is_cut_leaves_a_mark():

@@ -1,11 +1,13 @@
 """A real coding client at work for hundreds of rounds, behind the proxy and without it, on the test server.
 
 The server scripts the model, the client really runs the tools. Needs no account: ``npm install
-@anthropic-ai/claude-code``, then ``python -m tests.bench.client_run --client node_modules/.bin/claude``.
+@anthropic-ai/claude-code @openai/codex``, then ``python -m tests.bench.client_run --client node_modules/.bin/claude``
+or ``…/codex``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -15,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -29,6 +32,8 @@ _QUIET = {
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_AUTO_COMPACT": "1",
     "ANTHROPIC_API_KEY": "sk-ant-loopback",
+    "CODEX_API_KEY": "sk-loopback",
+    "OPENAI_API_KEY": "sk-loopback",
 }
 """No account, nothing outside this machine, and no compaction of the client's own."""
 _PROMPT = "Build the numbered modules one after the other, test each, and never delete a file. Say when you are done."
@@ -52,7 +57,8 @@ class _Developer:
         self._lock = threading.Lock()
 
     def __call__(self, request: Request) -> str | list[dict[str, object]]:
-        if not request.tools:
+        is_codex = "input" in request.body
+        if not (is_codex or request.tools):
             return "Numbered modules"
         with self._lock:
             self.done += 1
@@ -60,7 +66,8 @@ class _Developer:
         if number > self.rounds:
             return "All modules are done."
         n, step = divmod(number - 1, 6)
-        return [say(f"Module {n}, step {step + 1} of 6."), self._call(n, step)]
+        call = self._call(n, step)
+        return [say(f"Module {n}, step {step + 1} of 6."), _in_codex(call) if is_codex else call]
 
     def _call(self, n: int, step: int) -> dict[str, object]:
         path = str(self.folder / f"module_{n}.py")
@@ -77,6 +84,19 @@ class _Developer:
         )[step]  # fmt: skip
 
 
+def _in_codex(call: dict[str, object]) -> dict[str, object]:
+    """`call` as a current Codex has it: a script that runs a command."""
+    given = cast(dict[str, str], call["input"])
+    path, text = given.get("file_path", ""), json.dumps(given.get("content", ""))
+    command = {
+        "Write": f'python3 -c \'open("{path}", "w").write({text})\' && echo written {path}',
+        "Read": f"cat {path}",
+        "Edit": f"sed -i 's/{given.get('old_string')}/{given.get('new_string')}/' {path} && echo edited {path}",
+        "Bash": given.get("command", ""),
+    }[str(call["name"])]
+    return use("exec", custom=f"text(await tools.exec_command({json.dumps({'cmd': command})}))")
+
+
 @dataclass(frozen=True)
 class ClientRun:
     """What a run of the client was like, as the provider saw it."""
@@ -89,18 +109,34 @@ class ClientRun:
     bill: Usage
     report: str
     """The last lines on its standard error: what `compactor wrap` says."""
+    paths: Counter[str]
+    """What arrived at the provider."""
 
 
-def run_client(client: str, rounds: int, *, window_tokens: int | None, timeout_seconds: float = 3600.0) -> ClientRun:
-    """Let `client` work for so many rounds: behind the proxy in a window, or (None) without both."""
+def run_client(
+    client: str,
+    rounds: int,
+    *,
+    window_tokens: int | None,
+    asks_at: int | None = None,
+    in_words: bool = False,
+    timeout_seconds: float = 3600.0,
+) -> ClientRun:
+    """Let `client` work for so many rounds: behind the proxy in a window, or (None) without both. Codex asks for a
+    compaction itself once its prompt has `asks_at` tokens, by an item, or `in_words` of a provider that is not OpenAI;
+    the provider's window is unbounded then."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home, "work")
         folder.mkdir()
         script = _Developer(rounds, folder)
-        with MessagesServer(script, window_tokens=window_tokens or _WINDOW_WITHOUT) as server:
+        provider_window = _WINDOW_WITHOUT if asks_at else window_tokens or _WINDOW_WITHOUT
+        with MessagesServer(script, window_tokens=provider_window) as server:
             command = [client, "-p", _PROMPT, "--allowedTools", "Bash,Read,Edit,Write"]
+            if Path(client).stem == "codex":
+                command = _codex(client, Path(home), server.url, asks_at, window_tokens is None, in_words)
             if window_tokens is not None:
                 options = ["--planner", "rules", "--window", str(window_tokens)]
+                options += [] if in_words else ["--openai-upstream", server.url]
                 command = program("wrap", *options, *command)
             started = time.monotonic()
             done = subprocess.run(
@@ -115,22 +151,44 @@ def run_client(client: str, rounds: int, *, window_tokens: int | None, timeout_s
                 tuple(map(str, server.violations)),
                 server.bill,
                 done.stderr[-2000:],
+                Counter(f"{method} {path}" for method, path in server.paths),
             )
+
+
+def _codex(client: str, home: Path, url: str, asks_at: int | None, is_alone: bool, in_words: bool) -> list[str]:
+    """Codex, which compacts when its prompt has so many tokens, or never."""
+    settings = Path(home, ".codex", "config.toml")
+    settings.parent.mkdir()
+    if in_words:
+        other = f'name = "Other"\nbase_url = "{url}/v1"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n'
+        settings.write_text(f'model_provider = "other"\n\n[model_providers.other]\n{other}')
+    asks = ["-c", f"model_auto_compact_token_limit={asks_at or 100_000_000}"]
+    place = ["-c", f'openai_base_url="{url}/v1"'] if is_alone else []
+    return [client, *asks, *place, "exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", _PROMPT]
 
 
 def _environment(home: str, url: str) -> Mapping[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return {**kept, **_QUIET, "HOME": home, "ANTHROPIC_BASE_URL": url, "COMPACTOR_STORE": f"{home}/store.db"}
+    return {
+        **kept,
+        **_QUIET,
+        "HOME": home,
+        "ANTHROPIC_BASE_URL": url,
+        "COMPACTOR_STORE": f"{home}/store.db",
+        "CODEX_HOME": f"{home}/.codex",
+    }
 
 
 @click.command
 @click.option("--client", default="claude", show_default=True, help="The program.")
 @click.option("--rounds", default=300, show_default=True)
 @click.option("--window", default=60_000, show_default=True)
-def _main(client: str, rounds: int, window: int) -> None:
+@click.option("--asks-at", type=int, help="Codex asks for a compaction itself once its prompt has so many tokens.")
+@click.option("--in-words", is_flag=True, help="It asks as it does a provider that is not OpenAI.")
+def _main(client: str, rounds: int, window: int, asks_at: int | None, in_words: bool) -> None:
     """Print both runs side by side."""
-    for name, tokens in (("with the proxy", window), ("without", None)):
-        run = run_client(client, rounds, window_tokens=tokens)
+    for name, tokens, asks in (("with the proxy", window, asks_at), ("without", None, None)):
+        run = run_client(client, rounds, window_tokens=tokens, asks_at=asks, in_words=in_words)
         click.echo(f"{name}: exit {run.exit_code}, {run.rounds} rounds in {run.seconds:.0f} s")
         click.echo(f"largest prompt {run.largest_prompt:,}; violations {dict(Counter(run.violations))}")
         costs = ", ".join(f"{run.bill.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)

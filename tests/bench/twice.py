@@ -6,6 +6,10 @@ apart from the planner: a path, URL, identifier, id or number of three digits or
 if it stands in two pieces; within one piece it may repeat, as code does. So does a *line* of 30 characters or more,
 white space folded. Messages that stand whole and the live tail are not counted: they are what is pointed at. The count
 `cited` is the narrower one: specifics that a statement or fact shares with an entry of a turn that it cites.
+
+A name that stands twice need not be told twice: a function that two turns are about is named in both. So `retold`
+counts the lines that say nothing else than one line of another piece, by their specifics and four fifths of their
+words: what a reader reads twice. The line of a call below which lines stand says where they are from, and is none.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +39,10 @@ Place = Literal["brief", "facts", "user words", "entry", "excerpts"]
 LINE_CHARACTERS = 30
 """A shorter line (a brace, a heading) repeats without telling anything."""
 
+NEWS_CHARACTERS, NEWS_SHARE = 8, 0.2
+"""A line of fewer characters tells nothing; one tells news if more of its words than this do not stand on the other."""
+
+_LETTERS = re.compile(r"[^\W\d_]{4,}|\d+")
 _FRAME = re.compile(r"<compacted [^>]*>\n(.*?)</compacted>", re.S)
 """One note of a view."""
 _HEADING = re.compile(r"(?:REQUEST|STATE|FAILED|DECISIONS|FACTS|NEXT)")
@@ -56,6 +65,8 @@ class Piece:
     turns: frozenset[str]
     """Ids of the turns it is of, or that it cites."""
     text: str
+    heads: frozenset[str] = frozenset()
+    """Lines of it that say where what stands below them is from."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,8 @@ class Repeats:
     """Of repeated specifics: how many stand in both places, or twice in one."""
     cited: frozenset[str]
     """Those that a statement or fact shares with the entry of a turn that it cites."""
+    retold: tuple[str, ...]
+    """Lines that say nothing else than one of another piece."""
     specifics: int
     """How many there are in all."""
 
@@ -110,8 +123,9 @@ def _entry(turn: str, lines: Sequence[str]) -> Iterator[Piece]:
     rest = [line for line in _WORDS.sub("", text).splitlines() if line.strip() and line.strip() != turn]
     called = "\n".join(line for line in rest if _OWN.match(line))
     excerpts = "\n".join(line for line in rest if not _OWN.match(line))
+    heads = frozenset(line for line, below in pairwise(rest) if _OWN.match(line) and not _OWN.match(below))
     if called:
-        yield Piece("entry", ids, called)
+        yield Piece("entry", ids, called, heads)
     if excerpts:
         yield Piece("excerpts", ids, excerpts)
 
@@ -133,6 +147,7 @@ def repeats(text: str) -> Repeats:
         lines=Counter({line: len(at) for line, at in lines.items() if len(at) > 1}),
         places=places,
         cited=frozenset(cited),
+        retold=tuple(_retold(pieces)),
         specifics=len(standing),
     )
 
@@ -148,6 +163,27 @@ def _where(told: Sequence[frozenset[str]]) -> dict[str, list[int]]:
 def _lines(text: str) -> Iterator[str]:
     folded = (one_space(_MARK.sub("", line)) for line in text.splitlines())
     return (line for line in folded if len(line) >= LINE_CHARACTERS)
+
+
+def _retold(pieces: Sequence[Piece]) -> Iterator[str]:
+    """Each line that a line of another piece tells, too: the later one of two that say the same, or the one that says
+    less."""
+    lines = [
+        (at, line, frozenset(specifics(said)) - piece.turns, _stems(said), line in piece.heads)
+        for at, piece in enumerate(pieces)
+        for line in piece.text.splitlines()
+        if len(said := _MARK.sub("", line).strip()) >= NEWS_CHARACTERS
+    ]
+    for at, line, names, words, heads in lines:
+        for other, _, others, stems, _ in lines if names and not heads else ():
+            is_first = other > at and others <= names
+            if other != at and not is_first and names <= others and len(words - stems) <= NEWS_SHARE * len(words):
+                yield line
+                break
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(word[:4].lower() for word in _LETTERS.findall(text))
 
 
 def _of_one(piece: Piece, other: Piece) -> bool:
@@ -169,7 +205,7 @@ def add_command(commands: Any) -> None:
 def _twice(console: Console, options: argparse.Namespace) -> None:
     rows = list(_measured(transcript_paths(options.places), options.ratio or [0.05, 0.1], options.method or ["rules"]))
     table = Table(title="Told twice: specifics and lines in two pieces of a view or more")
-    columns = ("method", "ratio", "views", "specifics", "twice", "share", "again", "cited", "lines")
+    columns = ("method", "ratio", "views", "specifics", "twice", "share", "again", "cited", "lines", "retold")
     for name in columns:
         table.add_column(name, justify="left" if name == "method" else "right")
     for key in dict.fromkeys(key for key, _, _ in rows):
@@ -186,7 +222,8 @@ def _twice(console: Console, options: argparse.Namespace) -> None:
 def _add(table: Table, key: tuple[str, float], found: Sequence[Repeats]) -> None:
     distinct, twice = sum(one.specifics for one in found), sum(len(one.names) for one in found)
     counts = (len(found), distinct, twice)
-    sums = (sum(one.again for one in found), sum(len(one.cited) for one in found), sum(len(one.lines) for one in found))
+    sums = [sum(one.again for one in found)]
+    sums += [sum(len(of(one)) for one in found) for of in map(attrgetter, ("cited", "lines", "retold"))]
     table.add_row(key[0], f"{key[1]:g}", *map(str, counts), f"{twice / max(1, distinct):.3f}", *map(str, sums))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.adapters.client_hooks import brief_after_compaction, with_hooks, without_hooks
-from applier.cli.commands.clients import _with_store
+from applier.cli.options import naming_store
 from planner import CompactionPlan
 
 commands = st.lists(st.fixed_dictionaries({"type": st.just("command"), "command": st.text()}), max_size=2)
@@ -148,7 +148,7 @@ def test_the_command_that_the_agent_is_told_restores_in_a_shell_of_its_own(compa
 @pytest.mark.parametrize("address", ["postgresql://bob:hunter22@db/x", "postgres://bob:hunter22@db/x"])
 def test_no_password_of_a_store_is_told(monkeypatch, address):
     monkeypatch.setenv("COMPACTOR_STORE", address)
-    assert _with_store("compactor") == "compactor"
+    assert naming_store("compactor") == "compactor"
 
 
 def test_other_sessions_and_starts_are_told_nothing(compactor, monkeypatch):

@@ -86,6 +86,7 @@ def test_model_without_a_key_is_one_clear_line(compactor, transcript):
     assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.real
 def test_model_plans_where_there_is_a_key(compactor, transcript, monkeypatch):
     answer = '{"need": "", "turns": ["t2 drop 0"], "facts": []}'
     with Loopback([answer]) as server:

@@ -1,6 +1,7 @@
 """`resume`: a compacted session beside the old one, which stays as it was."""
 
 import json
+import os
 import re
 import stat
 import subprocess
@@ -107,6 +108,37 @@ def test_a_rollout_is_found_anywhere_below_the_sessions(tmp_path):
     assert client.finds(older, in_place)
     assert not client.finds(older.with_name("other.jsonl"), in_place)
     assert not client.finds(tmp_path / name, in_place)
+
+
+def test_a_session_is_found_by_its_id_or_as_the_last_one_of_this_folder(compactor, session, folder, monkeypatch):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(folder / "codex"))
+    number = "0b5c0b5c-0000-4000-8000-00000000000{}".format
+    here = read_transcript(session).client.log_folder(str(Path.cwd()), datetime.now(UTC), os.environ)
+    day = folder / "codex" / "sessions" / "2026" / "01" / "02"
+    for place in (here, here.with_name("-elsewhere"), day):
+        place.mkdir(parents=True)
+    newest = rollout(day)
+    newest = newest.rename(day / f"rollout-2026-01-02T00-00-00-{number(4)}.jsonl")
+    logs = [
+        here / f"{number(1)}.jsonl",
+        here / f"{number(2)}.jsonl",
+        here.with_name("-elsewhere") / f"{number(3)}.jsonl",
+    ]
+    for at, log in enumerate(logs):
+        log.write_bytes(session.read_bytes())
+        os.utime(log, (at, at))
+    (here / "agent-1.jsonl").write_bytes(session.read_bytes())
+    found = {name: _taken(compactor, name) for name in ("last", number(3), number(4))}
+    assert found == {"last": str(logs[1]), number(3): str(logs[2]), number(4): str(newest)}
+    newest.write_text(newest.read_text().replace('"/w"', json.dumps(str(Path.cwd()))))
+    assert _taken(compactor, "last") == str(newest)
+    missing = compactor("resume", number(9), "--planner", "rules")
+    assert (missing.code, "no session that the clients keep has this id" in missing.err) == (2, True)
+
+
+def _taken(compactor, name):
+    return compactor("resume", name, "--planner", "rules", "--dry-run", "--json").json["session"]
 
 
 def test_a_session_is_never_overwritten(compactor, session, folder):

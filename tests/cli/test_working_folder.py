@@ -107,6 +107,7 @@ def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(f
     assert imported_from(project) == []
 
 
+@pytest.mark.real
 def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
     project = project_of(folder, {"planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     ran = run([sys.executable, "-m", "applier.cli", "--version"], project, environment(project, None))
@@ -126,6 +127,7 @@ def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_v
     assert imported_from(project) == []
 
 
+@pytest.mark.real
 def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
     project = project_of(folder, {"mine", "planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     with (project / "mine.py").open("a") as module:

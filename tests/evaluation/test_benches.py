@@ -68,6 +68,13 @@ def test_lines_are_told_twice_whatever_mark_stands_before_them():
     assert repeats(view).lines == {line: 2}
 
 
+def test_a_line_that_says_no_more_than_another_is_told_again_and_one_with_news_is_not():
+    told = "- drain_queue waits for worker_2 (t1)"
+    entries = "t1 drain_queue waits\nt2 > Read src/drain_queue.py\n| worker_2 = 4\nt3 now drain_queue returns early"
+    found = repeats(f'<compacted turns="t1-t3">\nSTATE\n{told}\n{entries}\n</compacted>')
+    assert found.retold == ("t1 drain_queue waits",)  # and neither the value of worker_2 nor a heading
+
+
 def test_constraints_are_put_before_the_users_words_one_at_a_time(tmp_path):
     suite = tmp_path / "sssc.py"
     suite.write_text(

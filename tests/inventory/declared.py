@@ -157,7 +157,8 @@ def tools() -> Iterator[str]:
 async def _mcp_offers() -> list[tuple[str, str, dict[str, Any]]]:
     import mcp  # a second of loading that no other text needs
 
-    from applier.adapters.mcp import Visible, mcp_server
+    from applier.adapters.mcp import mcp_server
+    from applier.adapters.visible import Visible
 
     visible = Visible(lambda: open_store("inventory.db"), session="none")
     async with mcp.Client(mcp_server(visible)) as client:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
+from applier.adapters.visible import Visible
 from applier.store import open_store
 from applier.store.facts import is_within
 from applier.testing import Failure
@@ -134,11 +135,13 @@ def asking(compactor, folder, monkeypatch):
 
 def test_a_models_line_stands_if_its_turn_holds_its_words_and_names(asking, say):
     say("s1", "Fix parser.py, please.", WISH)
-    with Loopback(lessons(SOUND, BESIDE, INVENTED, UNSAID, NOWHERE, ("gossip", "x", "y", "t3", "Never push"))) as server:
+    with Loopback(
+        lessons(SOUND, BESIDE, INVENTED, UNSAID, NOWHERE, ("gossip", "x", "y", "t3", "Never push"))
+    ) as server:
         ran = asking(server, "--dry-run", "--json")
     assert ran.json["lines"] == [
         "- parser.py is never pushed to main unasked: “Never push to main” (s1:t3, s1:t1, 2026-01-01)",
-        "- Ask before a push to main: “Never push to main without asking me first.” (s1:t3, 2026-01-01)"
+        "- Ask before a push to main: “Never push to main without asking me first.” (s1:t3, 2026-01-01)",
     ]
     assert server.violations == []
     (request,) = server.requests
@@ -218,13 +221,12 @@ def test_facts_are_found_in_the_whole_store_by_words_project_type_and_time(compa
 
 
 def test_the_tools_of_a_client_see_the_facts_of_their_project_alone(known, folder):
-    mcp = pytest.importorskip("applier.adapters.mcp")
-    visible = mcp.Visible(open_store, project=str(folder / "app"))
+    visible = Visible(open_store, project=str(folder / "app"))
     assert sorted(one.fact.type for one in visible.facts()) == ["decision", "error"]
     with pytest.raises(ReferenceNotFound):  # what was said there is not theirs to read
         visible.search("Work", part=None, tool=None, limit=None)
     visible.close()
-    assert mcp.Visible(open_store).facts() == []
+    assert Visible(open_store).facts() == []
 
 
 @given(st.lists(st.sampled_from(["/w/app", "/w/app/sub", "/w/app2", "/w", "", "/"]), min_size=2, max_size=2))

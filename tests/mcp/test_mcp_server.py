@@ -8,7 +8,8 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from applier.adapters.mcp import Visible, mcp_server
+from applier.adapters.mcp import mcp_server
+from applier.adapters.visible import Visible
 from applier.session import Session
 from applier.store import open_store
 from tests.strategies import image

@@ -13,9 +13,9 @@ from planner.api import plan_analysis, plan_compaction
 from planner.brief import read_brief
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
-from planner.model.planners import RecordedPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
+from planner.model.relay import RecordedPlanner
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
@@ -152,7 +152,7 @@ def test_a_later_question_shows_the_page_what_was_chosen_and_cards_of_what_came_
     assert body["system"][0]["text"] == load_prompts().render("update_system")
     page, chosen = (prompt.split(f"<{tag}>")[1].split(f"</{tag}>")[0].strip() for tag in ("brief", "before"))
     assert page == PAGE
-    assert f"The brief below has {len(PAGE.split())} words now." in prompt
+    assert f"The brief below has {sum(len(one.text.split()) for one in read_brief(PAGE))} words now." in prompt
     assert [line.split(" · ")[0] for line in chosen.split("\n")] == ["t3", "t5-t7", "t9"]
     assert "\n## t20 · " not in prompt
     assert "\n## t21 · " in prompt, "the last turn of the first plan was not complete"
@@ -210,6 +210,7 @@ def test_a_plan_of_another_history_or_by_rules_alone_is_no_earlier_plan():
         assert "## t2 · " in question.values["cards"]
 
 
+@pytest.mark.real
 def test_a_first_plan_that_failed_is_asked_again_when_what_may_be_read_allows_for_it():
     request = replace(plan_request(SESSION[:401]), read_tokens=20_000)
     questions, why_not = questions_of(request)
@@ -219,6 +220,7 @@ def test_a_first_plan_that_failed_is_asked_again_when_what_may_be_read_allows_fo
     assert question.tokens(load_prompts(), request.counter) <= 0.3 * plan_request(SESSION).analysis.tokens - 15_000
 
 
+@pytest.mark.real
 def test_a_later_question_is_not_asked_again_where_that_would_read_too_much():
     first = first_plan(large_history(20))
     tokens = plan_request(large_history(60)).analysis.tokens
@@ -234,6 +236,7 @@ def test_a_later_question_is_not_asked_again_where_that_would_read_too_much():
         assert len(server.requests) == asked
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("left", "sent"), [(60_000, 2), (15_000, 1)])
 def test_a_later_question_that_broke_off_is_not_sent_again_where_that_would_read_too_much(left, sent):
     first = first_plan(large_history(20))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from planner.errors import SettingsError
 from planner.model.prefix import prefix_question
 from planner.model.prompts import PROMPTS, check_prompts, load_prompts, packaged_folder
-from planner.model.question import Situation, plan_questions
-from tests.model.sample import plan_request
+from planner.model.question import Situation, brief_tokens, plan_questions
+from planner.selection import brief_limit
+from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories
 
 
@@ -98,3 +99,32 @@ def test_entries_are_explained_where_there_is_room_for_them_and_the_brief_alone_
         assert ('"turns": [' in system) == ("summarize 8" in system or "summarize 6" in system) == bool(most)
         assert "<!--" not in system
         assert most is None or int(most[1]) > 0
+
+
+@settings(max_examples=20)
+@given(histories(min_turns=2, max_turns=10), st.lists(st.floats(0.01, 1.0), min_size=2, max_size=2).map(sorted))
+def test_a_larger_target_leaves_the_brief_no_less_and_never_more_than_its_room(messages, shares):
+    request = plan_request(messages)
+    limits = []
+    for share in shares:
+        target = int(request.evidence.tokens * share)
+        situation = Situation.of(replace(request, target_tokens=target))
+        limits.append(brief_tokens(situation, situation.turns))
+        assert limits[-1] <= brief_limit(target, situation.least_tokens)
+    assert limits[0] <= limits[1]
+
+
+def test_the_brief_has_room_for_a_document_that_was_read_as_the_target_grows():
+    prose = "\n".join(
+        f"Section {n} says that worker {n} drains its queue before the next one starts." for n in range(2_000)
+    )
+    limits = {}
+    for name, result in (("document", prose), ("code", prose.replace(" ", "(x); "))):
+        messages = [SAMPLE[0], *call(1, "Bash", {"command": "cat design.md"}, result), *SAMPLE[1:]]
+        request = plan_request(messages, max_output_tokens=32_000)
+        for share in (0.05, 0.1, 0.25):
+            target = int(request.evidence.tokens * share)
+            situation = Situation.of(replace(request, target_tokens=target))
+            limits[name, share] = brief_tokens(situation, situation.turns) / request.evidence.tokens
+    assert 1.5 * limits["document", 0.05] < limits["document", 0.1]
+    assert limits["code", 0.1] == limits["code", 0.25] < limits["document", 0.25], "there is no more to tell"

@@ -21,7 +21,7 @@ from planner.reading.lines import join_lines
 from planner.reading.messages import blocks
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
-from tests.strategies import TAGS, answered_histories, histories, plans
+from tests.strategies import TAGS, answered_histories, compacted_histories, histories, plans
 from tests.viewed import MODELS, plan_of, refusals, refused, removed, said
 
 
@@ -51,6 +51,61 @@ def test_the_view_is_never_worse_for_the_api(attack):
     shown = preview(plan, messages)
     assert {str(v.rule) for v in refused(shown.messages, plan.target_model, messages)} <= before
     assert {v.rule for v in refusals(shown.messages)} <= {v.rule for v in refusals(messages)}
+
+
+@given(compacted_histories(), st.data())
+def test_the_servers_own_compaction_stands_first_and_once_as_it_came(messages, data):
+    block = messages[0]["content"][0]
+    plan = data.draw(plans(messages)).model_copy(update={"target_tokens": 50, "window_tokens": 1_000})
+    view = preview(plan, messages).messages
+    assert refused(view, before=messages) == []
+    assert [b for message in view for b in blocks(message) if b["type"] == "compaction"] == [block]
+    assert (view[0]["role"], view[0]["content"][0]) == (messages[0]["role"], block)
+
+
+FOUND = [{"type": "tool_reference", "tool_name": "Monitor"}]
+
+
+@given(histories(max_turns=6), histories(max_turns=6, live_tail="user"), st.booleans(), st.data())
+def test_what_loads_or_changes_the_agents_tools_stands(before, behind, is_change, data):
+    """A deferred tool is there from where a search found it, and no longer without that; a host changes others."""
+    search = {"type": "tool_use", "id": "toolu_search", "name": "ToolSearch", "input": {"query": "Monitor"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_search", "content": FOUND}
+    removal = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "Bash"}}
+    change = {"role": "system", "content": [removal], "output_config": {"effort": "low"}}
+    loads = [{"role": "assistant", "content": [search]}, {"role": "user", "content": [result]}]
+    done = {"role": "assistant", "content": "Done."}
+    messages = [
+        *before,
+        done,
+        behind[0],
+        *([change] * is_change),
+        *loads,
+        done,
+        behind[0],
+        *([change] * is_change),
+        done,
+    ]
+    messages += behind[:1]
+    plan = data.draw(plans(messages)).model_copy(update={"target_tokens": 50})
+    view = preview(plan, messages).messages
+    assert refused(view, before=messages) == []
+    contents = [block for message in view for block in blocks(message)]
+    assert [block for block in contents if block.get("content") == FOUND] == [result]
+    assert contents.count(removal) == 2 * is_change
+    assert sum("output_config" in message for message in view) == 2 * is_change
+
+
+def test_of_two_system_messages_that_meet_the_newer_says_how_to_answer_and_what_stays_stays():
+    def system(words, effort, **more):
+        return {"role": "system", "content": words, "output_config": {"effort": effort}, **more}
+
+    words = {"role": "user", "content": "go on"}
+    passing = system("for this turn", "low", clear_at="next_user_message")
+    user, joined = joined_messages([words, passing], [words, system("for good", "high")])
+    texts = [{"type": "text", "text": text} for text in ("for this turn", "for good")]
+    assert joined == {"role": "system", "content": texts, "output_config": {"effort": "high"}}
+    assert len(user["content"]) == 2
 
 
 def thinking_once(messages):
@@ -163,6 +218,7 @@ def test_the_live_tail_is_untouched_unless_it_would_fill_half_of_the_window(atta
             assert cure in said(shown.messages)
 
 
+@pytest.mark.real
 @given(attacks())
 def test_nothing_but_what_the_plan_may_say_is_added_to_the_users_words(attack):
     messages, _, plan = attack
@@ -231,6 +287,7 @@ def store(tmp_path_factory):
         yield opened
 
 
+@pytest.mark.real
 @given(attack=attacks())
 def test_every_turn_that_a_note_stands_for_comes_back_exactly(store, attack):
     messages, history, plan = attack

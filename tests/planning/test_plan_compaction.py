@@ -60,6 +60,7 @@ def test_a_target_that_is_not_met_calls_no_size_the_least_where_a_smaller_target
         assert "least" not in said_why
 
 
+@settings(max_examples=15)
 @given(st.one_of(histories(), answered_histories()), RATIOS)
 def test_the_same_input_gives_the_same_bytes_and_survives_a_file(messages, ratio):
     plan = planned(messages, target_ratio=ratio)

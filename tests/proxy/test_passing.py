@@ -17,6 +17,7 @@ from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
+from tests.strategies import make_session
 
 MODEL = "claude-opus-5-5"
 ADAPTIVE = {"type": "adaptive"}
@@ -344,3 +345,36 @@ def test_a_login_that_is_renewed_goes_on_where_it_was_in_the_next_run_too(shows,
     assert before.session_id.startswith("wrap-folder.")
     assert (after.session_id == before.session_id) == (shows == "secret")
     assert (resumed[: len(last)] == last) == (shows == "secret")
+
+
+@pytest.mark.real
+def test_a_request_that_compacts_takes_the_clients_own_history_and_its_block_comes_back_first(proxied):
+    """On demand: the answer is the block alone, its cost stands in ``iterations``; a later list begins with it."""
+    block = {"type": "compaction", "content": "What was done.", "signature": "c2ln"}
+    cost = {"type": "compaction", "input_tokens": 20_000, "cache_read_input_tokens": 7, "output_tokens": 90}
+    usage = {"input_tokens": 0, "output_tokens": 0, "iterations": [{**cost, "cache_creation_input_tokens": 0}]}
+    history = [*make_session(40), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}]
+    answers = ["Done.", Answer([block], "compaction", usage=usage), "Going on."]
+    with MessagesServer(answers, window_tokens=200_000) as server:
+        proxy = proxied(server, session={"window_tokens": 4_000, "planner": "rules"})
+        with client_of(proxy) as client:
+
+            def ask(messages, **more):
+                given = {"model": MODEL, "max_tokens": 64, "betas": ["compact-2026-09-04"], **more}
+                return client.beta.messages.create(messages=messages, **given)
+
+            ask(history)
+            answer = ask(history, compaction={"type": "summarize"})
+            behind = [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "Go on."}]
+            ask(behind)
+        proxy.__exit__(None, None, None)
+        ours, whole, later = (exchange.request.body["messages"] for exchange in server.exchanges)
+        assert server.violations == []
+        assert (len(ours) < len(history), whole) == (True, history)
+        assert later == [{"role": "assistant", "content": [block]}, {"role": "user", "content": "Go on."}]
+        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        spent = sum(exchange.usage.prompt_tokens for exchange in (server.exchanges[0], server.exchanges[2]))
+        counted = sum(
+            proxy.metrics.value("prompt_tokens", f'kind="{kind}"') for kind in ("uncached", "read", "written")
+        )
+        assert counted == spent + 20_007

@@ -132,6 +132,55 @@ def test_the_real_client():
     assert "compactions" in done.report
 
 
+AROUND = "import os, sys, urllib.request; sys.exit(5)"
+
+
+def test_a_client_that_goes_around_the_proxy_is_told_of(tmp_path):
+    done = run("wrap", sys.executable, "-c", AROUND, env=environment(tmp_path))
+    assert done.returncode == 5
+    assert done.stderr.startswith(f"compactor: bypassed: nothing came from {sys.executable}. ")
+    assert "prompt tokens" not in done.stderr
+
+
+def test_a_store_that_cannot_be_opened_is_told_of_at_the_start_in_health_and_at_the_end(tmp_path):
+    asks_health = (
+        "import os, urllib.request as u; print(u.urlopen(os.environ['ANTHROPIC_BASE_URL'] + '/health').read())"
+    )
+    done = run("wrap", "--store", str(tmp_path), sys.executable, "-c", asks_health, env=environment(tmp_path))
+    problem = "the store cannot be used, so nothing is compacted: "
+    assert [problem in line for line in done.stderr.splitlines()] == [True, False, True]
+    assert "ok, but nothing is compacted: " in done.stdout
+
+
+CODEX = """#!{python}
+import json, sys, urllib.request
+option = dict(one.split("=", 1) for flag, one in zip(sys.argv, sys.argv[1:]) if flag == "-c")
+(url,) = option.values()
+body = json.dumps({{"model": "gpt-5.5", "input": "Hi"}}).encode()
+headers = {{"content-type": "application/json", "authorization": "Bearer sk-1"}}
+urllib.request.urlopen(urllib.request.Request(url.strip('"') + "/responses", body, headers)).read()
+print(*option)
+"""
+SETTINGS = {
+    'openai_base_url = "{url}/v1"': "openai_base_url",
+    'model_provider = "own"\n[model_providers.own]\nbase_url = "{url}/v1/"': "model_providers.own.base_url",
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_codex_is_told_by_an_option_and_its_requests_go_where_its_settings_say(tmp_path, setting):
+    codex, home = tmp_path / "codex", tmp_path / ".codex"
+    codex.write_text(CODEX.format(python=sys.executable))
+    codex.chmod(0o755)
+    home.mkdir()
+    with MessagesServer("hello") as server:
+        (home / "config.toml").write_text(setting.format(url=server.url))
+        env = environment(tmp_path, CODEX_HOME=str(home), OPENAI_BASE_URL="https://unread.example.org/v1")
+        done = run("wrap", str(codex), env=env)
+    assert (done.stdout, done.stderr.count("bypassed")) == (f"{SETTINGS[setting]}\n", 0), done.stderr
+    assert server.paths == [("POST", "/v1/responses")]
+
+
 WAITING = """
 import os, signal, sys, time, urllib.request
 def end(number, frame):

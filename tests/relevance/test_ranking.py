@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
-from planner.relevance.ranking import rank_lines
+from planner.relevance.ranking import Told, rank_lines
 
-SAME = "The words are the same in every turn."
+OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
 
 
 def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
-    analysis = analyze([{"role": role, "content": SAME} for role in ("user", "assistant", "user")])
+    analysis = analyze([{"role": role, "content": OWN[at]} for at, role in enumerate(("user", "assistant", "user"))])
     relevance = replace(
         analysis.relevance,
         weights={"a_name": 8e-12},
@@ -43,3 +43,26 @@ def test_what_was_done_stands_before_lines_that_are_only_names(name, number, cou
     analysis = analyze(messages)
     picks = rank_lines(analysis.evidence, analysis.relevance, {"t1": frozenset({1})}, ("t6", "t7"), 10**6)
     assert next(picks).turn_id == f"t{place + 2}"
+
+
+@given(st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True), min_size=1, max_size=6))
+def test_what_one_line_says_is_picked_once_in_whichever_turns_it_stands(printed):
+    rows = [[f"part_{row} stands in file_{row}.py for worker {row}" for row in own] for own in printed]
+    calls = [called(at, "Bash", "\n".join(own), command=f"make show-{at}") for at, own in enumerate(rows)]
+    analysis = analyze([{"role": "user", "content": "Go on."}, *(message for call in calls for message in call)])
+    picks = rank_lines(analysis.evidence, analysis.relevance, {}, (), 10**6)
+    turns = analysis.evidence.turns
+    taken = {(pick.turn_id, number) for pick in picks for number in pick.numbers}
+    texts = [turns[turn_id].lines[number - 1].text for turn_id, number in taken]
+    said = [text for text in texts if text.startswith("part_")]
+    assert sorted(said) == sorted({row for own in rows for row in own})
+
+
+@given(st.integers(0, 8), st.sampled_from(["not", "nicht", "7", "only"]))
+def test_a_line_with_one_word_more_is_news(place, word):
+    words = ["the", "worker", "drain_queue", "waits", "for", "all", "of", "its", "jobs"]
+    told, other = Told(), " ".join([*words[:place], word, *words[place:]])
+    told.add(["drain_queue"], " ".join(words))
+    assert told.says(["drain_queue"], " ".join(reversed(words)))
+    assert not told.says(["drain_queue"], other)
+    assert not told.says([], "the worker waits")

@@ -40,6 +40,9 @@ FORGED = [WORDS, {"role": "assistant", "content": [THOUGHT, {"type": "text", "te
 ADAPTIVE, BUDGET = {"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}
 BAD_INPUT = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": "{}"}]}
 COMPACTION = {"type": "compaction", "content": "what was"}
+ADDITION = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "read"}}
+NEW = {"headers": {"anthropic-beta": "per-turn-control-2026-07-01, mid-conversation-tool-changes-2026-07-01"}}
+SIGNED = {**COMPACTION, "signature": "s"}
 TEXT = {"type": "text", "text": "so"}
 
 VALID = {
@@ -53,7 +56,17 @@ VALID = {
     "a paused turn": ([WORDS, {"role": "assistant", "content": [TEXT, SERVER_CALL]}], {}),
     "prefill on 4.5": ([WORDS, text("assistant", "The")], {"model": MANUAL}),
     "a system message": ([WORDS, {"role": "system", "content": "Be brief."}, call("a"), result("a")], {}),
+    "a system message that sets the effort alone": (
+        [WORDS, {"role": "system", "content": [], "output_config": {"effort": "low"}}, call("a"), result("a")],
+        NEW,
+    ),
+    "a tool that is there from now on": (
+        [WORDS, {"role": "system", "content": [ADDITION]}, call("a"), result("a")],
+        NEW,
+    ),
     "a compaction block": ([{"role": "assistant", "content": [COMPACTION]}, WORDS], {}),
+    "a signed one of the user's": ([{"role": "user", "content": [SIGNED, TEXT]}], {}),
+    "one on demand": ([WORDS], {"compaction": {"type": "summarize"}}),
     "four marks": ([text("user", *"abcd", **marked())], {}),
 }
 
@@ -111,6 +124,9 @@ BROKEN = {
     "an assistant first": (24, [text("assistant", "a"), WORDS], {}),
     "too many messages": (24, [WORDS] * 100_001, {}),
     "an unknown field": (0, [text("user", "a", mood="good")], {}),
+    "an effort without its beta": (0, [WORDS, {"role": "system", "content": "x", "output_config": {}}], {}),
+    "a tool change of the user's": (0, [{"role": "user", "content": [ADDITION]}], NEW),
+    "a system message of nothing": (17, [WORDS, {"role": "system", "content": [], "output_config": {}}], NEW),
     "no list": (0, "Hello", {}),
     "a temperature": (0, [WORDS], {"temperature": 0.2}),
     "a forced tool": (0, [WORDS], {"tool_choice": {"type": "any"}}),

@@ -4,7 +4,6 @@ import gc
 import weakref
 
 import pytest
-from anthropic.types import Message
 
 from applier.adapters.frameworks.agent_tools import handle_tool_use
 from applier.session import PRESETS, Session
@@ -200,11 +199,17 @@ def test_usage_calibrates_the_counter(session_of):
 CUT_OFF = {"stop_reason": "model_context_window_exceeded", "usage": None}
 
 
-@pytest.mark.parametrize("answer", [CUT_OFF, Message.model_construct(**CUT_OFF)])
-def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of, answer):
+def sdk_message(**fields):
+    from anthropic.types import Message  # a second to load, for this test alone
+
+    return Message.model_construct(**fields)
+
+
+@pytest.mark.parametrize("answer_of", [dict, sdk_message])
+def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of, answer_of):
     session, history = session_of(window_tokens=ROOMY), make_session(60)
     session.prepare(history)
-    session.observe(answer)
+    session.observe(answer_of(**CUT_OFF))
     assert len(session.prepare(history)) < len(history)
 
 

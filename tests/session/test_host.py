@@ -803,7 +803,7 @@ def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_ano
         (tools("restore_context"), "restore_context"),
         (tools("Read"), ""),
     ):
-        session, history = session_of(settings=settings, window_tokens=60_000, tools=had), grown(40, 4_000)
+        session, history = session_of(settings=settings, window_tokens=60_000, tools=had), grown(12, 4_000)
         whole = session.compact(history)
         assert whole.applied
         assert whole.plan.restore_tool == named

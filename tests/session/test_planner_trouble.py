@@ -43,7 +43,7 @@ def test_a_rested_planner_is_tried_again_and_closes_the_breaker(session_of, cloc
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planner_that_lies_gets_nothing_through(session_of, seed):
     session = session_of(planner=LyingPlanner(seed), settings=no_background(), window_tokens=6_000)
-    for sent in Agent(session).play(make_session(50)).sent:
+    for sent in Agent(session).play(make_session(30)).sent:
         assert not [violation for violation in check_messages(sent) if violation.refused]
         text = str(sent)
         assert "passwd-4711" not in text
@@ -67,8 +67,8 @@ class Wild:
 @pytest.mark.parametrize("answer", [None, "drop all", ZeroDivisionError("oops"), RecursionError(), MemoryError()])
 def test_whatever_a_planner_raises_or_returns_the_rules_take_over(session_of, answer):
     session = session_of(planner=Wild(answer), settings=no_background(), window_tokens=6_000)
-    sent = Agent(session).play(make_session(30)).sent[-1]
-    assert len(sent) < 40
+    sent = Agent(session).play(make_session(20)).sent[-1]
+    assert len(sent) < 30
     assert "tier_failed" in kinds(session)
     assert not [violation for violation in check_messages(sent) if violation.refused]
 

@@ -189,7 +189,7 @@ def test_what_stood_when_the_list_went_another_way_stands_after_a_restart(tmp_pa
 def test_another_session_id_begins_anew(tmp_path):
     path = tmp_path / "store.db"
     with opened(path) as session:
-        Agent(session).play(make_session(60))
+        Agent(session).play(make_session(12))
     with Session("fix it", store=path, session_id="other", planner="rules", clock=Clock()) as other:
         assert other.log() == []
         assert other.prepare(make_session(5)) == make_session(5)
@@ -203,6 +203,16 @@ def test_a_state_that_cannot_be_read_is_said_at_once(tmp_path):
         opened(path)
     with pytest.raises(StoreError):
         opened(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def compacted_twice(tmp_path_factory):
+    """The file of a store that holds a session which was compacted twice."""
+    path, history = tmp_path_factory.mktemp("compacted") / "store.db", make_session(40)
+    with opened(path) as session:
+        session.compact(history[:40])
+        assert session.compact(history).applied
+    return path
 
 
 DAMAGES = (
@@ -224,11 +234,8 @@ DAMAGES = (
         *(("frame", {"key": key}) for key in ("", "h0123456789")),
     ],
 )
-def test_a_state_whose_frame_is_damaged_is_an_error_of_the_store(tmp_path, of, damage):
-    path, history = tmp_path / "store.db", make_session(60)
-    with opened(path) as session:
-        session.compact(history[:60])
-        assert session.compact(history).applied
+def test_a_state_whose_frame_is_damaged_is_an_error_of_the_store(tmp_path, compacted_twice, of, damage):
+    path = Path(shutil.copy(compacted_twice, tmp_path))
     with open_store(path) as store:
         state = store.get_state("session:s")
         store.set_state("session:s", {**state, of: {**state[of], **damage}})

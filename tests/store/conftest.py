@@ -49,7 +49,10 @@ def postgres_url():
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+SERVER = pytest.param("postgres", marks=pytest.mark.real)
+
+
+@pytest.fixture(params=["sqlite", SERVER])
 def store_url(request, tmp_path):
     """The name of a store that holds nothing yet."""
     return new_url(request, tmp_path)
@@ -66,7 +69,7 @@ def new_url(request, tmp_path):
     return url
 
 
-@pytest.fixture(params=["sqlite", "postgres", "documented"])
+@pytest.fixture(params=["sqlite", SERVER, "documented"])
 def store(request, tmp_path):
     """A store that holds nothing yet, on each kind of database and on the backend that the documentation shows."""
     if request.param == "documented":

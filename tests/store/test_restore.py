@@ -83,8 +83,8 @@ def test_text_is_found_as_it_stands_before_it_is_read_as_a_pattern_or_as_words(s
     assert store.restore(f"{key}:t1", search="fox RED hen").matches == (6, 7)
 
 
-@pytest.mark.real
-def test_a_pattern_that_never_ends_and_one_that_is_too_long_are_told(store):
+def test_a_pattern_that_never_ends_and_one_that_is_too_long_are_told(store, monkeypatch):
+    monkeypatch.setattr("applier.store.search.SEARCH_SECONDS", 0.1)
     key = store.save_history(read_history([user("a" * 40 + "!")]))
     with pytest.raises(StoreError, match="the pattern takes too long; use a simpler one"):
         store.restore(f"{key}:t1", search="(a|aa)+$")

@@ -151,12 +151,15 @@ def test_attachments_are_what_the_model_was_told():
     log.add("attachment", attachment={"type": "queued_command", "prompt": "and use only the standard library"})
     log.add("attachment", attachment={"type": "queued_command", "prompt": "done", "commandMode": "task-notification"})
     log.add("attachment", attachment={"type": "plan_mode_exit"})
+    sent = [{"content": f"<system-reminder>\n{words}\n</system-reminder>"} for words in ("one", "two")]
+    log.add("attachment", attachment={"type": "skill_listing", "content": "- one"}, rendered=sent)
     log.assistant("msg_1", text("fine"))
     transcript = read_transcript(log.text())
-    assert spoken(transcript)[1:4] == [
+    assert spoken(transcript)[1:5] == [
         "<system-reminder>\nfile a.py:\nx = 1\n</system-reminder>",
         "and use only the standard library",
         "done",
+        "\n".join(message["content"] for message in sent),
     ]
     assert transcript.task == "and use only the standard library"
     assert transcript.warnings == ("text, line 5: attachments without text; left out",)

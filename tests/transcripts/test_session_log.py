@@ -100,11 +100,41 @@ def test_the_size_the_client_reads_is_that_of_the_view():
     assert asked["message"]["usage"]["cache_read_input_tokens"] == 0
 
 
-def test_words_of_the_user_beside_a_note_are_not_hidden_as_a_summary():
+def test_a_note_beside_words_of_the_user_is_a_summary_of_its_own_and_they_stay_theirs():
     old = read_transcript(session().text())
-    texts = [{"type": "text", "text": NOTE}, {"type": "text", "text": "list the files"}]
-    first = written_lines(write_transcript([{"role": "user", "content": texts}], old, session_id=SESSION))[0]
-    assert "isCompactSummary" not in first
+    texts = [{"type": "text", "text": text} for text in ("list the files", NOTE)]
+    view = [{"role": "user", "content": texts}]
+    text = write_transcript(view, old, session_id=SESSION)
+    assert read_transcript(text).messages == view
+    typed, note, _ = written_lines(text)
+    assert [line["message"]["content"] for line in (typed, note)] == ["list the files", NOTE]
+    assert [line.get("isVisibleInTranscriptOnly", False) for line in (typed, note)] == [False, True]
+
+
+def test_a_rollout_shows_what_was_spoken_and_no_note_as_typed_by_the_person():
+    """Lines as 0.169 writes them: events carry the thread and the turn."""
+    start = {"type": "session_meta", "payload": {"id": "old", "session_id": "old", "history_mode": "paginated"}}
+    tools = {"type": "response_item", "payload": {"type": "additional_tools", "role": "developer", "tools": []}}
+    world = {"type": "world_state", "payload": {"full": True, "state": {"skills": {}}}}
+    words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "list the files"}]}
+    call = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "a.py"}
+    typed = {"type": "UserMessage", "content": [{"type": "text", "text": "list the files"}]}
+    events = [
+        {"type": "task_started", "turn_id": "t"},
+        {"type": "item_completed", "thread_id": "old", "turn_id": "t", "item": typed},
+        {"type": "token_count", "info": {"last_token_usage": {"input_tokens": 200_000}}},
+        {"type": "task_complete", "turn_id": "t"},
+    ]
+    items = [{"type": "response_item", "payload": item} for item in (words, call, output)]
+    shown = [{"type": "event_msg", "payload": event} for event in events]
+    old = read_transcript("".join(json.dumps(line) + "\n" for line in (start, tools, world, *items, *shown)))
+    lines = written_lines(write_transcript([{"role": "user", "content": NOTE}], old, session_id=SESSION))
+    kinds = ["session_meta", "response_item", "world_state", *["event_msg"] * 3, "response_item"]
+    assert [line["type"] for line in lines] == kinds
+    assert (lines[0]["payload"]["id"], lines[0]["payload"]["session_id"]) == (SESSION, SESSION)
+    assert [line["payload"] for line in lines[1:3]] == [tools["payload"], world["payload"]]
+    assert [line["payload"] for line in lines[3:6]] == [events[0], {**events[1], "thread_id": SESSION}, events[3]]
 
 
 def test_a_changed_answer_gets_lines_of_the_same_form():

@@ -95,6 +95,8 @@ class CompactionMiddleware(anthropic.Middleware):
         is_ours = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
         if not is_ours or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             return None
+        if body.get("compaction"):
+            return None  # the server compacts, and takes the caller's own history for it
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
             return None  # a thread held by hand: only its owner has the whole conversation
         session = self._session_of(body)

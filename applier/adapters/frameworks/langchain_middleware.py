@@ -3,19 +3,17 @@
 ::
 
     agent = create_agent(model, tools, middleware=[LangChainCompaction(session)])
+    agent = create_deep_agent(model, tools, middleware=[LangChainCompaction(ThreadSessions(open_session))])
     agent = create_react_agent(model, tools, pre_model_hook=pre_model_hook(session))
 
 The graph's own state keeps every message; messages that are not compacted stay the same objects. A graph that serves
-several threads passes a function that names the session of each::
-
-    def session_of(request):
-        return sessions.get(get_config().get("configurable", {}).get("thread_id"))
+several threads, or has subagents, passes what names the session of each: `langchain_threads.ThreadSessions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain
 from typing import Any, cast
 
 import anyio.to_thread
@@ -31,7 +29,8 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from applier.adapters.frameworks.bridge import SessionOf, opener, through
+from applier.adapters.frameworks.bridge import SessionOf, grouped, opener, through
+from applier.adapters.frameworks.langchain_threads import context_tools
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.session import Session
 from applier.session.request import fields_of_body
@@ -44,16 +43,27 @@ AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
-    """Compaction as agent middleware; a prompt that is too long is tried once more, shorter."""
+    """Compaction as agent middleware; a prompt that is too long is tried once more, shorter.
+
+    An agent that has tools gets those by which it looks behind references, too; one without gets none.
+    """
+
+    name = "SummarizationMiddleware"
+    """Of what it stands in for: deepagents puts it in the place of its own, in the general-purpose subagent, too."""
 
     def __init__(self, session: Session | SessionOf[Any]) -> None:
-        """`session` is one conversation; for several threads, a function that names the session of each request."""
+        """`session` is one conversation; for several threads or subagents, what names the session of each request.
+
+        Raises:
+            SettingsError: `session` is neither.
+        """
         super().__init__()
         self._session_of = opener(session)
+        self.tools = context_tools(self._session_of)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """One model call."""
-        session = self._session_of(request)
+        session, request = self._opened(request)
         if session is None:
             return handler(request)
         try:
@@ -64,7 +74,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
         """One model call of an asynchronous agent; the session works in a thread meanwhile."""
-        session = self._session_of(request)
+        session, request = self._opened(request)
         if session is None:
             return await handler(request)
         try:
@@ -72,6 +82,13 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         except ContextOverflowError as error:
             shorter = await anyio.to_thread.run_sync(_shorter, session, request, error)
         return _observed(session, await handler(shorter))
+
+    def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
+        """The session of `request`, and the request with the tools that its model is to be offered."""
+        session = self._session_of(request)
+        others = [tool for tool in request.tools if not any(tool is own for own in self.tools)]
+        is_offered = session is not None and others
+        return session, request if is_offered else request.override(tools=others)
 
 
 def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[str, list[AnyMessage]]]:
@@ -134,11 +151,10 @@ def _through(
     System messages in front stay there, untouched; others are part of the conversation.
     """
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    runs = groupby(messages[lead:], lambda message: isinstance(message, ToolMessage))
     # the results of parallel calls stand together, as in one message
-    plain = [group for is_result, run in runs for group in ([list(run)] if is_result else ([one] for one in run))]
-    groups = through(act, plain, _plain, _built)
-    return None if groups is None else [*messages[:lead], *(message for group in groups for message in group)]
+    groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
+    view = through(act, groups, _plain, _built)
+    return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
 
 
 def _plain(group: list[AnyMessage]) -> Message:

@@ -10,7 +10,7 @@ import hmac
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,18 +21,20 @@ import anyio
 import anyio.to_thread
 import httpx
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from applier.adapters.proxy.gateway import NAME_HEADER, Conversations, Gateway, Metrics, Passage
-from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, Wire
+from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, RESPONSES, Wire
 from applier.serving import AppServer
 from applier.session import Session
+from applier.session.persistence import SessionStore
 from applier.session.presets import preset_named
 from applier.settings import load_settings
-from planner.errors import SettingsError
+from planner.errors import SettingsError, StoreError
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
@@ -55,6 +57,8 @@ _OF_A_CONNECTION = frozenset(
 """Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
 _OF_THE_PROXY = frozenset((b"host", b"content-length", _TOKEN_HEADER.encode(), NAME_HEADER.encode()))
 _TOO_LONG = (400, 413)
+_LOGIN_HEADER, _LOGIN_PATH = "chatgpt-account-id", "/backend-api/codex"
+"""By which Codex's requests with a ChatGPT login are known."""
 Body = bytes | AsyncIterator[bytes]
 """Of a request: held, or as it arrives."""
 
@@ -70,12 +74,14 @@ class Upstreams:
     anthropic: str = "https://api.anthropic.com"
     openai: str = "https://api.openai.com"
     """Without the ``/v1`` that its clients' base URLs end in."""
+    chatgpt: str = "https://chatgpt.com/backend-api/codex"
+    """Of who uses Codex with his ChatGPT login; in the place of ``/v1``."""
     read_seconds: float = 600.0
     """How long a provider may say nothing: a model may think for minutes."""
 
     def __post_init__(self) -> None:
         """See that they can be reached."""
-        for address in filter(None, (self.anthropic, self.openai)):
+        for address in filter(None, (self.anthropic, self.openai, self.chatgpt)):
             if not address.lower().startswith(("http://", "https://")) or not _host(address):
                 raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
 
@@ -87,9 +93,15 @@ def _host(url: str) -> str | None:
         return None
 
 
-def _base(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> str:
-    """Of the upstream that a request is for."""
-    if _is_anthropics(path, headers):
+def _base(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> tuple[str, int]:
+    """Of the upstream that a request is for, and how much of the path's front it has instead."""
+    cut = 0
+    if _LOGIN_HEADER in headers or path.startswith(_LOGIN_PATH):
+        base, problem = upstreams.chatgpt, "no upstream for a ChatGPT login: start with --chatgpt-upstream URL"
+        cut = next((len(front) for front in (_LOGIN_PATH, "/v1") if path.startswith(f"{front}/")), 0)
+        if not cut:
+            base, problem = "", "nothing of Codex, whose base URL ends in /v1 here"
+    elif _is_anthropics(path, headers):
         base, problem = upstreams.anthropic, "no upstream for Anthropic's API: start with --upstream URL"
     elif path.startswith("/v1/"):
         base, problem = upstreams.openai, "no upstream for OpenAI's API: start with --openai-upstream URL"
@@ -97,17 +109,24 @@ def _base(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> str:
         base, problem = "", "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
     if not base:
         raise _RefusedError(404, "not_found_error", f"{path}: {problem}")
-    return base
+    return base, cut
 
 
 def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
-    """By what only its clients send: its API demands a version, its keys have a form; ``/api/…`` is Claude Code's."""
+    """By what only its clients send: its API demands a version, its keys have a form; ``/api/…`` is Claude Code's.
+
+    A key of OpenAI's form goes to it for nothing but what is its alone.
+    """
+    shown = headers.get("authorization", "").rpartition(" ")[2]
+    if f"{path}/".startswith("/v1/messages/") or shown.startswith("sk-ant-"):
+        return True
+    if shown.startswith("sk-") or any(name.startswith("openai-") for name in headers):
+        return False
     return (
         path == "/"
-        or f"{path}/".startswith(("/v1/messages/", "/api/"))
+        or path.startswith("/api/")
         or "x-api-key" in headers
         or any(name.startswith("anthropic-") for name in headers)
-        or headers.get("authorization", "").rpartition(" ")[2].startswith("sk-ant-")
     )
 
 
@@ -159,8 +178,24 @@ class ProxyServer(AppServer):
         """Conversations were planned by rules because no model can be asked where they go."""
         self._session_settings = load_settings(**settings.session)
         preset_named(self._session_settings.preset)
-        self.gateway = Gateway(Conversations(self._open_session, settings.own), self.metrics)
-        super().__init__(_app(self.gateway, settings), _listening(settings.host, settings.port), _STOP_SECONDS)
+        self._store = SessionStore(settings.store)
+        self.gateway = Gateway(Conversations(self._open_session, settings.own), self.metrics, self._store)
+        super().__init__(
+            _app(self.gateway, settings, self.store_problem), _listening(settings.host, settings.port), _STOP_SECONDS
+        )
+
+    def store_problem(self) -> str:
+        """Why the store cannot be used, in one line; empty while it can."""
+        try:
+            self._store.use(lambda store: store.get_state("proxy"))
+        except StoreError as error:
+            return " ".join(str(error).split())
+        return ""
+
+    @property
+    def named_url(self) -> str:
+        """The base URL for the one client whose conversations these are: its requests carry name and token in it."""
+        return f"{self.url}/{self.settings.own[0]}" if self.settings.own[0] else self.url
 
     @property
     def url(self) -> str:
@@ -193,15 +228,15 @@ def _listening(host: str, port: int) -> socket.socket:
     return socket.socket(fileno=opened.detach())  # looks its protocol up
 
 
-def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
+def _app(gateway: Gateway, settings: ProxySettings, store_problem: Callable[[], str]) -> ASGIApp:
     """The application; its shutdown closes the sessions of `gateway`."""
-    proxy = _Proxy(gateway, settings)
+    proxy = _Proxy(gateway, settings, store_problem)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
         await proxy.client.aclose()
-        await anyio.to_thread.run_sync(gateway.conversations.close)
+        await anyio.to_thread.run_sync(gateway.close)
 
     return Starlette(
         routes=[
@@ -210,6 +245,11 @@ def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
             Route("/v1/messages", partial(proxy.answer, wire=MESSAGES), methods=["POST"]),
             Route("/v1/messages/count_tokens", proxy.count, methods=["POST"]),
             Route("/v1/chat/completions", partial(proxy.answer, wire=CHAT), methods=["POST"]),
+            *(
+                Route(front + path, partial(proxy.answer, wire=RESPONSES), methods=["POST"])
+                for front in ("/v1", _LOGIN_PATH)
+                for path in ("/responses", "/responses/compact")
+            ),
             Route("/{path:path}", proxy.answer, methods=_METHODS),
         ],
         exception_handlers={
@@ -217,7 +257,24 @@ def _app(gateway: Gateway, settings: ProxySettings) -> Starlette:
             ClientDisconnect: lambda _request, _error: Response(status_code=499),
         },
         lifespan=lifespan,
+        middleware=[Middleware(_Named, settings=settings)],
     )
+
+
+class _Named:
+    """A request whose path begins with the secret of the own client becomes one that shows it, and the token, in
+    headers: not every client can be told to send some."""
+
+    def __init__(self, app: ASGIApp, settings: ProxySettings) -> None:
+        self.app, self.front = app, f"/{settings.own[0]}"
+        shown = {NAME_HEADER: settings.own[0], _TOKEN_HEADER: settings.token}
+        self.shown = [(name.encode(), value.encode()) for name, value in shown.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.front) > 1 and scope.get("path", "").startswith(f"{self.front}/"):
+            behind = {key: scope[key][len(self.front) :] for key in ("path", "raw_path")}
+            scope = {**scope, **behind, "headers": [*scope["headers"], *self.shown]}
+        await self.app(scope, receive, send)
 
 
 class _RefusedError(Exception):
@@ -232,14 +289,15 @@ class _RefusedError(Exception):
 class _Proxy:
     """The endpoints; one client for all requests."""
 
-    def __init__(self, gateway: Gateway, settings: ProxySettings) -> None:
-        self.gateway, self.settings = gateway, settings
+    def __init__(self, gateway: Gateway, settings: ProxySettings, store_problem: Callable[[], str]) -> None:
+        self.gateway, self.settings, self.store_problem = gateway, settings, store_problem
         timeout = httpx.Timeout(settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
 
     async def health(self, request: Request) -> Response:
         self._guard(request.headers)
-        return PlainTextResponse("ok\n")
+        problem = await anyio.to_thread.run_sync(self.store_problem)
+        return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def metrics(self, request: Request) -> Response:
         self._guard(request.headers)
@@ -248,6 +306,9 @@ class _Proxy:
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
         """To a request of the API `wire`, or to one that the proxy does not understand."""
         self._guard(request.headers)
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            # by this status Codex goes on with ordinary requests at once; by another it tries again for seconds
+            raise _RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
         base = _base(self.settings.upstreams, request.url.path, request.headers)
         body = _streamed(request)
         raw = await _whole(body) if wire else body
@@ -255,8 +316,12 @@ class _Proxy:
             self.gateway.metrics.add("requests", 'kind="passed"')
             return await self._pass(request, base, raw)
         started = time.perf_counter()
-        passage = await anyio.to_thread.run_sync(self.gateway.prepare, wire, base, raw, dict(request.headers))
+        passage = await anyio.to_thread.run_sync(
+            self.gateway.prepare, wire, base[0], raw, dict(request.headers), request.url.path
+        )
         self.gateway.metrics.add("added_seconds", amount=time.perf_counter() - started)
+        if passage.reply is not None:
+            return Response(passage.reply[0], media_type=passage.reply[1])
         return await self._pass(request, base, passage.raw, passage)
 
     def _guard(self, headers: Mapping[str, str]) -> None:
@@ -272,6 +337,7 @@ class _Proxy:
             raise _RefusedError(403, "permission_error", "requests of other sites' pages are refused")
         if token and not hmac.compare_digest(headers.get(_TOKEN_HEADER, "").encode(), token.encode()):
             raise _RefusedError(401, "authentication_error", f"the header {_TOKEN_HEADER} must hold the proxy's token")
+        self.gateway.metrics.add("arrivals")
 
     async def count(self, request: Request) -> Response:
         """The tokens of a list as it would be sent now."""
@@ -284,7 +350,9 @@ class _Proxy:
             self.gateway.metrics.add("requests", 'kind="passed"')
         return await self._pass(request, base, raw)
 
-    async def _pass(self, request: Request, base: str, body: Body, passage: Passage | None = None) -> Response:
+    async def _pass(
+        self, request: Request, base: tuple[str, int], body: Body, passage: Passage | None = None
+    ) -> Response:
         try:
             upstream = await self._send(request, base, body, is_read=passage is not None)
             if passage is not None and upstream.status_code in _TOO_LONG:
@@ -300,14 +368,14 @@ class _Proxy:
         self.gateway.metrics.add("upstream_responses", f'status="{upstream.status_code // 100}xx"')
         return _Passing(upstream, self._chunks(upstream, passage))
 
-    async def _send(self, request: Request, base: str, body: Body, *, is_read: bool) -> httpx.Response:
+    async def _send(self, request: Request, base: tuple[str, int], body: Body, *, is_read: bool) -> httpx.Response:
         """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
         left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
         left_out -= set() if isinstance(body, bytes) else {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
         headers += [(b"accept-encoding", b"identity")] if is_read else []
-        url, query = httpx.URL(base), request.scope["query_string"]
-        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())
+        url, query = httpx.URL(base[0]), request.scope["query_string"]
+        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())[base[1] :]
         url = url.copy_with(raw_path=path + (b"?" + query if query else b""))
         outgoing = httpx.Request(request.method, url, headers=headers, content=body or None)
         return await self.client.send(outgoing, stream=True)

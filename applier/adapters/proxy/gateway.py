@@ -20,9 +20,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from applier.adapters.proxy.wires import MESSAGES, Wire, observed
+from applier.adapters.proxy.compactions import Ask, asked, carried, opened, reply, standing, without_ask
+from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
+from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
+from planner.prices import billed_tokens
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
 
@@ -41,8 +44,10 @@ _LOGIN_BETA = "oauth-"
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
 _HELP = {
-    "requests": "Requests let in, by what went out: prepared (a compacted list), unchanged (its session had nothing "
-    "to compact), passed (as it came: no conversation yet, or another path), failed (as it came: an error here).",
+    "arrivals": "Requests let in.",
+    "requests": "Requests for a provider, by what went out: prepared (a compacted list), unchanged (its session had "
+    "nothing to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that was "
+    "asked for was made here), failed (as it came: an error here).",
     "upstream_responses": "Answers of the provider, by the class of their status.",
     "prompt_tokens": "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
     "saved_tokens": "Prompt tokens that these would have had more without compaction.",
@@ -113,6 +118,8 @@ class Conversations:
         """Scope and digests of the newest answer of each, by which the next request finds it."""
         self._sent: dict[str, tuple[list[str], Sequence[Any]]] = {}
         """Digests of the newest list of each, and what went out for it."""
+        self._called: dict[str, str] = {}
+        """The digest that each is called by."""
         self._lock = threading.Lock()
         self._planned: list[Planned] = []
         """In sessions that are closed."""
@@ -122,18 +129,24 @@ class Conversations:
         return len(self._known)
 
     def session(
-        self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str], account: Account | None
+        self,
+        messages: Sequence[Any],
+        body: Mapping[str, Any],
+        headers: Mapping[str, str],
+        account: Account | None,
+        called: str = "",
     ) -> Session | None:
         """The session of the conversation that `messages` continues; None if nothing in it was answered yet.
 
         Its planner asks as `account`, which is the client's; None: nobody can be asked where its requests go.
+        `called`: by what the conversation says that it is known (see `called`); another's is not found by it.
         """
-        answers = list(_answers(messages))
+        answers = list(_answers(messages)) or ([(called, "")] if called else [])
         if not answers:
             return None
-        scope, model = self._scope(body, headers), str(body.get("model") or "")
+        scope, model = self.scope(body, headers), str(body.get("model") or "")
         with self._lock:
-            key = self._find(scope, answers) or self._new_key(scope, answers, self._name(headers))
+            key = self._find(scope, answers) or self._new_key(scope, answers, self._name(headers), called)
             session = self._known.pop(key, None) or self._open(key, model, account)
             self._known[key], self._used[key] = session, self._clock()
             self._places[key] = [(scope, digest) for digest in answers[-1] if digest]
@@ -151,7 +164,7 @@ class Conversations:
         """What went out last in the conversation that `messages` continues, and digests of what it was made of."""
         answers = list(_answers(messages))
         with self._lock:
-            key = self._find(self._scope(body, headers), answers) if answers else None
+            key = self._find(self.scope(body, headers), answers) if answers else None
             return self._sent.get(key or "", ([], []))
 
     def sessions(self) -> list[Session]:
@@ -176,7 +189,7 @@ class Conversations:
             return own
         return name if _NAME.fullmatch(name) and name != own else ""
 
-    def _scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+    def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
         """What tells clients apart that say the same: their keys, a name, a user or session id.
 
         Names and ids are chosen by the client, and may be another's; what it shows the provider is its own. Of that
@@ -197,20 +210,28 @@ class Conversations:
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
         return next(filter(None, keys), None)
 
-    def _new_key(self, scope: str, answers: list[tuple[str, str]], name: str) -> str:
+    def called(self, session: Session) -> str:
+        """By what the conversation of `session` is known to who has the same key or name."""
+        return self._called.get(session.session_id, "")
+
+    def _new_key(self, scope: str, answers: list[tuple[str, str]], name: str, called: str) -> str:
         """A new one is called by its first answer, so that a later process gives it the same id.
 
         One that goes another way from there (rewound, or another client's) is called by its newest answer. Those of
         clients without a name have nothing in common by which one could be asked for all.
         """
         of = f"{name}." if name else "proxy-"
-        first, newest = (f"{of}{_short(scope + whole)}" for whole, _ in (answers[0], answers[-1]))
-        return newest if first in self._known else first
+        first, newest = answers[0][0], answers[-1][0]
+        called = called or (newest if f"{of}{_short(scope + first)}" in self._known else first)
+        key = f"{of}{_short(scope + called)}"
+        self._called[key] = called
+        return key
 
     def _close(self, key: str) -> None:
         session = self._known.pop(key)
         del self._places[key], self._used[key]
         self._sent.pop(key, None)
+        self._called.pop(key, None)
         self._planned += session.state.planned
         session.close()
 
@@ -253,37 +274,93 @@ class Passage:
     body: dict[str, Any] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
+    reply: tuple[bytes, str] | None = None
+    """What answers it in the provider's place, and its media type."""
 
 
 class Gateway:
     """Prepares requests by the sessions of their conversations."""
 
-    def __init__(self, conversations: Conversations, metrics: Metrics) -> None:
-        """Takes over both."""
-        self.conversations, self.metrics = conversations, metrics
+    def __init__(self, conversations: Conversations, metrics: Metrics, store: SessionStore) -> None:
+        """Takes over all; `store` keeps what answers in words stand for."""
+        self.conversations, self.metrics, self._store = conversations, metrics, store
 
-    def prepare(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str]) -> Passage:
-        """What is to go out to `base_url` for the body `raw`."""
+    def close(self) -> None:
+        """Close all sessions, and the store."""
+        self.conversations.close()
+        self._store.close()
+
+    def prepare(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str], path: str = "") -> Passage:
+        """What is to go out to `base_url` for the body `raw` of a request to `path`."""
+        passing = Passage(wire, raw)
         with self._harmless():
-            return self._prepared(wire, base_url, raw, headers)
-        return Passage(wire, raw)
+            body = json.loads(raw)
+            if wire is RESPONSES and isinstance(body, dict):
+                body, passing = self._opened(body, passing, headers)
+            return self._prepared(passing, body, _account(base_url, headers) if wire.can_plan else None, headers, path)
+        return passing
 
-    def _prepared(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str]) -> Passage:
-        body = json.loads(raw)
+    def _opened(
+        self, body: dict[str, Any], passing: Passage, headers: Mapping[str, str]
+    ) -> tuple[dict[str, Any], Passage]:
+        """`body` and `passing` with the view in place of a compaction of ours, which nobody else could read."""
+        scope = _short(self.conversations.scope(body, headers))
+        whole = opened(body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words))))
+        if whole is body:
+            return body, passing
+        plain = RESPONSES.with_messages(whole, RESPONSES.read(whole).messages)
+        return whole, Passage(passing.wire, _bytes(plain))
+
+    def _prepared(
+        self,
+        passing: Passage,
+        body: Any,
+        account: Account | None,
+        headers: Mapping[str, str],
+        path: str,
+    ) -> Passage:
+        wire, ask = passing.wire, asked(body, path) if passing.wire is RESPONSES and isinstance(body, dict) else ""
+        if ask:
+            body = without_ask(body, ask)
         messages = (wire.messages(body) if isinstance(body, dict) else None) or []
-        account = _account(base_url, headers) if wire.can_plan else None
-        session = self.conversations.session(messages, body, headers, account) if messages else None
+        called = str(standing(body).get("by", "")) if wire is RESPONSES and messages else ""
+        session = self.conversations.session(messages, body, headers, account, called) if messages else None
         if session is None:
             self.metrics.add("requests", 'kind="passed"')
-            return Passage(wire, raw)
+            return passing
         with self._counted(session):
             session.set_request(**wire.request(body))
+            if ask:
+                return self._answered(ask, passing, session, body, messages, headers)
             prepared = session.prepare(messages)
         is_same = prepared == list(messages)
         self.conversations.note_sent(session, messages, [] if is_same else prepared)
-        outgoing = raw if is_same else _bytes(wire.with_messages(body, prepared))
+        outgoing = passing.raw if is_same else _bytes(wire.with_messages(body, prepared))
         self.metrics.add("requests", f'kind="{"unchanged" if is_same else "prepared"}"')
         return Passage(wire, outgoing, session, body, messages)
+
+    def _answered(
+        self,
+        ask: Ask,
+        passing: Passage,
+        session: Session,
+        body: dict[str, Any],
+        messages: list[Any],
+        headers: Mapping[str, str],
+    ) -> Passage:
+        """The answer to a client that asks for a compaction; it passes where there is nothing to answer, and where
+        something of another's stands in front, for all that is to go with it."""
+        view = [] if RESPONSES.read(body).has_foreign else session.compact(messages).messages
+        if not view or view == messages:
+            self.metrics.add("requests", 'kind="passed"')
+            return passing
+        held = carried(messages, view, standing(body), self.conversations.called(session))
+        content, media_type, words = reply(ask, body, held, _short(session.session_id + _bytes(held).decode()))
+        if ask == "words":
+            name = _words_name(_short(self.conversations.scope(body, headers)), words)
+            self._store.use(lambda store: store.set_state(name, held))
+        self.metrics.add("requests", 'kind="answered"')
+        return Passage(passing.wire, passing.raw, session, reply=(content, media_type))
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
         """The body `raw` with what was sent last in place of what it was made of; changes nothing, opens nothing.
@@ -322,8 +399,7 @@ class Gateway:
 
     def _count(self, usage: Any) -> None:
         for kind, name in _TOKEN_FIELDS.items():
-            tokens = usage.get(name) if isinstance(usage, Mapping) else None
-            if isinstance(tokens, int):
+            if tokens := billed_tokens(usage, name):
                 self.metrics.add("prompt_tokens", f'kind="{kind}"', tokens)
 
     @contextmanager
@@ -339,6 +415,11 @@ class Gateway:
         before = session.state.compactions
         yield
         self.metrics.add("compactions", amount=session.state.compactions - before)
+
+
+def _words_name(scope: str, words: str) -> str:
+    """Under which the store has what an answer in words stands for."""
+    return f"answer:{scope}:{words}"
 
 
 def _bytes(body: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""The two APIs that the proxy speaks: where their messages are, and how an answer says what it cost.
+"""The APIs that the proxy speaks: where their messages are, and how an answer says what it cost.
 
 An answer is read from its bytes once they have passed by; nothing here changes one or waits for it.
 """
@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
-from applier.session.request import fields_of_body
+from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
+from applier.session.request import WINDOW_EXCEEDED, fields_of_body
+from planner.reading.messages import to_json
 
-__all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "Wire", "observed"]
+__all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "RESPONSES", "Wire", "observed"]
 
 MAX_READ_BYTES = 8 * 2**20
 """Of an answer; a larger one passes unread."""
@@ -28,10 +30,12 @@ class _Messages:
     def messages(self, body: Body) -> list[Any] | None:
         """The conversation in `body` as Anthropic messages; None if there is none that can be compacted.
 
-        Nor can one on a thread that the server holds: the rest of it is not here.
+        Nor can one on a thread that the server holds, for the rest of it is not here, nor one that the server is asked
+        to compact itself (``compaction``): that takes the client's own history.
         """
         messages = body.get("messages")
-        return messages if isinstance(messages, list) and not body.get("thread") else None
+        ours = isinstance(messages, list) and not body.get("thread") and not body.get("compaction")
+        return messages if ours else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         """`body` with another conversation."""
@@ -45,7 +49,11 @@ class _Messages:
         """What of an answer, or of one event of a stream, a session should see: ``usage``, ``stop_reason``."""
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
-        return part if isinstance(part, Mapping) else event if kind == "message" else None
+        if not isinstance(part, Mapping):
+            return event if kind == "message" else None
+        usage = event.get("usage")  # at the end it says again what the start said; new are the server's iterations
+        iterations = usage.get("iterations") if isinstance(usage, Mapping) else None
+        return {**part, "usage": {"iterations": iterations}} if iterations else part
 
 
 class _Chat:
@@ -72,8 +80,48 @@ class _Chat:
         return {"usage": {"input_tokens": tokens}} if tokens else None
 
 
-Wire = _Messages | _Chat
-MESSAGES, CHAT = _Messages(), _Chat()
+class _Responses:
+    """OpenAI's Responses API; the host's own items stay where they are."""
+
+    can_plan = False
+
+    def read(self, body: Body) -> ReadItems:
+        """The items of `body`."""
+        return read_items(body["input"])
+
+    def messages(self, body: Body) -> list[Any] | None:
+        """The conversation; None for one that the server holds, whole or in part."""
+        held = body.get("previous_response_id") or body.get("conversation")
+        return self.read(body).messages if isinstance(body.get("input"), list) and not held else None
+
+    def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
+        return {**body, "input": to_items(self.read(body), messages)}
+
+    def request(self, body: Body) -> dict[str, Any]:
+        fixed = [item for _, item in self.read(body).fixed]
+        groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
+        tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
+        texts = [str(body.get("instructions") or ""), *(to_json(item) for item in fixed if "tools" not in item)]
+        fields = fields_of_body({"model": body.get("model"), "max_tokens": body.get("max_output_tokens")})
+        return {**fields, "system": "\n".join(filter(None, texts)) or None, "tools": tools}
+
+    def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        answer = event.get("response") if str(event.get("type")).startswith("response.") else event
+        answer = answer if isinstance(answer, Mapping) else {}
+        error, usage = answer.get("error"), answer.get("usage")
+        if isinstance(error, Mapping) and error.get("code") == "context_length_exceeded":
+            return {"stop_reason": WINDOW_EXCEEDED}
+        tokens = usage.get("input_tokens") if isinstance(usage, Mapping) else None
+        details = usage.get("input_tokens_details") if isinstance(usage, Mapping) else None
+        read = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        if not isinstance(tokens, int) or not tokens:
+            return None
+        read = read if isinstance(read, int) else 0
+        return {"usage": {"input_tokens": tokens - read, "cache_read_input_tokens": read}}
+
+
+Wire = _Messages | _Chat | _Responses
+MESSAGES, CHAT, RESPONSES = _Messages(), _Chat(), _Responses()
 
 
 def observed(wire: Wire, answer: bytes, *, is_stream: bool) -> Iterator[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
@@ -23,7 +24,7 @@ from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
-from planner.reading.messages import Block, Message, blocks
+from planner.reading.messages import Block, Message, blocks, readable_text
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["CLAUDE_CODE"]
@@ -33,6 +34,8 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9]")
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
 """What each line of a session repeats."""
 _TITLE_CHARACTERS = 80
+_LOG_NAME = f"{'-'.join('?' * length for length in (8, 4, 4, 4, 12))}.jsonl"
+"""A session's id, as a pattern for files: ``agent-….jsonl`` beside it is the log of a subagent."""
 
 
 class _ClaudeCode:
@@ -75,8 +78,11 @@ class _ClaudeCode:
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
         # without a working folder of its own: the project that we are in
-        root = environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
-        return Path(root, "projects", _NO_NAME.sub("-", working_folder or os.getcwd()))
+        return _projects(environment) / _NO_NAME.sub("-", working_folder or os.getcwd())
+
+    def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
+        project = _NO_NAME.sub("-", working_folder) if working_folder else "*"
+        return _projects(environment).glob(f"{project}/{_LOG_NAME}")
 
     def finds(self, place: Path, in_place: Path) -> bool:
         return os.path.realpath(place) == os.path.realpath(in_place)
@@ -86,6 +92,10 @@ class _ClaudeCode:
 
 
 CLAUDE_CODE: Client = _ClaudeCode()
+
+
+def _projects(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "projects")
 
 
 class _LogMessage(BaseModel):
@@ -112,6 +122,8 @@ class _LogLine(BaseModel):
     compaction: dict[str, Any] = Field(default_factory=dict, alias="compactMetadata")
     message: _LogMessage | None = None
     attachment: dict[str, Any] | None = None
+    rendered: list[Any] | None = None
+    """Of an attachment: what of it was sent, from 2.1.330 on."""
     content: Any = None
     """Of a system line."""
 
@@ -236,12 +248,15 @@ _TEXT_FIELDS = ("content", "snippet", "text", "stdout")
 _NAME_FIELDS = ("filename", "path", "hookName")
 
 
-def _attached(attachment: dict[str, Any]) -> tuple[str | list[dict[str, Any]], bool]:
+def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
     """The words of `attachment`, empty if it holds none, and whether the host wrote them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
         return (prompt if isinstance(prompt, str | list) else ""), host
+    sent = [readable_text(message.get("content")) for message in rendered or () if isinstance(message, dict)]
+    if any(sent):
+        return _marked("\n".join(sent)), True
     text = next(filter(None, (_text(attachment.get(field)) for field in _TEXT_FIELDS)), "")
     named = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
     head = f"{attachment.get('type')} {named}".rstrip()
@@ -270,7 +285,7 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
     """Add what `line` says; False if it says nothing."""
     content: str | list[Block]
     if line.message is None:
-        content, host = _attached(line.attachment) if line.attachment else (str(line.content), True)
+        content, host = _attached(line.attachment, line.rendered) if line.attachment else (str(line.content), True)
     else:
         content, host = line.message.content, bool(line.is_meta or line.is_summary)
     if line.type == "assistant":
@@ -278,7 +293,7 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
         assembly.assistant(line.answer or f"line {line.number}", answer, line.number)
     else:
         marked = _marked_as_host(content) if line.is_meta and not line.is_summary else content
-        assembly.user(marked, line.number, host=host)
+        assembly.user(marked, line.number, host=host, joins=bool(line.is_summary))
     return bool(content) or line.message is not None
 
 
@@ -322,6 +337,10 @@ def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLi
     return kept
 
 
+_AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+"""How the client marks the summary of its own compaction (2.1.330): sent, but not shown as typed by the person."""
+
+
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
     """Lines for a message that the log does not hold; a block of the assistant has one of its own."""
     if message["role"] == "assistant":
@@ -330,5 +349,7 @@ def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogL
         for block in blocks(message):
             yield {"type": "assistant", "message": {**answer, "content": [block]}}
         return
-    ours = {} if origins.wrote(message) else {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-    yield {"type": "user", "message": {"role": "user", "content": message["content"]}, **ours}
+    for is_new, run in groupby(blocks(message), origins.is_new):
+        content, marks = list(run), _AS_OWN_SUMMARY if is_new else {}
+        words = content[0]["text"] if len(content) == 1 and set(content[0]) == {"type", "text"} else None
+        yield {"type": "user", "message": {"role": "user", "content": words or content}, **marks}

@@ -27,7 +27,9 @@ __all__ = ["CALLS", "CODEX", "OUTPUTS", "Item", "item_blocks", "item_result", "i
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
-_SILENT = frozenset({"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary"})
+_SILENT = frozenset(
+    {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}
+)
 
 
 class _Codex:
@@ -52,15 +54,19 @@ class _Codex:
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
         # each line has a number, as 0.145 and later want it of rollouts that they wrote
         origins = Origins(messages, like, session_id)
-        lines = (*_head(like, origins), *_items(messages, origins))
+        lines = (*_head(like, origins), *_shown(origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:
         return f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        root = environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
-        return Path(root, "sessions", f"{now:%Y/%m/%d}")
+        return _sessions(environment) / f"{now:%Y/%m/%d}"
+
+    def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
+        for path in _sessions(environment).glob("**/rollout-*.jsonl"):
+            if not working_folder or _working_folder(path) == working_folder:
+                yield path
 
     def finds(self, place: Path, in_place: Path) -> bool:
         # it looks anywhere below its folder of sessions, by the id in the name
@@ -72,6 +78,20 @@ class _Codex:
 
 
 CODEX: Client = _Codex()
+
+
+def _sessions(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("CODEX_HOME") or os.path.expanduser("~/.codex"), "sessions")
+
+
+def _working_folder(rollout: Path) -> str | None:
+    """Where a session began, as the first line of its `rollout` says; None if it does not."""
+    try:
+        with rollout.open(encoding="utf-8") as lines:
+            folder = json.loads(lines.readline())["payload"]["cwd"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return folder if isinstance(folder, str) else None
 
 
 class Item(BaseModel):
@@ -208,21 +228,41 @@ def _block(part: dict[str, Any]) -> Block:
 
 
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
-    """What stands before the conversation: the session's own data, instructions, and the newest settings."""
+    """What stands before the conversation: the session's own data, instructions and tools, and the newest settings."""
     start = min((min(numbers) for numbers in like.source["lines"]), default=0)
-    head = [line for number, line in origins.log.items() if number < start]
-    metas: list[LogLine] = [line["payload"] for line in head if line.get("type") == "session_meta"]
-    payload = {"timestamp": origins.start, **(metas or [{}])[0], "id": origins.session_id}
-    yield {"timestamp": origins.start, "type": "session_meta", "payload": payload}
-    contexts = [line for line in origins.log.values() if line.get("type") == "turn_context"]
-    yield from ({**line, "timestamp": origins.start} for line in contexts[-1:])
-    for line in head:
-        if line["payload"].get("type") == "message":
-            yield {"timestamp": origins.start, "type": "response_item", "payload": line["payload"]}
+    lines = list(origins.log.values())
+    metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
+    own = {"id": origins.session_id, "session_id": origins.session_id}
+    yield _line(origins, "session_meta", {"timestamp": origins.start, **(metas or [{}])[0], **own})
+    for number, line in origins.log.items():
+        if number < start and line.get("type") == "response_item":
+            yield _line(origins, "response_item", line["payload"])
+    # without what it knows the client to have said of its world, it says all of that once more
+    yield from (line for line in lines if line.get("type") == "world_state")
+    contexts = [line["payload"] for line in lines if line.get("type") == "turn_context"]
+    yield from (_line(origins, "turn_context", context) for context in contexts[-1:])
 
 
-_SHOWN_AS = {"user": "user_message", "assistant": "agent_message"}
-"""The event by which the client shows a message when it resumes; it sends the items themselves."""
+def _line(origins: Origins, kind: str, payload: LogLine) -> LogLine:
+    return {"timestamp": origins.start, "type": kind, "payload": payload}
+
+
+_SHOWN = frozenset(
+    {"user_message", "agent_message", "task_started", "task_complete", "turn_aborted", "thread_rolled_back"}
+)
+_SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
+
+
+def _shown(origins: Origins) -> Iterator[LogLine]:
+    """The events by which the client shows what was spoken, as they were; what it sends are the items alone, so that
+    nothing of a compaction is shown as typed by the person."""
+    for line in origins.log.values():
+        event = line["payload"] if line.get("type") == "event_msg" else {}
+        item = event.get("item")
+        spoken = isinstance(item, dict) and event.get("type") == "item_completed" and item.get("type") in _SHOWN_ITEMS
+        if spoken or event.get("type") in _SHOWN:
+            own = {"thread_id": origins.session_id} if "thread_id" in event else {}
+            yield {**line, "payload": {**event, **own}}
 
 
 def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
@@ -233,10 +273,6 @@ def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
         held = [line["payload"] for line in lines if line.get("type") != "compacted"]
         for item in held or _new_items(message):
             yield {"timestamp": moment, "type": "response_item", "payload": item}
-            kind = _SHOWN_AS.get(item.get("role", "")) if item.get("type") == "message" else None
-            if kind:
-                shown = {"type": kind, "message": readable_text(item.get("content"))}
-                yield {"timestamp": moment, "type": "event_msg", "payload": shown}
 
 
 def _new_items(message: Message) -> Iterator[LogLine]:

@@ -74,6 +74,9 @@ class Client(Format, Protocol):
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:
         """Where the client keeps the logs of sessions in `working_folder`."""
 
+    def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
+        """The logs that it keeps of sessions in `working_folder`; of all sessions if that is empty."""
+
     def finds(self, place: Path, in_place: Path) -> bool:
         """Whether it finds a log at `place`, where `in_place` is the file that it would have written itself."""
 
@@ -213,8 +216,18 @@ class Assembly:
         piece.lines.append(line)
         self._asked.update((str(block.get("id")), piece) for block in spoken if block["type"] == "tool_use")
 
-    def user(self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "") -> None:
-        """Words of the user (or of the host, `host`), results among them."""
+    def user(
+        self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "", joins: bool = False
+    ) -> None:
+        """Words of the user (or of the host, `host`), results among them.
+
+        `joins`: to one message with the words right before them, if such are of the same part.
+        """
+        before = self.pieces[-1] if joins and self.pieces else None
+        if before is not None and before.role == "user" and before.part == len(self._compactions):
+            before.content = [*blocks(before.message), *blocks({"role": "user", "content": content})]
+            before.lines.append(line)
+            return
         if isinstance(content, list):
             content = self._unanswered(content, line)
         if content and not (isinstance(content, str) and content.isspace()):
@@ -327,6 +340,6 @@ class Origins:
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 
-    def wrote(self, message: Message) -> bool:
-        """True if some text of `message` is from the log: it is not only a compaction's own words."""
-        return any(block["type"] != "text" or block.get("text") in self._texts for block in blocks(message))
+    def is_new(self, block: Block) -> bool:
+        """True if `block` is text that is not from the log: a compaction's own words."""
+        return block["type"] == "text" and block.get("text") not in self._texts

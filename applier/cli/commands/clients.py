@@ -21,12 +21,21 @@ import click
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
 from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import EXISTING_FILE, as_json, output_option, store_anywhere, store_option, together
+from applier.cli.options import (
+    agreed,
+    as_json,
+    change_options,
+    naming_store,
+    output_option,
+    store_anywhere,
+    store_option,
+    together,
+)
 from applier.cli.planning import apply_and_record, planned, planning_options, write_view
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
 from applier.sheet import reviewed
-from applier.store.opening import STORE_VARIABLE, open_store, store_file
+from applier.store.opening import STORE_VARIABLE, open_store
 from planner.errors import SettingsError, TranscriptError
 from planner.placeholders import history_key
 from planner.reading.history import read_history
@@ -38,35 +47,36 @@ EVENT = "pre_compact"
 
 
 @click.command
-@click.argument("session", metavar="SESSION.jsonl", type=EXISTING_FILE)
+@click.argument("session", metavar="SESSION")
 @planning_options
 @output_option("Write the new session there.")
-@click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.jsonl.")
+@click.option("--in-client", is_flag=True, help="Write it where the client looks, not beside SESSION.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
 @store_option
 @as_json
 def resume_command(
-    session: Path, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **how: Any
+    session: str, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **how: Any
 ) -> None:
     """Compact a client's session so that the client resumes it.
 
-    SESSION.jsonl is a session of Claude Code (in ~/.claude/projects) or a rollout of Codex (in ~/.codex/sessions).
-    The compacted one gets an id of its own and is written beside it; SESSION.jsonl is not touched. Every original
-    is in the store first.
+    SESSION is the log of a session of Claude Code (in ~/.claude/projects) or of Codex (in ~/.codex/sessions): a file,
+    the session's id, or "last" for the newest one of this folder. The compacted one gets an id of its own and is
+    written beside it; SESSION is not touched. Every original is in the store first.
     """
     if output and in_client:
         raise click.UsageError("-o and --in-client exclude each other: give one.")
-    read = read_file(session)
+    log = _log_of(session)
+    read = read_file(log)
     client = read.client
     if client is None:
         known = " or ".join(form.title for form in CLIENTS)
-        raise TranscriptError(f"{session}: expected a session log ({known}), found {read.format} messages")
+        raise TranscriptError(f"{log}: expected a session log ({known}), found {read.format} messages")
     with working("planning…"):
-        sheet = reviewed(planned(read, session, **how), read.messages)
+        sheet = reviewed(planned(read, log, **how), read.messages)
     session_id, now = str(uuid4()), datetime.now(UTC)
     name = client.log_name(session_id, now)
     in_place = client.log_folder(read.working_folder, now, os.environ) / name
-    place = in_place if in_client else output or session.absolute().parent / name
+    place = in_place if in_client else output or log.absolute().parent / name
     written = sheet.changes and not dry_run
     if written:
         if place.exists():
@@ -75,7 +85,7 @@ def resume_command(
         write_view(sheet, read, place, store, session_id)
     typed = _typed(client, read.working_folder, session_id, place, in_place)
     if as_json:
-        new = {"written": written, "session_id": session_id, "file": str(place), "resume": typed}
+        new = {"session": str(log), "written": written, "session_id": session_id, "file": str(place), "resume": typed}
         print_json({**sheet.to_json(), **new})
         return
     before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
@@ -87,6 +97,19 @@ def resume_command(
         originals = f"{history_key(sheet.plan.history.digest)}:t1, t2, …"
         echo(f"{before:,} tokens became {after:,}, in {place}\nGo on there:  {typed}")
         echo(f"Originals:    compactor restore {originals}; the old session is as it was")
+
+
+def _log_of(session: str) -> Path:
+    """The log that `session` is, or that a client keeps under this id, or as the last one of this folder."""
+    if Path(session).is_file():
+        return Path(session)
+    folder = os.getcwd() if session == "last" else ""
+    logs = [log for client in CLIENTS for log in client.logs(folder, os.environ)]
+    named = [log for log in logs if folder or log.stem[-36:] == session]
+    if not named:
+        where = f"worked in {folder}" if folder else "has this id"
+        raise click.UsageError(f"{session}: no such file, and no session that the clients keep {where}: name its log.")
+    return max(named, key=lambda log: log.stat().st_mtime)
 
 
 def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
@@ -109,8 +132,7 @@ _changing = together(
         type=click.Path(dir_okay=False, path_type=Path),
         help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
     ),
-    click.option("--dry-run", is_flag=True, help="Show the change; write nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    change_options,
 )
 
 
@@ -181,9 +203,7 @@ def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool,
         print_json({"settings": str(path), "change": diff, "written": write})
     else:
         echo(diff or f"{path}: nothing to change\n", nl=False)
-    if write and not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody to ask here: say --yes to make this change.")
-    if write and (yes or click.confirm("Make this change?", abort=True, err=as_json)):
+    if write and agreed(yes=yes, as_json=as_json):
         make_folder(path.parent)
         write_whole(path, after)
 
@@ -210,13 +230,4 @@ def _brief(session_id: str) -> str:
         if not events:
             return ""
         plan = store.load_plan(str(events[-1]["plan"]))
-    return brief_after_compaction(plan, history_key(plan.history.digest), _with_store(shlex.join(program())))
-
-
-def _with_store(line: str) -> str:
-    """`line` for a shell that has not the variable by which this process was given its store.
-
-    An address may hold a password, and what reads this is a model: only a file is named.
-    """
-    file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
-    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line
+    return brief_after_compaction(plan, history_key(plan.history.digest), naming_store(shlex.join(program())))

@@ -6,7 +6,6 @@ is written there without a yes, and no model is asked for more than the cap.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from typing import Any
 import click
 
 from applier.cli.files import make_folder, write_whole
-from applier.cli.options import as_json, store_option, with_store
+from applier.cli.options import agreed, as_json, change_options, store_option, with_store
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import digest_of, file_of, learned_lines, merged
@@ -51,8 +50,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
 @click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
-@click.option("--dry-run", is_flag=True, help="Show the change; write nothing, not even to the store.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@change_options
 @store_option
 @as_json
 def learn_command(
@@ -105,9 +103,7 @@ def learn_command(
             echo(shown or "Nothing new to propose.\n", nl=False)
         if not shown or dry_run:
             return
-        if not yes and not sys.stdin.isatty():
-            raise click.UsageError("nobody to ask here: say --yes to approve these lines.")
-        if yes or click.confirm("Approve these lines?", abort=True, err=as_json):
+        if agreed(yes=yes, as_json=as_json):
             for name, text in changes.items():
                 make_folder((project / name).parent)
                 write_whole(project / name, text)

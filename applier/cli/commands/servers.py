@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from applier.adapters.codex_settings import codex_place, is_codex_program
+from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import echo, print_json
 from applier.program import program
@@ -35,6 +37,7 @@ TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
 """Holds the proxy's token; no option, for a command line can be read by every user of the machine."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Names the conversations of clients wrapped in this folder, for `compactor mcp` inside the client."""
+NO_STORE = "the store cannot be used, so nothing is compacted"
 TOKEN_KINDS = ("uncached", "read", "written")
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
 """The folder that its conversations work in."""
@@ -55,6 +58,13 @@ _session_options = options.together(
         default="https://api.openai.com",
         show_default=True,
         help="Where requests of OpenAI's API go ('': they are refused). Rules plan for them.",
+    ),
+    click.option(
+        "--chatgpt-upstream",
+        metavar="URL",
+        default="https://chatgpt.com/backend-api/codex",
+        show_default=True,
+        help="Where requests of Codex with a ChatGPT login go ('': they are refused). Rules plan for them.",
     ),
     click.option(
         "--window", "window_tokens", type=click.IntRange(2_000), metavar="TOKENS", help="The model's context window."
@@ -78,6 +88,7 @@ def _open_proxy(
     *,
     upstream: str,
     openai_upstream: str,
+    chatgpt_upstream: str,
     store: str | None,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -86,11 +97,17 @@ def _open_proxy(
 ) -> ProxyServer:
     """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
-    token, upstreams = os.environ.get(TOKEN_VARIABLE, ""), proxy.Upstreams(upstream, openai_upstream)
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
     settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
     server: ProxyServer = proxy.ProxyServer(settings)
     return server
+
+
+def _warn_of_store(server: ProxyServer) -> None:
+    if problem := server.store_problem():
+        echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
 
 @click.command
@@ -101,8 +118,8 @@ def _open_proxy(
 def proxy_command(as_json: bool, **how: Any) -> None:
     """Keep the conversations of any client within their window.
 
-    Speaks Anthropic's Messages API and OpenAI's chat completions; /metrics and /health are its own. Keys are passed
-    on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
+    Speaks Anthropic's Messages API and OpenAI's Responses and chat completions; /metrics and /health are its own. Keys
+    are passed on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
     """
     server = _open_proxy(**how)
     bases = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
@@ -110,6 +127,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
         print_json(bases)
     for name, url in () if as_json else bases.items():
         echo(f"{name}={url}", err=True)
+    _warn_of_store(server)
     server.run()
 
 
@@ -119,20 +137,22 @@ def proxy_command(as_json: bool, **how: Any) -> None:
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> int:
-    """Run CLIENT (`claude …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the proxy.
+    """Run CLIENT (`claude …`, `codex …`, or any program that reads ANTHROPIC_BASE_URL or OPENAI_BASE_URL) behind the
+    proxy.
 
     Its requests go where these variables point, unless an option names another place; a model plans at the same place
     as the same user. Its exit code is this command's. What was removed from its prompts can be restored at any time.
     What was saved, and what planning cost, is said at the end on standard error: standard output is the client's.
     """
-    how |= _upstreams(ctx)
+    how |= _upstreams(ctx, client)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
     how["project"] = os.path.realpath(".")
     with _open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
-        code = _run(client, _environment(proxy))
-        report = _report(proxy)
+        _warn_of_store(proxy)
+        code = _run(_told(client, proxy), _environment(proxy))
+        report = _report(proxy, client[0])
     if as_json:
         print_json(report, err=True)
     for line in () if as_json else _lines(report):
@@ -140,15 +160,24 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     return code
 
 
-def _upstreams(ctx: click.Context) -> dict[str, str]:
-    """Where the environment points, for what no option names: the keys in it were given for there."""
-    anthropic, openai = (os.environ.get(name, "") for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"))
-    chat = openai.rstrip("/")
-    places = {"upstream": anthropic}
+def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
+    """Where the environment points, or Codex' own settings, for what no option names: the keys there are for it."""
+    is_codex = is_codex_program(client[0])  # it reads no variable
+    places = {"upstream": os.environ.get("ANTHROPIC_BASE_URL", "")}
+    openai = codex_place(os.environ)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
     if openai:  # what is no version 1 is not known: its requests are refused
+        chat = openai.rstrip("/")
         places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+        places |= {"chatgpt_upstream": openai} if is_codex else {}
     unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
-    return {name: places[name] for name in unsaid if name != "upstream" or anthropic}
+    return {name: places[name] for name in unsaid if name != "upstream" or places[name]}
+
+
+def _told(client: Sequence[str], proxy: ProxyServer) -> list[str]:
+    """The command line of `client`; Codex is told by an option where to ask, for it reads no variable."""
+    if not is_codex_program(client[0]):
+        return list(client)
+    return [client[0], "-c", f'{codex_place(os.environ)[0]}="{proxy.named_url}/v1"', *client[1:]]
 
 
 def _environment(proxy: ProxyServer) -> dict[str, str]:
@@ -158,7 +187,7 @@ def _environment(proxy: ProxyServer) -> dict[str, str]:
     lines = [os.environ.get(_HEADERS_VARIABLE, ""), *(f"{key}: {value}" for key, value in headers.items() if value)]
     ours = {
         "ANTHROPIC_BASE_URL": proxy.url,
-        "OPENAI_BASE_URL": f"{proxy.url}/v1",
+        "OPENAI_BASE_URL": f"{proxy.named_url}/v1",
         _HEADERS_VARIABLE: "\n".join(line for line in lines if line),
         SESSION_VARIABLE: name,
         PROJECT_VARIABLE: os.path.realpath("."),
@@ -202,10 +231,12 @@ def _found(name: str) -> str:
     return program_file
 
 
-def _report(proxy: ProxyServer) -> dict[str, Any]:
+def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
     metrics, conversations = proxy.metrics, proxy.gateway.conversations
     states = {session.session_id: session.state for session in conversations.sessions() if session.state.compactions}
     return {
+        "bypassed": "" if metrics.value("arrivals") else client,
+        "store_problem": proxy.store_problem(),
         "compactions": int(metrics.value("compactions")),
         "prompt_tokens": int(sum(metrics.value("prompt_tokens", f'kind="{kind}"') for kind in TOKEN_KINDS)),
         "saved_tokens": int(metrics.value("saved_tokens")),
@@ -238,7 +269,15 @@ def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
-    yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
+    if report["bypassed"]:
+        yield (
+            f"bypassed: nothing came from {report['bypassed']}. Its own settings may name another address "
+            "(ANTHROPIC_BASE_URL in Claude Code's, model_provider or openai_base_url in Codex')"
+        )
+    else:
+        yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
+    if report["store_problem"]:
+        yield f"{NO_STORE}: {report['store_problem']}"
     if failed := report["failed_requests"]:
         yield f"{failed} requests went out as they came, for something failed here"
     for one in report["planned"]:
@@ -246,7 +285,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         failed = f"; failed {_times(one['failures'])}: {one['last_failure']}" if one["failures"] else ""
         yield f"planned by {one['planner']} {_times(one['plans'])}{money(one['dollars'], tokens)}{failed}"
     if report["rules_for_want_of_upstream"]:
-        yield "chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one"
+        yield "OpenAI's API: no model is asked behind it; --planner-model PROVIDER/MODEL names one"
     for one in report["compacted"]:
         yield (
             f"{one['messages']} messages, {one['tokens']:,} tokens of them in the last prompt: compactor log "
@@ -277,7 +316,7 @@ def mcp_command(session: str | None, history: str | None, project: str | None, c
         with options.existing_store(store) as opened:
             opened.load_history(history)
     adapter = options.import_extra("applier.adapters.mcp", "mcp")
-    visible = adapter.Visible(
+    visible = Visible(
         lambda: options.existing_store(store), session=session or "", history=history or "", project=project or ""
     )
     with closing(visible):

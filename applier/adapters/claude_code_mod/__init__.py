@@ -1,0 +1,300 @@
+"""The mod inside Claude Code: what the shim in `plugin` asks, and what becomes of the answers.
+
+Each call is a process of its own and a pure function of what comes in and of the store; what only the client can do,
+asking its model, is answered by a list of questions, and the same call with their answers goes on from there. Originals
+and plan are stored before rows without them are returned; whatever stands in the way leaves the client its own
+compaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from applier.adapters.claude_code_mod.rows import Row, read_rows, rows_of
+from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, Answer, answer_call
+from applier.adapters.visible import Visible
+from applier.receipt import receipt, receipt_of_foreign
+from applier.session import Session
+from applier.session.persistence import load_session
+from applier.session.presets import Preset
+from applier.session.result_tiers import DemoteLarge
+from applier.settings import SessionSettings, load_settings
+from applier.store.store import Store
+from applier.store.views import originals_behind
+from planner.api import PlannerChoice
+from planner.errors import CompactorError, SettingsError
+from planner.layout import thinking_policy
+from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
+from planner.plan import MOST_TOKENS, Usage
+from planner.prices import CACHE_LIFETIME_SECONDS
+from planner.reading.history import read_history
+from planner.reading.messages import Message, blocks
+from planner.validity import check_messages
+
+__all__ = ["compact", "conversation_id", "describe", "look_up", "receipt_of_own", "shorten"]
+
+Of = TypeVar("Of", bound=BaseModel)
+
+PREFIX = "mcp__compactor__"
+"""What the client puts before the names of tools that a plugin called ``compactor`` registers."""
+LEAST_CHARACTERS_A_TOKEN = 1
+"""So that no result that is too large goes unasked: the counter never counts less."""
+MARGIN_SECONDS = 15
+"""A prefix that goes cold while the question is under way is cold already."""
+
+
+class _Call(BaseModel):
+    model_config = ConfigDict(extra="ignore")  # newer shims say more
+
+    session_id: str = Field(min_length=1, max_length=200)
+    agent_id: str = Field(default="", max_length=500)
+    """Of a subagent."""
+
+
+class Answered(BaseModel):
+    """What `$.model.fork` or `$.model.complete` resolved to."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    isAnswered: bool = False  # noqa: N815 - the client's names
+    text: str = ""
+    reason: str = ""
+    usage: Mapping[str, Any] = {}
+
+    @property
+    def answer(self) -> RelayedAnswer:
+        """As the planner takes it."""
+        return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
+
+
+def _usage(said: Mapping[str, Any]) -> Usage:
+    """What a request cost, of what the client says of it."""
+    known = {name: said.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
+    counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
+    return Usage(**counts, requests=int(bool(counts)))
+
+
+class CompactCall(_Call):
+    """One compaction that is about to happen."""
+
+    trigger: Literal["manual", "auto", "plugin", "precompute"] = "manual"
+    instructions: str = ""
+    model: str = ""
+    window_tokens: int = 0
+    """Of the model, as the client knows it; 0: it does not."""
+    context_tokens: int = 0
+    """Of the prompt that was sent last."""
+    idle_seconds: float | None = None
+    """Since the model last answered; None: it has not, in this process."""
+    messages: tuple[Row, ...]
+    api: tuple[dict[str, Any], ...] = ()
+    """The same in the API's form."""
+    answers: Mapping[str, Answered] = {}
+
+
+class ToolCall(_Call):
+    """The agent looks back."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class OwnCompaction(_Call):
+    """The client compacted by itself."""
+
+    model: str = ""
+    why: str = ""
+    """What stood in our way."""
+    messages: tuple[Row, ...]
+    api: tuple[dict[str, Any], ...] = ()
+    after: tuple[Row, ...]
+    usage: Mapping[str, Any] = {}
+    """Of the client's own question."""
+
+
+class LargeResult(_Call):
+    """A result that was not sent yet."""
+
+    tool: str
+    tool_use_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,200}$")
+    content: str
+
+
+def conversation_id(call: _Call) -> str:
+    """The client's own id of the session; of a subagent's conversation a name below it."""
+    if not call.agent_id:
+        return call.session_id
+    return f"{call.session_id}.{_digest(call.agent_id)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _read(kind: type[Of], data: object) -> Of:
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        item = error.errors(include_url=False)[0]
+        raise SettingsError(f"{'.'.join(map(str, item['loc'])) or 'input'}: {item['msg']}") from None
+
+
+def describe() -> dict[str, Any]:
+    """The tools to register, as `$.tool.register` takes them, and from how many characters on a result is to be
+    shortened; 0: never."""
+    looks = [tool for tool in AGENT_TOOLS if tool["name"] in LOOK_UPS]
+    return {
+        "tools": [
+            {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
+            for tool in looks
+        ],
+        "shorten_over_characters": load_settings().shorten_over_tokens * LEAST_CHARACTERS_A_TOKEN,
+    }
+
+
+def look_up(data: object, open_store: Callable[[], Store]) -> dict[str, Answer]:
+    """What the agent reads after calling one of the tools, of its own conversation alone.
+
+    Raises:
+        CompactorError: it could not be done; the text says what to do instead.
+    """
+    call = _read(ToolCall, data)
+    name = call.name.removeprefix(PREFIX)
+    if name not in LOOK_UPS:
+        raise CompactorError(f"{name}: no such tool; there are {', '.join(LOOK_UPS)}")
+    with closing(Visible(open_store, session=conversation_id(call))) as visible:
+        return {"content": answer_call(visible, name, call.arguments)}
+
+
+def compact(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
+    """``{"messages", "receipt"}`` in place of the transcript; ``{"ask"}``: questions to be answered first; or
+    ``{"pass"}``: why the client is to compact by itself. `command` is how a person calls this program.
+
+    Raises:
+        CompactorError: the call, the settings or the store cannot be read.
+    """
+    call = _read(CompactCall, data)
+    settings, name = _settings(call), conversation_id(call)
+    transcript = read_rows(call.messages, call.api)
+    messages = _behind_head(transcript.messages, store, name)
+    if not messages:
+        return {"pass": "there is nothing to compact"}
+    planner: PlannerChoice = "rules" if settings.planner == "rules" else _planner(call, settings)
+    with Session(store=store, settings=settings, planner=planner, model=call.model, session_id=name) as session:
+        try:
+            done = session.compact(messages, call.instructions)
+        except Unanswered as asked:
+            return {"ask": [_question(question, settings) for question in asked.questions]}
+        rows = list(rows_of(done.messages, transcript, thinking=thinking_policy(call.model) == "leave"))
+        why = _broken_rule(rows, call) if done.applied else done.reason
+        if done.applied and why:
+            session.undo()
+    _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
+    return (
+        {"pass": why}
+        if why
+        else {"messages": rows, "receipt": receipt(done.plan, command=command) if done.plan else ""}
+    )
+
+
+def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
+    said = {"did": did, "why": why, "message": f"{did}: {why}"}
+    store.record_event({"kind": "mod", "session": name, "time": now, **said})
+
+
+def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
+    """``{"receipt"}`` of a compaction that the client made by itself; what it was made from is stored first.
+
+    Raises:
+        CompactorError: the call or the store cannot be read.
+    """
+    call = _read(OwnCompaction, data)
+    before, name = read_rows(call.messages, call.api).messages, conversation_id(call)
+    earlier = originals_behind(store, before, name)
+    store.save_history(read_history(earlier.messages if earlier else before))
+    _note(store, name, now, "passed", call.why)
+    after, usage = read_rows(call.after).messages, _usage(call.usage)
+    return {"receipt": receipt_of_foreign(before, after, model=call.model, usage=usage, command=command)}
+
+
+def shorten(data: object, store: Store) -> dict[str, str]:
+    """``{"content"}`` to send in place of a large result, which is stored first; empty if it is to go as it is.
+
+    Raises:
+        CompactorError: the call, the settings or the store cannot be read.
+    """
+    call = _read(LargeResult, data)
+    settings = _with_tool(load_settings())
+    use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
+    result = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": call.content}
+    messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    arrival = Preset("shorten", arrival=(DemoteLarge(settings.shorten_over_tokens),))
+    below = f"{conversation_id(call)}.{int(_digest(call.tool_use_id), 16)}"
+    with Session(store=store, preset=arrival, settings=settings, planner="rules", session_id=below) as session:
+        (block,) = session.prepare(messages)[-1]["content"]
+    return {} if block == result else {"content": block["content"]}
+
+
+def _settings(call: CompactCall) -> SessionSettings:
+    """As the environment says, for this client: its window where that is small, and the name of its tool."""
+    settings = load_settings()
+    window = settings.window_of(call.model)
+    if call.window_tokens:
+        window = max(2_000, min(window, call.window_tokens))
+    return _with_tool(settings.changed(window_tokens=window))
+
+
+def _with_tool(settings: SessionSettings) -> SessionSettings:
+    tool = settings.plan.restore_tool or f"{PREFIX}restore_context"
+    return settings.changed(plan=settings.plan.changed(restore_tool=tool))
+
+
+def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
+    """Asks behind the transcript while the client's cache holds it, unless another model is named; else by cards.
+
+    A subagent's transcript is not the one that a fork continues.
+    """
+    warm = call.idle_seconds is not None and call.idle_seconds + MARGIN_SECONDS < CACHE_LIFETIME_SECONDS
+    named = settings.planner_model.removeprefix("anthropic/")
+    behind = warm and not call.agent_id and named in ("", call.model)
+    answers = {key: answered.answer for key, answered in call.answers.items()}
+    return RelayedPlanner(answers, named, call.model, max(1, call.context_tokens) if behind else 0)
+
+
+def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
+    asked: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
+    if question.via == "complete":
+        milliseconds = int(settings.plan.timeout_seconds * 1_000)
+        asked |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
+        asked["timeoutMs"] = milliseconds
+    return asked
+
+
+def _behind_head(messages: Sequence[Message], store: Store, name: str) -> list[Message]:
+    """`messages`, with what follows the compacted part of the conversation's last view apart from it, though it is the
+    user's as well: the client puts what he types next behind it."""
+    saved = load_session(store, name)
+    head = saved.frame.head if saved is not None else []
+    at = len(head) - 1
+    if not head or len(messages) < len(head) or messages[at]["role"] != head[at]["role"]:
+        return list(messages)
+    last, content = list(blocks(head[at])), list(blocks(messages[at]))
+    if content[: len(last)] != last or len(content) == len(last):
+        return list(messages)
+    apart = ({**messages[at], "content": last}, {**messages[at], "content": content[len(last) :]})
+    return [*messages[:at], *apart, *messages[at + 1 :]]
+
+
+def _broken_rule(rows: Sequence[Mapping[str, Any]], call: CompactCall) -> str:
+    """Which rule of the API the messages of `rows` would break; those with a handle are the client's own."""
+    known = {row.handle: row for row in call.messages}
+    whole = [known[row["handle"]] if "handle" in row else Row.model_validate(row) for row in rows]
+    goes_on = {"role": "user", "text": "and what is said next"}  # a turn may have ended
+    broken = check_messages(read_rows([*whole, Row.model_validate(goes_on)]).messages, model=call.model)
+    refused = next((violation for violation in broken if violation.refused), None)
+    return f"what would be sent breaks a rule of the API: {refused}" if refused else ""

@@ -1,0 +1,147 @@
+// The shim between Claude Code and the program that `compactor install` named in program.json. It carries questions
+// and answers and decides nothing. Whatever goes wrong, the client compacts by itself, and a line says so.
+// `$` may only be spelled `$.noun.event(…)` inside a hook, so each hook runs the program itself.
+
+const TOOLS = ['restore_context', 'search_context']
+const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the last piece
+const PATIENCE_MS = 120_000 // for one run of the program
+
+let answeredAt // when the model last answered in this process
+let shortenOver = 0 // characters; 0: never
+
+const program = (text) => {
+  const { argv, environment = {}, timeoutMs = PATIENCE_MS } = JSON.parse(text)
+  return (verb) => [[...argv, verb], { env: environment, timeoutMs }]
+}
+
+const reply = ({ exitCode, stdout, stderr, isStdoutTruncated }) => {
+  if (exitCode !== 0) throw new Error(stderr.trim().split('\n').pop() || `the program ended with ${exitCode}`)
+  if (isStdoutTruncated) throw new Error('the program said too much')
+  return JSON.parse(stdout)
+}
+
+const why = (error) => {
+  const text = String(error?.message ?? error).slice(0, 300)
+  return /ENOENT/.test(text) ? `${text}: run \`compactor install claude-code\` again` : text
+}
+
+// What of a row the program reads: its text and calls, not what the client stored beside them.
+const shown = ({ role, text, toolUses, toolResults, handle }) => ({
+  role,
+  text,
+  handle,
+  toolUses: toolUses.map(({ tool_use_id, tool, input }) => ({ tool_use_id, tool, input })),
+  toolResults: toolResults?.map(({ tool_use_id, text, isError }) => ({ tool_use_id, text, isError })),
+})
+
+export const register = (on) => {
+  on('session.start', async ($, e, next) => {
+    const started = await next(e)
+    try {
+      const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
+      const { tools, shorten_over_characters } = reply(await $.process.run(...command('describe')))
+      shortenOver = shorten_over_characters
+      for (const tool of tools) await $.tool.register({ ...tool, isDeferred: false })
+    } catch (error) {
+      $.ui.log(`compactor: no tools to look back with: ${why(error)}`)
+    }
+    return started
+  })
+
+  on('session.measure', ($, e, next) => {
+    answeredAt = Date.now()
+    return next(e)
+  })
+
+  for (const name of TOOLS) {
+    on('tool.call', { tool: `mcp__compactor__${name}` }, async ($, e) => {
+      try {
+        const { tool, tool_use_id, agentId, requestMeta, ...input } = e
+        const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
+        const call = { session_id: await $.session.id(), agent_id: agentId ?? '', name, arguments: input }
+        const [argv, init] = command('look-up')
+        const { content } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
+        return { result: content }
+      } catch (error) {
+        return { deny: why(error) }
+      }
+    })
+  }
+
+  on('session.append', { door: 'tool-result' }, async ($, e, next) => {
+    const [block] = e.message.content
+    const text = block?.content
+    if (!shortenOver || e.message.content.length !== 1 || typeof text !== 'string' || text.length <= shortenOver) return next(e)
+    let content
+    try {
+      const [argv, init] = program(await $.fs.read(`${$.plugin.root}/program.json`))('shorten')
+      const result = { tool: e.origin.tool ?? '', tool_use_id: block.tool_use_id, content: text }
+      const stdin = JSON.stringify({ session_id: await $.session.id(), agent_id: e.agentId ?? '', ...result })
+      content = reply(await $.process.run(argv, { ...init, stdin })).content
+    } catch (error) {
+      $.ui.log(`compactor: a large result goes as it is: ${why(error)}`)
+    }
+    return next(content ? { ...e, message: { ...e.message, content: [{ ...block, content }] } } : e)
+  })
+
+  on('session.compact', async ($, e, next) => {
+    let problem = 'asked too often'
+    let command, call
+    try {
+      command = program(await $.fs.read(`${$.plugin.root}/program.json`))
+      const of = e.agentId ? { agentId: e.agentId } : {}
+      const api = await $.session.messages({ as: 'api', ...of })
+      const { context } = await $.session.usage()
+      call = {
+        session_id: await $.session.id(),
+        agent_id: e.agentId ?? '',
+        trigger: e.trigger,
+        instructions: e.instructions ?? '',
+        model: await $.session.model(),
+        window_tokens: context.window ?? 0,
+        context_tokens: context.tokens ?? 0,
+        idle_seconds: answeredAt === undefined ? null : (Date.now() - answeredAt) / 1000,
+        messages: e.messages.map(shown),
+        api: Array.isArray(api) ? api : [],
+      }
+      const answers = {}
+      for (let round = 0; round < MOST_ROUNDS; round += 1) {
+        const [argv, init] = command('compact')
+        const stdin = JSON.stringify({ ...call, answers })
+        const { ask, messages, receipt, pass } = reply(await $.process.run(argv, { ...init, stdin }))
+        if (messages) {
+          if (receipt && e.trigger !== 'precompute') $.ui.log(receipt)
+          const own = new Map(e.messages.map((row) => [row.handle, row]))
+          return { messages: messages.map((row) => (row.handle ? own.get(row.handle) : row)) }
+        }
+        if (!ask) {
+          problem = pass ?? 'the program said nothing'
+          break
+        }
+        await Promise.all(
+          ask.map(async ({ id, via, ...question }) => {
+            try {
+              answers[id] = via === 'fork' ? await $.model.fork(question) : await $.model.complete(question)
+            } catch (error) {
+              answers[id] = { isAnswered: false, reason: why(error) }
+            }
+          }),
+        )
+      }
+    } catch (error) {
+      problem = why(error)
+    }
+    $.ui.log(`compactor: ${problem}; Claude Code compacts by itself`)
+    const done = await next(e)
+    try {
+      if (call && done.messages && e.trigger !== 'precompute') {
+        const [argv, init] = command('receipt')
+        const stdin = JSON.stringify({ ...call, why: problem, after: done.messages.map(shown), usage: done.usage ?? {} })
+        $.ui.log(reply(await $.process.run(argv, { ...init, stdin })).receipt)
+      }
+    } catch (error) {
+      $.ui.log(`compactor: no receipt: ${why(error)}`, { to: 'debug' })
+    }
+    return done
+  })
+}

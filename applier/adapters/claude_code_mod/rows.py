@@ -1,0 +1,259 @@
+"""The rows in which Claude Code shows a mod its transcript and takes one back, and the Messages API's messages.
+
+A row is a message or a part of one: a client keeps what an assistant thought, said and called apart. Rows hold texts
+only; what else there is (images, documents) is taken from the API's form of the same transcript, and goes back by the
+handle of its row. Neighbours of one role are one message. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.placeholders import clean
+from planner.reading.messages import Block, Message, blocks, media_mark
+
+__all__ = ["Row", "Transcript", "read_rows", "rows_of"]
+
+IN_ROWS = ("text", "tool_use", "tool_result")
+"""Blocks that a row shows; of a result the texts alone: no image, document, reference to a tool."""
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(extra="ignore")  # newer clients say more
+
+
+class ToolUse(_Shown):
+    """A call, as a row shows it."""
+
+    tool_use_id: str
+    tool: str
+    input: dict[str, Any] = {}
+
+
+class ToolResult(_Shown):
+    """A call's result, as the model read it."""
+
+    tool_use_id: str
+    text: str = ""
+    isError: bool = False  # noqa: N815 - the client's name
+
+
+class Row(_Shown):
+    """One row of the transcript."""
+
+    role: Literal["user", "assistant"]
+    text: str = ""
+    toolUses: tuple[ToolUse, ...] = ()  # noqa: N815
+    toolResults: tuple[ToolResult, ...] | None = ()  # noqa: N815
+    handle: str = Field(default="", max_length=200)
+    """By which the client knows it as its own."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What rows say, as messages."""
+
+    messages: list[Message]
+    handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By what stands in them: rows with something that only the client has, and all rows of an assistant's message."""
+
+
+def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Transcript:
+    """The messages of `rows`, with the media of `api`, the same transcript in the API's form as far as it is there.
+
+    A call without a result, and a result without its call, are of a call that was interrupted: they are left out.
+    """
+    media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
+    for row in rows:
+        content = _content(row, media)
+        parts.append(_Part(row.role, content, (row.handle,)))
+        if any(map(_holds_more, content)):
+            handles[_key(content)] = (row.handle,)
+    whole = _joined(_paired(_joined(parts)))
+    handles |= {_key(one.content): one.handles for one in whole if one.role == "assistant"}
+    messages: list[Message] = [{"role": one.role, "content": one.content} for one in whole]
+    return Transcript(messages, {key: found for key, found in handles.items() if all(found)})
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What rows next to each other say together."""
+
+    role: str
+    content: list[Block]
+    handles: tuple[str, ...]
+
+
+def _content(row: Row, media: _Media) -> list[Block]:
+    if row.role == "assistant":
+        calls = (
+            {"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in row.toolUses
+        )
+        return [*_text(row.text), *calls]
+    results = (_result(result, media) for result in row.toolResults or ())
+    return [*results, *(media.sent_with(row) or _text(row.text))]
+
+
+def _joined(parts: Iterable[_Part]) -> list[_Part]:
+    """Neighbours of one role as one, results first; what was only thought goes with what is said next."""
+    joined: list[_Part] = []
+    role, waiting = "", tuple[str, ...]()
+    for part in parts:
+        waiting = (*(waiting if part.role == role else ()), *part.handles)
+        role = part.role
+        if not part.content:
+            continue
+        before = joined.pop() if joined and joined[-1].role == role else _Part(role, [], ())
+        content = [*before.content, *part.content]
+        if role == "user":
+            content.sort(key=lambda block: block["type"] != "tool_result")
+        joined.append(_Part(role, content, (*before.handles, *waiting)))
+        waiting = ()
+    return joined
+
+
+def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """`parts` with each call that is answered right behind it, once, and its result."""
+    seen: set[str] = set()
+    answered: set[str] = set()
+    for part, after in zip(parts, [*parts[1:], _Part("", [], ())], strict=False):
+        ids = answered
+        if part.role == "assistant":
+            asked = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
+            given = {block.get("tool_use_id") for block in after.content}
+            ids = answered = (asked & given) - seen
+            seen |= answered
+        left = set(ids)
+        content = []
+        for block in part.content:
+            name = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
+            if block["type"] not in ("tool_use", "tool_result") or name in left:
+                content.append(block)
+                left.discard(str(name))
+        yield _Part(part.role, content, part.handles)
+
+
+def _text(text: str) -> list[Block]:
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _result(result: ToolResult, media: _Media) -> Block:
+    content = media.results.get(result.tool_use_id, result.text)
+    marked = {"is_error": True} if result.isError else {}
+    return {"type": "tool_result", "tool_use_id": result.tool_use_id, "content": content, **marked}
+
+
+class _Media:
+    """What of a transcript only the API's form holds."""
+
+    def __init__(self, api: Sequence[Mapping[str, Any]]) -> None:
+        self.results: dict[str, list[Block]] = {}
+        """Contents of results that hold media, by the id of the call."""
+        self._typed: dict[str, list[list[Block]]] = {}
+        """What a user sent with media, by each of the texts in it: that text and the media, in their order."""
+        for message in api:
+            content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
+            for block in content:
+                inside = block.get("content")
+                if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_more, inside)):
+                    self.results[str(block.get("tool_use_id"))] = inside
+            if message.get("role") == "user" and any(map(_is_more, content)):
+                for text in {str(block.get("text", "")).strip() for block in content}:
+                    sent = [
+                        one for one in content if _is_more(one) or (text and str(one.get("text", "")).strip() == text)
+                    ]
+                    self._typed.setdefault(text, []).append(sent)
+        self._used: set[int] = set()
+
+    def sent_with(self, row: Row) -> list[Block]:
+        """The words of `row` with the media that were sent with them, each once; nothing if there were none."""
+        typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
+        sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
+        self._used.update(id(block) for block in sent if _is_more(block))
+        return sent if any(map(_is_more, sent)) else []
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_more(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") not in IN_ROWS
+
+
+def _holds_more(block: Block) -> bool:
+    return _is_more(block) or any(map(_is_more, _list(block.get("content"))))
+
+
+def _key(content: Sequence[Block]) -> str:
+    return json.dumps(content, sort_keys=True)
+
+
+def rows_of(view: Sequence[Message], transcript: Transcript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows that stand for `view`: what the client has itself by its handle alone, the rest as texts and calls.
+
+    With `thinking` assistants' messages that are as they were go back by their handles, with what was thought; without
+    it they are said anew, for what was thought would be refused behind another list.
+    """
+    given: set[str] = set()
+    for message in view:
+        content = [{name: value for name, value in one.items() if name != "cache_control"} for one in blocks(message)]
+        if thinking and message["role"] == "assistant" and (own := transcript.handles.get(_key(content))):
+            yield from ({"handle": handle} for handle in own)
+        elif message["role"] == "assistant":
+            yield from _assistant_rows(content)
+        else:
+            yield from _user_rows(content, transcript, given)
+
+
+def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
+    """A row for each text, with the calls behind it."""
+    row: dict[str, Any] = {"role": "assistant", "text": "", "toolUses": []}
+    for block in content:
+        if block["type"] == "text" and (row["text"] or row["toolUses"]):
+            yield row
+            row = {"role": "assistant", "text": "", "toolUses": []}
+        if block["type"] == "text":
+            row["text"] = block["text"]
+        elif block["type"] == "tool_use":
+            row["toolUses"].append({"tool_use_id": block["id"], "tool": block["name"], "input": block["input"]})
+    if row["text"] or row["toolUses"]:
+        yield row
+
+
+def _user_rows(content: Sequence[Block], transcript: Transcript, given: set[str]) -> Iterator[dict[str, Any]]:
+    """A row for each result and each text; rows of the client's own where they hold what texts cannot say."""
+    at = 0
+    while at < len(content):
+        stop, handle = _own_row(content, at, transcript, given)
+        if handle:
+            given.add(handle)
+            yield {"handle": handle}
+        else:
+            block = content[at]
+            results = [_shown_result(block)] if block["type"] == "tool_result" else []
+            text = "" if results else str(block.get("text", "")) or media_mark(block)
+            yield {"role": "user", "text": text, "toolUses": [], **({"toolResults": results} if results else {})}
+        at = stop
+
+
+def _own_row(content: Sequence[Block], at: int, transcript: Transcript, given: set[str]) -> tuple[int, str]:
+    """How far the longest row of the client's own reaches from `at` on, and its handle; else one block, and none."""
+    for stop in range(len(content), at, -1):
+        if any(map(_holds_more, content[at:stop])):
+            for handle in transcript.handles.get(_key(content[at:stop]), ()):
+                if handle not in given:
+                    return stop, handle
+    return at + 1, ""
+
+
+def _shown_result(block: Block) -> dict[str, Any]:
+    inside = block.get("content")
+    parts = [{"type": "text", "text": inside}] if isinstance(inside, str) else _list(inside)
+    text = "\n".join(str(part.get("text", "")) or clean(media_mark(part)) for part in parts)
+    return {"tool_use_id": block["tool_use_id"], "text": text, "isError": bool(block.get("is_error"))}

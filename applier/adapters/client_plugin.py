@@ -1,0 +1,139 @@
+"""The plugin by which Claude Code compacts with us: the files of its folder, and what keeps the client from loading it.
+
+A folder in the client's ``skills`` is loaded by itself, in every session and project (seen with 2.1.330): there is no
+setting to change, and no copy that could grow old. Pure: reads no file but those of the wheel, writes none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+__all__ = [
+    "PLUGIN_NAME",
+    "Problem",
+    "is_ours",
+    "listing_problems",
+    "plugin_files",
+    "settings_problems",
+    "version_problem",
+]
+
+PLUGIN_NAME = "compactor"
+PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
+"""How the client calls it."""
+MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
+FIRST_VERSION = (2, 1, 287)
+"""Of the client that loads mods unasked."""
+ADMINISTRATOR = "ask whoever manages this machine"
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+"""``2.1.330`` in ``2.1.330 (Claude Code)``."""
+_POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps the mod from its work, and what to do about it."""
+
+    what: str
+    cure: str
+
+
+def plugin_files(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, bytes]:
+    """Every file of the folder, by its path in it; the program that it runs is `argv`, with `environment` added."""
+    shipped = files("applier.adapters").joinpath("claude_code_mod", "plugin")
+    program = {"argv": list(argv), "environment": dict(environment)}
+    return {**dict(_below(shipped, "")), PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
+
+
+def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _below(entry, f"{path}{entry.name}/")
+        else:
+            yield f"{path}{entry.name}", entry.read_bytes()
+
+
+def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:
+    """True for the files of our folder, of any version; for some of those that are `shipped`, damaged too; for none."""
+    named = _json(present.get(MANIFEST, b"")).get("name") == PLUGIN_NAME
+    return named or PROGRAM in present or present.keys() <= set(shipped)
+
+
+def _json(raw: bytes) -> dict[str, Any]:
+    """The object in `raw`; an empty one if there is none."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
+    """The program that the folder names, and what is added to its environment; empty where that cannot be read."""
+    own = _json(present.get(PROGRAM, b""))
+    argv, environment = own.get("argv"), own.get("environment")
+    return (
+        [str(part) for part in argv] if isinstance(argv, list) else [],
+        {name: str(value) for name, value in environment.items()} if isinstance(environment, dict) else {},
+    )
+
+
+def version_problem(printed: str) -> Problem | None:
+    """What is wrong with a client that prints this as its version."""
+    match = _VERSION.search(printed)
+    if match is None:
+        return Problem(f"the client says {printed[:60]!r} for its version", "is `claude` Claude Code?")
+    if tuple(map(int, match.groups())) >= FIRST_VERSION:
+        return None
+    return Problem(f"Claude Code {match[0]} loads no mods; {'.'.join(map(str, FIRST_VERSION))} does", "claude update")
+
+
+def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Iterator[Problem]:
+    """What is wrong by what ``claude plugin list --json`` printed, where the mod is in `folder`."""
+    ours = [entry for entry in listing if str(entry.get("id", "")).partition("@")[0] == PLUGIN_NAME]
+    others = [entry for entry in ours if entry.get("id") != PLUGIN_ID and entry.get("enabled")]
+    for entry in others:
+        what = f"{entry['id']} is loaded in its place, from {entry.get('installPath', 'elsewhere')}"
+        yield Problem(what, f"claude plugin uninstall {entry['id']}")
+    own = next((entry for entry in ours if entry.get("id") == PLUGIN_ID), None)
+    if own is None:
+        yield Problem(f"Claude Code does not load what is in {folder}", f"{ADMINISTRATOR}, or start it anew")
+    elif own.get("errors") and not others:
+        yield Problem(" ".join(map(str, own["errors"])), "compactor install claude-code")
+    elif not own.get("enabled") and not others:
+        yield Problem("the mod is turned off in Claude Code", f"claude plugin enable {PLUGIN_ID}")
+
+
+def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:
+    """What in the client's `settings`, in the file `name`, keeps it from loading mods.
+
+    `managed`: they are the machine's, whose rules a person cannot change.
+    """
+    cure = ADMINISTRATOR if managed else f"take it out of {name}"
+    for key in ("disableAllHooks", "allowManagedHooksOnly") if managed else ("disableAllHooks",):
+        if settings.get(key):
+            yield Problem(f"{name}: {key} turns mods off", cure)
+    if not managed:
+        return
+    policies = [_inside(settings, "pluginConfigs", plugin, "options") for plugin in _POLICY_PLUGINS]
+    if any(options.get("allowManagedModsOnly") for options in policies):
+        yield Problem(f"{name}: allowManagedModsOnly turns all mods but the machine's off", cure)
+    allowed, blocked = settings.get("strictKnownMarketplaces"), settings.get("blockedMarketplaces")
+    if isinstance(allowed, list) and {"source": "skills-dir"} not in allowed:
+        yield Problem(f"{name}: strictKnownMarketplaces does not allow plugins of the skills folder", cure)
+    if isinstance(blocked, list) and {"source": "skills-dir"} in blocked:
+        yield Problem(f"{name}: blockedMarketplaces forbids plugins of the skills folder", cure)
+
+
+def _inside(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """The object at the end of `names`; an empty one if there is none."""
+    for name in names:
+        inner = settings.get(name)
+        settings = inner if isinstance(inner, dict) else {}
+    return settings

@@ -1,0 +1,161 @@
+"""Hermes Agent: a context engine that compacts its conversations, and answers when the agent looks back.
+
+Found by Hermes itself where both are installed; its ``config.yaml`` turns it on::
+
+    plugins: {enabled: [compactor]}
+    context: {engine: compactor}
+
+Hermes decides when it is asked, by `threshold_tokens`; its own list becomes the view. Whatever fails here, the list
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from agent.context_engine import ContextEngine
+
+from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, answer_call
+from applier.adapters.frameworks.bridge import grouped, through
+from applier.adapters.transcripts.openai_chat import from_openai, leading_system, strip_openai, to_openai
+from applier.session import Session
+from applier.settings import load_settings
+from planner.errors import CompactorError
+from planner.reading.messages import Message, readable_text
+
+__all__ = ["CompactorEngine", "register"]
+
+logger = logging.getLogger("applier.session")
+
+_ASKED_AGAIN = 1.05
+"""Where nothing was worth compacting, the prompt grows by this before it is tried again."""
+
+
+class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overrides
+    """One agent's conversation, in a session that is named as Hermes names its own."""
+
+    def __init__(self) -> None:
+        """Settings are those of the environment; no store is opened yet."""
+        self._id, self._model, self.compression_count = "", "", 0
+        self._session: Session | None = None
+        self._not_below = 0
+
+    def __deepcopy__(self, _memo: object) -> CompactorEngine:
+        """Another agent's engine, of which Hermes makes one for each agent: a session of its own."""
+        return CompactorEngine()
+
+    @property
+    def name(self) -> str:
+        """By which ``context.engine`` chooses it."""
+        return "compactor"
+
+    def update_model(self, model: str, context_length: int, *more: Any, **others: Any) -> None:
+        """Take the agent's model and its window; a session of another is opened anew, from the store."""
+        super().update_model(model, context_length, *more, **others)
+        share = load_settings().compact_at_ratio or self.threshold_percent
+        self.threshold_tokens, self._model = int(context_length * share), model
+        self._close()
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        """Take what the provider counted."""
+        self.last_prompt_tokens = usage.get("prompt_tokens") or 0
+        self.last_completion_tokens = usage.get("completion_tokens") or 0
+        self.last_total_tokens = usage.get("total_tokens") or 0
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        """True over the threshold, unless the last attempt found nothing and little has come since."""
+        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
+        return tokens >= max(self.threshold_tokens, self._not_below)
+
+    def compress(
+        self,
+        messages: list[dict[str, Any]],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        force: bool = False,  # noqa: ARG002 - an attempt that is asked for is made
+        memory_context: str = "",  # noqa: ARG002 - what its memory says, Hermes says again itself
+    ) -> list[dict[str, Any]]:
+        """`messages` compacted, with their originals in the store; the same list if there is nothing to gain."""
+        try:
+            view = self._compacted(messages, focus_topic or "")
+        except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here
+            logger.warning("the messages stay as they are: %s: %s", type(error).__name__, error)
+            view = None
+        if view is None:
+            self._not_below = int((current_tokens or self.last_prompt_tokens) * _ASKED_AGAIN)
+            return messages
+        self.compression_count, self._not_below = self.compression_count + 1, 0
+        return view
+
+    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
+        """A conversation begins, or goes on under another id behind a compaction."""
+        if kwargs.get("boundary_reason") != "compression":
+            self._close()
+            self._id = session_id
+
+    def on_session_end(self, session_id: str, messages: list[dict[str, Any]]) -> None:  # noqa: ARG002
+        """Close the session: its history is in the store then."""
+        self._close()
+
+    def on_session_reset(self) -> None:
+        """Another conversation begins."""
+        super().on_session_reset()
+        self._not_below = 0
+        self._close()
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """``restore_context`` and ``search_context``."""
+        return [
+            {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
+            for tool in AGENT_TOOLS
+            if tool["name"] in LOOK_UPS
+        ]
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        """The answer, as JSON."""
+        try:
+            session = self._opened()
+            _through(session.prepare, kwargs.get("messages") or [])
+            answer = answer_call(session, name, args)
+        except CompactorError as error:
+            return json.dumps({"error": str(error)})
+        return json.dumps({"content": answer if isinstance(answer, str) else readable_text(answer)}, ensure_ascii=False)
+
+    def _compacted(self, messages: Sequence[dict[str, Any]], focus: str) -> list[dict[str, Any]] | None:
+        session = self._opened()
+
+        def act(plain: list[Message]) -> list[Message] | None:
+            done = session.compact(plain, focus)
+            return done.messages if done.applied else None
+
+        return _through(act, messages)
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            window = {"window_tokens": self.context_length} if self.context_length else {}
+            # it compacts when Hermes says so, and takes in what was said meanwhile
+            settings = load_settings(**window, auto_compact=False)
+            self._session = Session(session_id=self._id or None, model=self._model, settings=settings)
+        return self._session
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+
+
+def _through(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """`messages` after `act` on their plain form; None if that says None. The system's in front stay there."""
+    lead = leading_system(messages)
+    groups = grouped(messages[lead:], lambda message: message["role"] == "tool")
+    view = through(act, groups, lambda group: strip_openai(from_openai(group))[0], lambda one: to_openai([one]))
+    return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
+
+
+def register(context: Any) -> None:
+    """Called by Hermes, where its ``config.yaml`` enables the plugin."""
+    context.register_context_engine(CompactorEngine())

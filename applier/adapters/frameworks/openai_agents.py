@@ -1,0 +1,278 @@
+"""OpenAI's Agents SDK: each model call of a run goes out as a session prepares it.
+
+::
+
+    config = RunConfig(model_provider=CompactedModels(Session(session_id="run-7")))
+    agent = Agent("Coder", tools=[*mine, *CONTEXT_TOOLS])
+    result = await Runner.run(agent, "Hello", session=SQLiteSession("run-7"), run_config=config)
+
+The SDK's own session keeps every item; what is not compacted stays the same objects. Agents that a run calls as tools
+have sessions of their own. A conversation that the server holds (`previous_response_id`, `conversation_id`) passes as
+it is, and so does all that stands before a ``compaction`` item of the provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import anyio.to_thread
+from agents import FunctionTool, Handoff, Model, ModelProvider, ModelResponse, MultiProvider, Tool
+from agents.tool_context import ToolContext
+
+from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
+from applier.adapters.frameworks.bridge import Family, Member, grouped, through
+from applier.adapters.transcripts.codex import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
+from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_entry, to_openai
+from applier.session import Session
+from applier.session.request import fields_of_body
+from planner.errors import CompactorError, SettingsError, TranscriptError
+from planner.reading.messages import Block, Message, blocks, readable_text
+
+__all__ = ["CONTEXT_TOOLS", "CompactedModels"]
+
+Items = list[Any]
+_HOSTED = frozenset(
+    {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
+)
+"""Calls that the provider ran itself, with what they gave."""
+_FOREIGN = "openai_agents"
+"""Type of a block that only carries an item; it is kept or dropped with its answer as a whole."""
+_NEW = frozenset({"text", "image", "tool_result"})
+"""Types of blocks that a message of a view may have which no item says."""
+_CALLS = CALLS - {"local_shell_call"}
+"""With the outputs of `OUTPUTS`."""
+_ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
+"""Of a model's methods, in order; others have names only."""
+_OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
+"""What the runner asks a model besides answers."""
+
+
+class CompactedModels(ModelProvider):
+    """Provides the models of one conversation; a prompt that is too long is tried once more, shorter."""
+
+    def __init__(self, session: Session, provider: ModelProvider | None = None) -> None:
+        """`provider` makes the models; None: as the SDK's own settings say.
+
+        Raises:
+            SettingsError: `session` is no session, or `provider` no provider.
+        """
+        if provider is not None and not isinstance(provider, ModelProvider):
+            wanted = "a ModelProvider (for a model object: CompactedModels(session).around(model))"
+            raise SettingsError(f"provider: expected {wanted}, found {type(provider).__name__}")
+        self.family = Family(session)
+        self._provider = provider or MultiProvider()
+
+    def get_model(self, model_name: str | None) -> Model:
+        """The provider's model, in the session."""
+        return self.around(self._provider.get_model(model_name))
+
+    def around(self, model: Model) -> Model:
+        """`model` in the session: for an `Agent` whose model is an object."""
+        return _CompactedModel(model, self.family)
+
+    async def aclose(self) -> None:
+        """Close the provider; the session stays open."""
+        await self._provider.aclose()
+
+
+class _CompactedModel(Model):
+    """A model whose prompts a session prepares."""
+
+    def __init__(self, model: Model, family: Family) -> None:
+        self._model, self._family = model, family
+        for name in _OF_THE_MODEL:
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
+
+    async def get_response(self, *values: Any, **named: Any) -> ModelResponse:
+        call = _Call(self._family, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
+        request = await anyio.to_thread.run_sync(call.prepared)
+        try:
+            response = await self._model.get_response(**request)
+        except Exception as error:  # noqa: BLE001 - raised again unless it is about the length
+            request = await anyio.to_thread.run_sync(call.shorter, error)
+            response = await self._model.get_response(**request)
+        call.answered(response.output, response.usage)
+        return response
+
+    async def stream_response(self, *values: Any, **named: Any) -> AsyncIterator[Any]:
+        call = _Call(self._family, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
+        has_begun = False
+        request = await anyio.to_thread.run_sync(call.prepared)
+        try:
+            async for event in self._model.stream_response(**request):
+                has_begun = True
+                yield call.heard(event)
+            return
+        except Exception as error:
+            if has_begun:
+                raise
+            request = await anyio.to_thread.run_sync(call.shorter, error)
+        async for event in self._model.stream_response(**request):
+            yield call.heard(event)
+
+
+class _Call:
+    """One request to a model: what goes out for it, what instead, and what its answer tells the session."""
+
+    def __init__(self, family: Family, model: Model, request: dict[str, Any]) -> None:
+        self._family, self._model, self._request = family, model, request
+        self._member: Member | None = None
+
+    def prepared(self) -> dict[str, Any]:
+        """The request with the items that the session prepared; as it came where the server holds the rest."""
+        if self._request.get("previous_response_id") or self._request.get("conversation_id"):
+            return self._request
+        items = self._request["input"]
+        if isinstance(items, str):
+            self._request["input"] = items = [{"role": "user", "content": items}]
+        return self._with(self._session_prepared) or self._request
+
+    def shorter(self, error: Exception) -> dict[str, Any]:
+        """A shorter request after this `error`, which is raised if there is none."""
+        member = self._member
+        request = None if member is None else self._with(lambda plain: member.session.recover(plain, error))
+        if request is None:
+            raise error
+        return request
+
+    def heard(self, event: Any) -> Any:
+        """`event` of a stream; the one that ends it tells what was used."""
+        if event.type == "response.completed":
+            self.answered(event.response.output, event.response.usage)
+        return event
+
+    def answered(self, output: Sequence[Any], usage: Any) -> None:
+        """Tell the session what the provider counted, and remember which calls are its agent's."""
+        if self._member is not None:
+            calls = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
+            self._member.calls = frozenset(calls)
+            self._member.session.observe({"input_tokens": getattr(usage, "input_tokens", 0)})
+
+    def _session_prepared(self, plain: list[Message]) -> list[Message]:
+        self._member = self._family.member(plain)
+        settings, tools = self._request["model_settings"], self._request["tools"]
+        fields = fields_of_body(
+            {
+                "model": str(getattr(self._model, "model", "")),
+                "system": self._request["system_instructions"],
+                "tools": [*map(_definition, tools), *map(_handoff, self._request["handoffs"])],
+                "max_tokens": settings.max_tokens,
+            }
+        )
+        self._member.session.set_request(**fields)
+        return self._member.session.prepare(plain)
+
+    def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
+        """The request with its items after `act` on their plain form; None if that says None or they have none."""
+        items = list(map(plain_entry, self._request["input"]))
+        lead = next((at + 1 for at in reversed(range(len(items))) if items[at].get("type") == "compaction"), 0)
+        groups = grouped(items[lead:], _kind)
+        view = through(act, groups, _plain, partial(_built, groups=groups))
+        return None if view is None else {**self._request, "input": [*items[:lead], *chain.from_iterable(view)]}
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    kind = item.get("type", "message")
+    if kind in OUTPUTS:
+        return "results"
+    return "answer" if kind != "message" or item.get("role") == "assistant" else ""
+
+
+def _plain(group: Items) -> Message:
+    """`group` as a message; reasoning stays out of it, and with the group while that stands whole."""
+    kind = _kind(group[0])
+    if not kind:
+        role, content = group[0]["role"], group[0]["content"]
+        spoken = content if isinstance(content, str) else item_blocks(content)
+        return {"role": role, "content": spoken if role == "user" else readable_text(spoken)}
+    content = [block for item in group for block in _blocks(item)]
+    return {
+        "role": "assistant" if kind == "answer" else "user",
+        "content": content or [{"type": _FOREIGN, "items": group}],
+    }
+
+
+def _blocks(item: Mapping[str, Any]) -> list[Block]:
+    kind, entry = item.get("type", "message"), Item.model_validate(item)
+    if kind == "message":
+        return item_blocks(entry.content)
+    if kind in _CALLS:
+        return [item_use(entry)]
+    if kind in OUTPUTS:
+        return [item_result(entry)]
+    if kind in _HOSTED:
+        return [{"type": _FOREIGN, "items": [item]}]
+    if kind == "reasoning":
+        return []
+    raise TranscriptError(f"{kind} is no item that can be put in other words")
+
+
+def _built(message: Message, groups: Sequence[Items]) -> Items:
+    """Items for a message of the view that `groups` do not hold as it stands: notes, and results that say less.
+
+    What only its own items can say goes back as these: an answer's calls are bound to the reasoning before them.
+    """
+    content = blocks(message)
+    bound = next((block for block in content if block["type"] not in _NEW), None)
+    if bound is not None:
+        return next(group for group in groups if bound in blocks(_plain(group)))
+    results = [_output(block, groups) for block in content if block["type"] == "tool_result"]
+    spoken = [block for block in content if block["type"] != "tool_result"]
+    if message["role"] == "user":
+        return [*results, *([{"role": "user", "content": list(map(_part, spoken))}] if spoken else [])]
+    return [{"role": message["role"], "content": readable_text(spoken)}]
+
+
+def _output(block: Block, groups: Sequence[Items]) -> dict[str, Any]:
+    """The item for a result; the one that it was made of, if it says the same."""
+    items = (item for group in groups if _kind(group[0]) == "results" for item in group)
+    origin = next(item for item in items if item["call_id"] == block["tool_use_id"])
+    is_same = item_result(Item.model_validate(origin)) == block
+    return origin if is_same else {**origin, "output": readable_text(block.get("content"))}
+
+
+def _part(block: Block) -> dict[str, Any]:
+    if block["type"] == "text":
+        return {"type": "input_text", "text": block["text"]}
+    (chat,) = to_openai([{"role": "user", "content": [block]}])
+    return {"type": "input_image", "image_url": chat["content"][0]["image_url"]["url"], "detail": "auto"}
+
+
+def _definition(tool: Tool) -> dict[str, Any]:
+    schema = getattr(tool, "params_json_schema", {})
+    return {"name": tool.name, "description": getattr(tool, "description", ""), "input_schema": schema}
+
+
+def _handoff(handoff: Handoff[Any, Any]) -> dict[str, Any]:
+    name, description = handoff.tool_name, handoff.tool_description
+    return {"name": name, "description": description, "input_schema": handoff.input_json_schema}
+
+
+async def _answer(context: ToolContext[Any], arguments: str) -> Any:
+    """What one of our tools answers in the conversation of the agent that called it."""
+    models = getattr(context.run_config, "model_provider", None)
+    if not isinstance(models, CompactedModels):
+        return "nothing of this conversation was compacted"
+    session, asked = models.family.caller(context.tool_call_id), arguments_as_object(arguments)
+    try:
+        answer = await anyio.to_thread.run_sync(answer_call, session, context.tool_name, asked)
+    except CompactorError as error:
+        return str(error)
+    return answer if isinstance(answer, str) else list(map(_shown, answer))
+
+
+def _shown(block: Block) -> dict[str, Any]:
+    """A block as the SDK takes it from a tool."""
+    part = _part(block)
+    return {"type": "text", "text": part["text"]} if "text" in part else {**part, "type": "image"}
+
+
+CONTEXT_TOOLS: list[Tool] = [
+    FunctionTool(tool["name"], tool["description"], tool["input_schema"], _answer, strict_json_schema=False)
+    for tool in AGENT_TOOLS
+]
+"""``restore_context``, ``search_context`` and ``compact`` for the ``tools`` of agents that run in a session."""

@@ -1,0 +1,288 @@
+"""Items of OpenAI's Responses API to Anthropic messages and back: ``to_items(read_items(x), its messages) == x``.
+
+Decides which items are the conversation and which are the host's own (tools, instructions, settings of a turn): those
+stand where they are, whatever becomes of the conversation around them. Before an item that nobody here knows, as the
+encrypted compaction of a provider, nothing is touched. What an item says beyond its block is kept beside that, so that
+it can be undone exactly. Reasoning stays sealed, in the message that it led to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from applier.adapters.transcripts.codex import Item, item_blocks, item_result, item_use
+from applier.adapters.transcripts.openai_chat import REMAINDER
+from planner.errors import TranscriptError
+from planner.reading.messages import THINKING, Block, Message, blocks, call_ids, result_ids
+
+__all__ = ["VIEW", "ReadItems", "read_items", "to_items"]
+
+Data = dict[str, Any]
+VIEW = "compactor_view"
+"""The type of an item of ours, which never leaves the proxy: under ``messages`` it has those that it stands for."""
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+"""Calls of the client's tools, and where each has its input."""
+_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
+_SERVER_CALLS = frozenset(
+    {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
+)
+"""What the provider ran itself, with its result inside."""
+_HOSTS = frozenset(
+    {
+        *("additional_tools", "configuration_update", "mcp_list_tools", "tool_search_call", "tool_search_output"),
+        "compaction_trigger",
+    }
+)
+"""Items that are no part of the conversation: without one of them later calls have no tools."""
+_CONTEXT = re.compile(
+    r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
+)
+"""What Codex puts before the user's first words, and anew behind a compaction: ``<environment_context>``; not ``See
+<skill>``, nor an earlier summary."""
+_ITEM = "item"
+"""The type of a block that is a whole item."""
+_NO_PARTS = frozenset({_ITEM, "tool_use", "tool_result", *THINKING})
+"""What no part of a message may call itself: here these are items of their own."""
+
+
+@dataclass
+class ReadItems:
+    """The conversation in a list of items, and the host's own items, each with how many messages stand before it."""
+
+    messages: list[Message] = field(default_factory=list)
+    fixed: list[tuple[int, Data]] = field(default_factory=list)
+    has_foreign: bool = False
+    """Something stands in front that nobody here knows, and all before it: it belongs to who issued it."""
+
+
+def read_items(items: Sequence[Any]) -> ReadItems:
+    """The `items` of a request's ``input``.
+
+    Raises:
+        TranscriptError: an entry is no item; the text names its index.
+    """
+    kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
+    known = 1 + max((at for at, kind in enumerate(kinds) if not kind), default=-1)
+    read = ReadItems(fixed=[(0, one) for item in items[:known] for one in _shown(item)], has_foreign=known > 0)
+    open_role = ""
+    for at in range(known, len(items)):
+        item, kind = items[at], kinds[at]
+        if kind == VIEW:
+            read.messages += item["messages"]
+        elif kind == "host":
+            read.fixed.append((len(read.messages), item))
+        elif kind == open_role != "user":
+            read.messages[-1]["content"] += _blocks(item, kind, f"input[{at}]")
+        else:
+            role = "assistant" if kind == "assistant" else "user"
+            read.messages.append({"role": role, "content": _blocks(item, kind, f"input[{at}]")})
+        open_role = kind
+    return read
+
+
+def _shown(item: Data) -> list[Data]:
+    """`item`; of ours, what it stands for."""
+    return [one for message in item["messages"] for one in _items(message)] if item.get("type") == VIEW else [item]
+
+
+def _kind(item: Any, place: str) -> str:
+    """Whose an item is: ``user``, ``assistant``, ``result`` (of a call), ``host``, or that of ours; empty if nobody
+    knows."""
+    if not isinstance(item, dict):
+        raise TranscriptError(f"{place}: expected an item as an object, found {item!r:.60}")
+    kind, role = str(item.get("type") or "message"), item.get("role")
+    key = _CALLS.get(kind) or ("output" if kind in _OUTPUTS else "")
+    is_whole = isinstance(item.get("call_id"), str) and item.get(key) is not None
+    if kind == "message":
+        said = role == "assistant" or (role == "user" and not _is_context(item))
+        return ("host" if not said else str(role)) if item.get("content") and role else "host"
+    if kind == "reasoning" or kind in _SERVER_CALLS or (kind in _CALLS and is_whole):
+        return "assistant"
+    if kind in _OUTPUTS and is_whole:
+        return "result"
+    return "host" if kind in _HOSTS else VIEW if kind == VIEW else ""
+
+
+def _is_context(item: Data) -> bool:
+    """True for a user's message of Codex's own: all that is in it was put there by the host."""
+    content = item.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
+
+
+def _blocks(item: Data, kind: str, place: str) -> list[Block]:
+    try:
+        if item.get("type", "message") == "message":
+            return _said(item)
+        if item["type"] == "reasoning":
+            return [_thought(item)]
+        if item["type"] in _SERVER_CALLS:
+            return [{"type": _ITEM, "item": item}]
+        return [_answered(item) if kind == "result" else _called(item)]
+    except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TranscriptError(f"{place}: no item of the type that it names ({error!r:.60})") from None
+
+
+def _said(item: Data) -> list[Block]:
+    """A block for each part, with what is needed to put them together again."""
+    head = _without(item, "content")
+    content = Item.model_validate({"content": item["content"]}).content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content, REMAINDER: {"item": head}}]
+    made = []
+    for at, part in enumerate(content or ()):
+        (block,) = item_blocks([part])
+        if block["type"] in _NO_PARTS:
+            raise ValueError(block["type"])
+        exact = {} if _part(block, item["role"]) == part else {"part": part}
+        made.append({**block, REMAINDER: {"item": head, "at": at, "of": len(content or ()), **exact}})
+    return made
+
+
+def _thought(item: Data) -> Block:
+    sealed = item.get("encrypted_content")
+    head = _without(item, "encrypted_content") if isinstance(sealed, str) else item
+    return {"type": "redacted_thinking", "data": sealed or "", REMAINDER: {"item": head}}
+
+
+def _called(item: Data) -> Block:
+    key = _CALLS[item["type"]]
+    block, head = item_use(Item.model_validate(item)), _without(item, key)
+    exact = {} if _input(block, head) == item[key] else {key: item[key]}
+    return {**block, REMAINDER: {"item": head, **exact}}
+
+
+def _answered(item: Data) -> Block:
+    block = item_result(Item.model_validate(item))
+    exact = {} if _output(block["content"]) == item["output"] else {"output": item["output"]}
+    return {**block, REMAINDER: {"item": _without(item, "output"), **exact}}
+
+
+def _without(data: Mapping[str, Any], *keys: str) -> Data:
+    return {key: value for key, value in data.items() if key not in keys}
+
+
+def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
+    """`messages`, the conversation that was `read` or what it was compacted to, as items; the host's own go where they
+    stood, those in the compacted part right behind what stands for it."""
+    tail = _common_tail(read.messages, messages)
+    border, gone = len(messages) - tail, len(read.messages) - tail
+    while 0 < border < len(messages) and result_ids(messages[border]):
+        border -= 1
+    placed: dict[int, list[Data]] = {}
+    for at, item in read.fixed:
+        behind = at - gone + len(messages) - tail if at >= gone else border
+        placed.setdefault(behind if at else 0, []).append(item)
+    items = list(placed.get(0, ()))
+    for at, message in enumerate(messages, 1):
+        items += [*_items(message), *placed.get(at, ())]
+    is_whole = border == gone == 0
+    return items if is_whole else [item for at, item in enumerate(items) if not _is_orphan(items, at)]
+
+
+def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
+    """How many messages at the end of both are the same ones, edited or not."""
+    count = 0
+    for one, other in zip(reversed(read), reversed(messages), strict=False):
+        is_same = one == other or (
+            one["role"] == other["role"]
+            and (call_ids(one), result_ids(one)) == (call_ids(other), result_ids(other)) != ([], [])
+        )
+        if not is_same:
+            break
+        count += 1
+    return count
+
+
+def _is_orphan(items: Sequence[Data], at: int) -> bool:
+    """True for reasoning that nothing follows which it could have led to: the API refuses it."""
+    if items[at].get("type") != "reasoning":
+        return False
+    behind = next((item for item in items[at + 1 :] if item.get("type") != "reasoning"), {})
+    is_message = behind.get("type", "message") == "message"
+    return behind.get("role") != "assistant" if is_message else behind.get("type") not in {*_CALLS, *_SERVER_CALLS}
+
+
+def _items(message: Message) -> list[Data]:
+    """The items of one message: those that its blocks were, where they say what they said."""
+    items: list[Data] = []
+    parts: list[tuple[Data, Block]] = []
+    for block in blocks(message):
+        rest, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
+        goes_on = parts and rest.get("at") == len(parts) and rest.get("item") == parts[0][0].get("item")
+        if parts and not goes_on:
+            items.append(_message(message["role"], parts))
+            parts = []
+        item = _item(bare, rest)
+        if item is None:
+            parts.append((rest, bare))
+        elif item:
+            items.append(item)
+    return [*items, _message(message["role"], parts)] if parts else items
+
+
+def _item(bare: Block, rest: Data) -> Data | None:
+    """The item that a block is; None for a part of a message, empty for what has no place in items."""
+    kind, head = bare["type"], rest.get("item") or {}
+    if kind == _ITEM:
+        return dict(bare["item"])
+    if kind in THINKING:
+        return {**head, **({"encrypted_content": bare["data"]} if bare.get("data") else {})}
+    if kind == "tool_use":
+        head = head or {"type": "function_call", "call_id": bare["id"], "name": bare["name"]}
+        key = _CALLS[head["type"]]
+        exact = key in rest and item_use(Item.model_validate({**head, key: rest[key]})) == bare
+        return {**head, key: rest[key] if exact else _input(bare, head)}
+    if kind == "tool_result":
+        head = head or {"type": "function_call_output", "call_id": bare["tool_use_id"]}
+        exact = "output" in rest and item_result(Item.model_validate({**head, "output": rest["output"]})) == bare
+        return {**head, "output": rest["output"] if exact else _output(bare.get("content") or "")}
+    return None
+
+
+def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
+    """A message of these parts; one that lacks some is a new one without an id."""
+    rest, first = parts[0]
+    head = rest.get("item") or {"type": "message", "role": role}
+    if "item" in rest and "at" not in rest:
+        return {**head, "content": first["text"]}
+    content = [rest["part"] if _is_exact(rest, bare) else _part(bare, role) for rest, bare in parts]
+    return {**(head if rest.get("of") == len(parts) else _without(head, "id")), "content": content}
+
+
+def _is_exact(rest: Data, bare: Block) -> bool:
+    return "part" in rest and item_blocks([rest["part"]]) == [bare]
+
+
+def _input(block: Block, head: Data) -> Any:
+    value = block["input"]
+    if head["type"] == "function_call":
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if head["type"] == "custom_tool_call":
+        return value.get("input", "") if isinstance(value, dict) else ""
+    return value
+
+
+def _output(content: str | Sequence[Block]) -> Any:
+    return content if isinstance(content, str) else [_part(block, "user") for block in content]
+
+
+def _part(block: Block, role: str) -> Data:
+    """What a block of text or an image is in an item; of an assistant's text with the notes that it always has."""
+    source = block.get("source")
+    if block["type"] == "text":
+        text = block["text"]
+        own: Data = {"type": "output_text", "text": text, "annotations": []}
+        return own if role == "assistant" else {"type": "input_text", "text": text}
+    if block["type"] == "image" and isinstance(source, dict):
+        media, data = source.get("media_type"), source.get("data")
+        url = source.get("url") if source.get("type") == "url" else f"data:{media};base64,{data}"
+        return {"type": "input_image", "image_url": url}
+    text = json.dumps(_without(block, REMAINDER), ensure_ascii=False)
+    return {"type": "input_text" if role != "assistant" else "output_text", "text": text}

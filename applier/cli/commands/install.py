@@ -1,0 +1,285 @@
+"""`compactor install`, `uninstall`, `status`: the mod is put where a client loads it, taken away, and looked after.
+
+What will happen is shown first. The folder is there whole or not at all, and an install that was interrupted is
+repaired by the next one. No setting of the client is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from applier.adapters.client_hooks import without_hooks
+from applier.adapters.client_plugin import (
+    PLUGIN_NAME,
+    Problem,
+    is_ours,
+    listing_problems,
+    plugin_files,
+    program_of,
+    settings_problems,
+    version_problem,
+)
+from applier.cli.files import make_folder
+from applier.cli.options import agreed, as_json, change_options, store_anywhere, store_option
+from applier.cli.screen import echo, one_line, print_json
+from applier.program import program
+from applier.store.opening import STORE_VARIABLE, store_file
+from planner.errors import SettingsError
+
+__all__ = ["install_command", "status_command", "uninstall_command"]
+
+CLIENT = "claude-code"
+PART = f".{PLUGIN_NAME}-install-"
+"""How a folder begins that is being made or taken away; the client does not look into hidden ones."""
+QUIET = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+"""The client is asked for what it knows, and is to do nothing else meanwhile."""
+ANSWER_SECONDS = 60
+
+_client = click.argument("client", type=click.Choice([CLIENT]))
+
+
+@click.command
+@_client
+@change_options
+@store_option
+@as_json
+def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: ARG001
+    """Let a client compact with us: its own login, no proxy, no key.
+
+    A plugin is put into the client's folder of skills ($CLAUDE_CONFIG_DIR or ~/.claude), from where the client loads
+    it in every session. It runs this installation of compactor by its absolute path.
+    """
+    environment = {STORE_VARIABLE: store_anywhere(store)} if store else {}
+    folder, wanted = _folder(), plugin_files(program("mod"), environment)
+    present = _present(folder)
+    changes = [*_changes(present, wanted)]
+    write = bool(changes) and not dry_run
+    if as_json:
+        print_json({"folder": str(folder), "changes": changes, "written": write})
+    else:
+        echo("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])]))
+    if write and agreed(yes=yes, as_json=as_json):
+        _put(folder, wanted)
+        if not as_json:
+            echo("Installed: from its next session on Claude Code compacts with it.")
+    if changes and not dry_run and not as_json:
+        _print_problems([*_problems(folder, wanted)])
+
+
+@click.command
+@_client
+@change_options
+@as_json
+def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: ARG001
+    """Take away what `install` put there; the store stays."""
+    folder = _folder()
+    present, left = _present(folder), store_file()
+    write = folder.is_dir() and not dry_run
+    if as_json:
+        print_json({"folder": str(folder), "changes": [f"- {path}" for path in present], "written": write})
+    else:
+        echo(f"{folder}: {'is taken away' if folder.is_dir() else 'is not there: nothing to change'}")
+    if write and agreed(yes=yes, as_json=as_json):
+        _take_away(folder)
+        if not as_json:
+            echo("Uninstalled: sessions that run keep it until they end.")
+    if not as_json:
+        echo(f"The store stays: {left or 'on its server'} (`compactor store forget` takes out what is in it)")
+
+
+@click.command
+@_client
+@as_json
+def status_command(client: str, as_json: bool) -> int:  # noqa: ARG001
+    """Say whether a client compacts with us, and if not, why and what to do.
+
+    Exits with 1 where something keeps it from that.
+    """
+    folder = _folder()
+    present = _present(folder)
+    argv, environment = program_of(present)
+    problems = [*_problems(folder, plugin_files(argv, environment))]
+    place, printed = _client_version()
+    store = environment.get(STORE_VARIABLE) or str(store_file() or "on a server")
+    if as_json:
+        found = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
+        print_json({**found, "program": argv, "store": store, "problems": [asdict(one) for one in problems]})
+    else:
+        rows = {"client": f"{printed} ({place})" if place else "", "mod": str(folder) if present else ""}
+        rows |= {"program": shlex.join(argv), "store": store if present else ""}
+        echo("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value), nl=False)
+        _print_problems(problems)
+    return 1 if problems else 0
+
+
+def _print_problems(problems: list[Problem]) -> None:
+    lines = [f"✗ {one_line(one.what)}\n  → {one.cure}" for one in problems]
+    echo("\n".join(lines or ["Nothing keeps it from its work."]))
+
+
+def _config() -> Path:
+    """The client's own folder."""
+    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
+
+
+def _folder() -> Path:
+    """Where the client finds the mod."""
+    return _config() / "skills" / PLUGIN_NAME
+
+
+def _present(folder: Path) -> dict[str, bytes]:
+    """Every file of `folder`, by its path in it; none where there is no such folder.
+
+    Raises:
+        SettingsError: something else is there.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise SettingsError(f"{folder}: is there and not a folder of ours: move it away")
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    present = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    if not is_ours(present, plugin_files([], {})):
+        raise SettingsError(f"{folder}: is there and not ours: move it away")
+    return present
+
+
+def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
+    """What of the folder will be new (+), other (~) and gone (-), a line each."""
+    for path in sorted({*present, *wanted}):
+        if path not in wanted:
+            yield f"- {path}"
+        elif present.get(path) != wanted[path]:
+            runs = f": runs {shlex.join(program_of(wanted)[0])}" if path == "program.json" else ""
+            yield f"{'~' if path in present else '+'} {path}{runs}"
+
+
+def _put(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Have `folder` hold `files` and nothing else: made beside it and put in its place."""
+    make_folder(folder.parent)
+    with _beside(folder) as beside:
+        for path, content in files.items():
+            make_folder((beside / "new" / path).parent)
+            (beside / "new" / path).write_bytes(content)
+        if folder.exists():
+            folder.rename(beside / "old")
+        (beside / "new").rename(folder)
+
+
+def _take_away(folder: Path) -> None:
+    """Let `folder` be gone at once, and the one that holds it if nothing else is in there."""
+    with _beside(folder) as beside:
+        folder.rename(beside / "old")
+    with suppress(OSError):
+        folder.parent.rmdir()
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A folder on the same disk that is gone afterwards, with what an interrupted run left of its own."""
+    for left in folder.parent.glob(f"{PART}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
+        yield Path(beside)
+
+
+def _problems(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[Problem]:
+    """Everything that keeps the mod in `folder` from its work."""
+    again = f"compactor install {CLIENT}"
+    present = _present(folder)
+    place, printed = _client_version()
+    if not place:
+        yield Problem("no `claude` is on the PATH", "install Claude Code, or say where it is by PATH")
+    elif problem := version_problem(printed):
+        yield problem
+    if not present:
+        yield Problem(f"the mod is not installed: nothing is in {folder}", again)
+        return
+    if present != wanted:
+        yield Problem("the mod is of another version, or was changed or damaged", again)
+    yield from _program_problems(program_of(present)[0], again)
+    for name, settings, managed in _settings():
+        yield from settings_problems(name, settings, managed=managed)
+        with suppress(ValueError):
+            if not managed and without_hooks(settings) != settings:
+                what = "the hooks of `compactor hooks` are installed, too: the mod does all that they do"
+                yield Problem(what, "compactor hooks remove")
+    if place:
+        yield from _listed(place, folder)
+
+
+def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
+    """What is wrong with the program that the mod runs."""
+    interpreter = Path(argv[0]) if argv else Path()
+    if not interpreter.is_absolute() or not interpreter.is_file():
+        yield Problem(f"the interpreter that the mod names is gone: {interpreter}", again)
+    elif (done := _ran([*argv[:-1], "--version"])) is None or done.returncode:
+        said = one_line(done.stderr)[-200:] if done else "it does not answer"
+        yield Problem(f"the program that the mod names fails: {said}", again)
+
+
+def _listed(client: str, folder: Path) -> Iterator[Problem]:
+    """What the client itself says of its plugins."""
+    done = _ran([client, "plugin", "list", "--json"])
+    try:
+        listing = json.loads(done.stdout) if done else None
+    except ValueError:
+        listing = None
+    if not isinstance(listing, list):
+        said = one_line(done.stderr or done.stdout)[:200] if done else "no answer"
+        yield Problem(f"`claude plugin list` fails: {said}", "claude doctor")
+        return
+    yield from listing_problems([entry for entry in listing if isinstance(entry, dict)], str(folder))
+
+
+def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """The client's settings, the person's and the machine's: name, content, whether they are the machine's."""
+    machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
+    managed = Path(machine.get(sys.platform, "/etc/claude-code"))
+    own, remote = _config() / "settings.json", _config() / "remote-settings.json"
+    drop_ins = sorted((managed / "managed-settings.d").glob("*.json"))
+    for path in (own, remote, managed / "managed-settings.json", *drop_ins):
+        with suppress(OSError, ValueError, RecursionError):  # what the client cannot read either is its own affair
+            settings = json.loads(path.read_text("utf-8-sig"))
+            if isinstance(settings, dict):
+                yield str(path), settings, path != own
+
+
+def _client_version() -> tuple[str, str]:
+    """Where the client is and what it prints for its version; twice empty without one.
+
+    What Windows would find in the working folder is a stranger's, and not run.
+    """
+    place = shutil.which("claude") or ""
+    if not place or Path(place).absolute().parent == Path.cwd():
+        return "", ""
+    done = _ran([place, "--version"])
+    return place, one_line(done.stdout) if done else ""
+
+
+def _ran(command: list[str]) -> subprocess.CompletedProcess[str] | None:
+    """A program that was run, without input; None if it could not be, or took too long."""
+    try:
+        return subprocess.run(
+            command,
+            env={**os.environ, **QUIET},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,66 @@
+"""`compactor mod`: what the mod inside Claude Code calls. JSON in, JSON out; no command for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from applier.adapters import claude_code_mod as mod
+from applier.cli.options import existing_store, naming_store
+from applier.store.opening import open_store
+from planner.errors import SettingsError
+
+__all__ = ["mod_command"]
+
+
+@click.group(hidden=True)
+def mod_command() -> None:
+    """Called by the mod inside Claude Code: JSON on standard input, JSON on standard output."""
+
+
+@mod_command.command("describe")
+def _describe() -> None:
+    """The tools to register."""
+    _answer(mod.describe())
+
+
+@mod_command.command("compact")
+def _compact() -> None:
+    """What stands in place of a transcript."""
+    with open_store() as store:
+        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor")))
+
+
+@mod_command.command("receipt")
+def _receipt() -> None:
+    """What the client's own compaction dropped."""
+    with open_store() as store:
+        _answer(mod.receipt_of_own(_given(), store, time.time(), naming_store("compactor")))
+
+
+@mod_command.command("shorten")
+def _shorten() -> None:
+    """What is sent in place of a large result."""
+    with open_store() as store:
+        _answer(mod.shorten(_given(), store))
+
+
+@mod_command.command("look-up")
+def _look_up() -> None:
+    """Answer a tool of the agent."""
+    _answer(mod.look_up(_given(), lambda: existing_store(None)))
+
+
+def _given() -> Any:
+    try:
+        return json.loads(sys.stdin.buffer.read())
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"expected JSON on standard input: {error}") from None
+
+
+def _answer(answer: object) -> None:
+    sys.stdout.write(json.dumps(answer))

@@ -1,0 +1,286 @@
+"""What a person is told after a compaction: what went out of the agent's sight, what that cost, how any of it is had.
+
+What went is what stood before and neither stands nor is told in what is sent now: the user's demands first, then
+failures, decisions, and the names that were used again before. Pure: stores nothing, prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Literal, get_args
+
+from applier.view import Preview, preview
+from planner.analysis import Analysis, analyze
+from planner.brief import told_failures
+from planner.evidence import Evidence
+from planner.evidence.gather import call_head
+from planner.evidence.grounding import NameIndex
+from planner.evidence.state import shortened
+from planner.placeholders import history_key
+from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
+from planner.prices import switch_dollars, switch_money
+from planner.reading.history import History
+from planner.reading.patterns import lazy_pattern
+from planner.rules import decisions_in
+
+__all__ = ["forecast", "receipt", "receipt_of_foreign"]
+
+Kind = Literal["demand", "failure", "decision", "name"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""In the order of their worth."""
+PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
+MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
+"""Of each kind so many lines: with those around them fifteen at most."""
+LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
+"""A line, and so much of it is for what was tried."""
+TOLD_SHARE = 0.6
+"""Of the words of what is told in other words so many stand together in one sentence."""
+LEAST_WORDS = 3
+"""What has fewer demands nothing by itself, and is told to the letter or not at all: ``Go on.``"""
+
+_WORD = lazy_pattern(r"[^\W_]{3,}")
+_LETTERS = lazy_pattern(r"[^\W\d_]{3}")
+"""What a name worth telling has: ``parse_all``; not ``200p`` or ``2026-03-01``."""
+_SENTENCE_END = lazy_pattern(r"\n|(?<=[.;!?])\s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Something in a history that its agent may need."""
+
+    kind: Kind
+    turn_id: str
+    text: str
+    """As a person reads it."""
+    forms: tuple[str, ...]
+    """What it is told by, each for itself."""
+
+
+class _Sight:
+    """What is sent to the model, to be asked what it tells."""
+
+    def __init__(self, sent: Analysis, shown: Evidence) -> None:
+        """Of the messages that `sent` was read from; paths are written as those of `shown` are."""
+        texts = [shown.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
+        self.names = NameIndex(texts, parts=True)
+        self._text = _one_space("\n".join(texts))
+        self._sentences: defaultdict[str, set[int]] = defaultdict(set)
+        for number, sentence in enumerate(chain.from_iterable(map(_SENTENCE_END.split, texts))):
+            for word in _words(sentence):
+                self._sentences[word].add(number)
+
+    def tells(self, text: str) -> bool:
+        """True if `text` stands there to the letter, or of each of its sentences most words in one of those there."""
+        if _one_space(text) in self._text:
+            return True
+        words = [own for own in map(_words, _SENTENCE_END.split(text)) if len(own) >= LEAST_WORDS]
+        return bool(words) and all(map(self._together, words))
+
+    def _together(self, words: Collection[str]) -> bool:
+        sentences = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
+        return max(sentences.values(), default=0) >= TOLD_SHARE * len(words)
+
+
+def _one_space(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)}
+
+
+def receipt(plan: CompactionPlan, *, command: str = "compactor") -> str:
+    """The receipt of a compaction by `plan`, which still holds the history that it was made from.
+
+    `command` is how a person calls this program, with the store where that is not his default one.
+
+    Raises:
+        StalePlan: it does not.
+    """
+    shown = preview(plan)
+    account = _account_of(shown)
+    return _text(_verdict("Compacted", shown.tokens_before, shown.tokens_after, shown.dollars), account, command)
+
+
+def forecast(plan: CompactionPlan, review: str) -> str:
+    """What the receipt would say if `plan` were applied; `review` is the command that shows all of it.
+
+    Raises:
+        StalePlan: the plan does not hold the history that it was made from.
+    """
+    shown = preview(plan)
+    before, after, account = shown.tokens_before, shown.tokens_after, _account_of(shown)
+    if shown.first_changed_message is None:
+        return f"A compaction now would change nothing: all {before:,} tokens stay"
+    lines = [
+        _verdict("A compaction now", before, after, shown.dollars),
+        *_counts(account),
+        *_gone(account, "Would leave"),
+    ]
+    return _printable((*lines, f"All of it, to change in a browser: {review}"))
+
+
+def receipt_of_foreign(
+    before: Sequence[object],
+    after: Sequence[object],
+    *,
+    model: str = "",
+    usage: Usage | None = None,
+    by: str = "Claude Code",
+    command: str = "compactor",
+) -> str:
+    """The receipt of a compaction that we did not make: `before` is what stood, `after` what the client sends now.
+
+    The originals of `before` are to be in the store first. `usage` is what its own question cost, where it is known.
+
+    Raises:
+        TranscriptError: they are no messages.
+    """
+    analysis = analyze(before, model)
+    sent = analyze(after, known=analysis)
+    made = Provenance(planner=by, model=model, usage=usage or Usage())
+    cost = switch_dollars(model, analysis.tokens, sent.tokens, 0, made)
+    account = _Account.of(analysis, sent)
+    return _text(_verdict(f"{by} compacted", analysis.tokens, sent.tokens, cost), account, command)
+
+
+@dataclass(frozen=True)
+class _Account:
+    """What a compaction left in sight, and what not."""
+
+    history: History
+    items: Sequence[_Item]
+    gone: Sequence[_Item]
+
+    @classmethod
+    def of(
+        cls, before: Analysis, sent: Analysis, facts: Sequence[ExtractedFact] = (), told: Collection[str] = ()
+    ) -> _Account:
+        """Of `before` in what is `sent`; decisions are also those of `facts`, and the failures in turns `told` are."""
+        sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
+        return cls(before.history, items, [item for item in items if not _stands(item, sight, told)])
+
+
+def _account_of(shown: Preview) -> _Account:
+    plan, analysis = shown.plan, shown.plan.bound_analysis
+    assert analysis is not None
+    told = told_failures(plan.brief, analysis.evidence)
+    return _Account.of(analysis, analyze(shown.messages, known=analysis), plan.extracted_facts, told)
+
+
+def _verdict(who: str, before: int, after: int, cost: Mapping[str, float]) -> str:
+    share = f" ({after / before:.0%})" if before else ""
+    return "; ".join(filter(None, (f"{who}: {before:,} tokens → {after:,}{share}", switch_money(cost))))
+
+
+def _text(verdict: str, account: _Account, command: str) -> str:
+    first = account.gone[0].turn_id if account.gone else "t1"
+    stored = f"t1 to t{len(account.history.turns)} are stored whole"
+    back = f"Any of it back: {command} restore {history_key(account.history.digest)}:{first} ({stored})"
+    return _printable((verdict, *_counts(account), *_gone(account, "Out of"), back))
+
+
+def _printable(lines: Iterable[str]) -> str:
+    """`lines` as one text, with a dot for what could steer a terminal."""
+    return "\n".join("".join(one if one.isprintable() else "·" for one in line) for line in lines)
+
+
+def _stands(item: _Item, sight: _Sight, told: Collection[str]) -> bool:
+    if item.kind == "name":
+        return any(map(sight.names.holds, item.forms))
+    return (item.kind == "failure" and item.turn_id in told) or any(map(sight.tells, item.forms))
+
+
+def _counts(account: _Account) -> Iterator[str]:
+    all_of, lost = (Counter(item.kind for item in listed) for listed in (account.items, account.gone))
+    parts = [f"{all_of[kind] - lost[kind]} of {all_of[kind]} {PLURALS[kind]}" for kind in KINDS if all_of[kind]]
+    if parts:
+        yield f"Still in sight: {', '.join(parts)}{' used again' * bool(all_of['name'])}"
+
+
+def _gone(account: _Account, how: str) -> Iterator[str]:
+    """A line for each that weighs most, of names one line for all."""
+    if account.gone:
+        yield f"{how} the agent's sight, what weighs most first:"
+    for kind, group in groupby(account.gone, lambda item: item.kind):
+        if kind == "name":
+            yield f"  names {_joined([f'{item.text} ({item.turn_id})' for item in group])}"
+            continue
+        texts = [f"{kind} ({item.turn_id}) {item.text}" for item in group]
+        yield from (f"  {shortened(text, LINE_CHARACTERS)}" for text in texts[: MOST_LINES[kind]])
+        if len(texts) > MOST_LINES[kind]:
+            yield f"  and {len(texts) - MOST_LINES[kind]} {PLURALS[kind]} more"
+
+
+def _joined(names: Sequence[str]) -> str:
+    """As many of `names` as a line holds, and how many there are more."""
+    line = ""
+    for number, name in enumerate(names):
+        if line and len(line) + len(name) > LINE_CHARACTERS - 25:
+            return f"{line} and {len(names) - number} more"
+        line = f"{line}, {name}" if line else name
+    return line
+
+
+def _items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[_Item]:
+    """What the agent may need of a history, in order of worth; of each kind the newest first, of names the likeliest.
+
+    Decisions are those of the record and of `facts`.
+    """
+    evidence = analysis.evidence
+    yield from reversed([*_demands(evidence)])
+    yield from reversed([*_failures(evidence)])
+    yield from reversed({item.text: item for item in _decisions(evidence, facts)}.values())
+    yield from _names(analysis)
+
+
+def _demands(evidence: Evidence) -> Iterator[_Item]:
+    for turn_id, turn in evidence.turns.items():
+        for one in turn.statements_of(turn.pinned_lines):
+            if one.source == "user" and len(_words(one.text)) >= LEAST_WORDS:
+                yield _item(evidence, "demand", turn_id, one.text)
+
+
+def _failures(evidence: Evidence) -> Iterator[_Item]:
+    for turn_id, turn in evidence.turns.items():
+        numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
+        decisive = [turn.lines[number - 1].text for number in numbers]
+        if decisive:
+            tried = shortened("; ".join(call_head(call, evidence.root) for call in turn.failed_calls), TRIED_CHARACTERS)
+            telling = max(decisive, key=lambda line: len(_words(line))).strip()
+            text = f"{tried}: {telling}" if tried else telling
+            yield _item(evidence, "failure", turn_id, text, *decisive)
+
+
+def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
+    for turn_id, turn in evidence.turns.items():
+        if turn.choice is not None:
+            yield _item(evidence, "decision", turn_id, turn.choice.text, *turn.choice.text.splitlines())
+        for text in decisions_in(turn):
+            yield _item(evidence, "decision", turn_id, text)
+    for fact in facts:
+        if fact.type == "decision":
+            yield _item(evidence, "decision", fact.source, fact.content)
+
+
+def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) -> _Item:
+    return _Item(kind, turn_id, evidence.shown(_one_space(text)), tuple(map(evidence.shown, forms or (text,))))
+
+
+def _names(analysis: Analysis) -> Iterator[_Item]:
+    """The names that the agent wrote again after another turn held them, the likeliest to be needed first; keys of
+    its calls are no names."""
+    evidence, relevance = analysis.evidence, analysis.relevance
+    first, again = dict[str, str](), dict[str, str]()
+    for turn_id, turn in evidence.turns.items():
+        for text in turn.lines.texts:
+            for name in set(chain.from_iterable(relevance.names[turn_id][text.first : text.stop])):
+                if first.setdefault(name, turn_id) != turn_id and text.part in ("assistant", "call"):
+                    again[name] = turn_id
+    keys = {key for _, call, _ in evidence.ended_calls() for key in call.input}
+    likely = sorted(again.keys() - keys, key=lambda name: (-relevance.weights[name], name))
+    for name in filter(_LETTERS.search, likely):
+        yield _Item("name", again[name], evidence.shown(name), (name, evidence.shown(name)))

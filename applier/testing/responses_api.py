@@ -1,0 +1,210 @@
+"""OpenAI's Responses API as the test server speaks it: what it refuses, and the forms in which it answers.
+
+Written from the API's documentation and from what Codex 0.169 sends and takes: a call has one output and an output its
+call, no item stands twice, reasoning leads to something of the same answer and comes back as it was issued, so does a
+compaction, and nothing is sent that the API has no name for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from applier.testing.api_request import Block, Request, Violation
+from applier.testing.prompt_cache import Usage, text_tokens
+
+__all__ = ["ItemCache", "is_for_responses", "judge_items", "response", "response_events"]
+
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+_OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_TYPES = frozenset(
+    {
+        *("message", "reasoning", "compaction", "compaction_trigger", "additional_tools", "configuration_update"),
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"),
+        *("mcp_list_tools", "tool_search_call", "tool_search_output", *_CALLS, *_OUTPUTS),
+    }
+)
+_MADE_BY_THE_MODEL = frozenset({*_CALLS, "reasoning", "web_search_call", "file_search_call", "mcp_call", "compaction"})
+_SEAL = "gAAAA"
+"""How what is encrypted begins."""
+_PIECE = 40
+_UNREAD = ("id", "status", "internal_chat_message_metadata_passthrough")
+_MOST_CACHED = 8
+
+
+def is_for_responses(path: str) -> bool:
+    """True for the endpoint of this API."""
+    return path.endswith("/responses")
+
+
+def items_of(request: Request) -> list[Block]:
+    """The items of the request's ``input``; words alone are a message of the user's."""
+    given = request.body.get("input")
+    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else list(given or ())
+
+
+class ItemCache:
+    """What prompts cost where the longest beginning that an earlier one had, too, is read from a cache, unmarked."""
+
+    def __init__(self) -> None:
+        """Nothing is cached."""
+        self._known: list[list[str]] = []
+
+    def charge(self, request: Request, output_tokens: int) -> Usage:
+        """What `request` costs; it is cached now."""
+        parts = _parts(request)
+        same = max((sum(1 for _ in takewhile(_are_equal, zip(parts, k, strict=False))) for k in self._known), default=0)
+        self._known = [*self._known[-_MOST_CACHED:], parts]
+        full, read = (sum(map(text_tokens, some)) for some in (parts[same:], parts[:same]))
+        return Usage(full, read, output_tokens=output_tokens)
+
+
+def prompt_tokens(request: Request) -> int:
+    """What the prompt of `request` counts."""
+    return sum(map(text_tokens, _parts(request)))
+
+
+def _parts(request: Request) -> list[str]:
+    """What the model reads of the request, in order."""
+    beside = [request.body.get(name) or "" for name in ("tools", "instructions")]
+    items = ({key: value for key, value in item.items() if key not in _UNREAD} for item in items_of(request))
+    return [json.dumps(part, sort_keys=True) for part in (*beside, *items)]
+
+
+def _are_equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def judge_items(request: Request, window_tokens: int | None = None) -> tuple[Violation, ...]:
+    """What the API would answer 400 to, the first one first; nothing for a request it takes."""
+    items = items_of(request)
+    if not items or not all(isinstance(item, dict) for item in items):
+        return (Violation(0, "Invalid type for 'input': expected a string or a list of items"),)
+    broken = tuple(Violation(number, text) for number, text in _broken(items))
+    if not broken and window_tokens is not None and (tokens := prompt_tokens(request)) > window_tokens:
+        return (Violation(22, f"context_length_exceeded: {tokens} tokens > {window_tokens} maximum"),)
+    return broken
+
+
+def _broken(items: Sequence[Block]) -> Iterator[tuple[int, str]]:
+    kinds = [str(item.get("type") or "message") for item in items]
+    for at, (item, kind) in enumerate(zip(items, kinds, strict=True)):
+        if kind not in _TYPES:
+            yield (
+                0,
+                f"Invalid value: '{kind}'. Supported values for 'input[{at}].type' are: {', '.join(sorted(_TYPES))}",
+            )
+        if kind == "message" and not (item.get("role") and item.get("content") is not None):
+            yield 0, f"Missing required parameter: 'input[{at}].content'"
+        if kind in _CALLS and _CALLS[kind] not in item:
+            yield 0, f"Missing required parameter: 'input[{at}].{_CALLS[kind]}'"
+        if kind in ("reasoning", "compaction") and not str(item.get("encrypted_content") or _SEAL).startswith(_SEAL):
+            yield 11, f"The encrypted content of item {item.get('id')} could not be verified."
+    for name, count in Counter(item["id"] for item in items if item.get("id")).items():
+        if count > 1:
+            yield 6, f"Duplicate item found with id {name}. Remove duplicate items from your input and try again."
+    yield from _unpaired(items, kinds)
+    for at, (item, kind) in enumerate(zip(items, kinds, strict=True)):
+        behind = next((i for i in range(at + 1, len(items)) if kinds[i] != "reasoning"), None)
+        is_led = behind is not None and (
+            kinds[behind] in _MADE_BY_THE_MODEL or items[behind].get("role") == "assistant"
+        )
+        if kind == "reasoning" and not is_led:
+            yield 10, f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item."
+
+
+def _unpaired(items: Sequence[Block], kinds: Sequence[str]) -> Iterator[tuple[int, str]]:
+    called: dict[str, str] = {}
+    answered: set[str] = set()
+    for item, kind in zip(items, kinds, strict=True):
+        name = str(item.get("call_id"))
+        if kind in _CALLS:
+            if name in called:
+                yield 6, f"Duplicate call_id {name}."
+            called[name] = kind
+        elif kind in _OUTPUTS:
+            if name not in called:
+                yield 2, f"No tool call found for function call output with call_id {name}."
+            elif (called[name] == "custom_tool_call") != (kind == "custom_tool_call_output"):
+                yield 2, f"The output of {name} is of another kind than its call."
+            if name in answered:
+                yield 5, f"Duplicate function call output with call_id {name}."
+            answered.add(name)
+    for name in called.keys() - answered:
+        yield 1, f"No tool output found for function call {name}."
+
+
+def response(message: Block, request: Request) -> Block:
+    """`message`, an answer in the Messages API's form, as a response; a compaction where the request ends in asking
+    for one."""
+    items, number = items_of(request), message["id"].removeprefix("msg_")
+    if items[-1].get("type") == "compaction_trigger":
+        sealed = hashlib.sha256(json.dumps(items).encode()).hexdigest()
+        output: list[Block] = [{"type": "compaction", "id": f"cmp_{number}", "encrypted_content": _SEAL + sealed}]
+    else:
+        output = list(_output(message["content"], number, request))
+    usage = message["usage"]
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 0,
+        "status": "completed",
+        "model": request.model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "error": None,
+        "usage": {
+            "input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"],
+            "input_tokens_details": {"cached_tokens": usage["cache_read_input_tokens"]},
+            "output_tokens": usage["output_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["output_tokens"],
+        },
+    }
+
+
+def _output(content: Sequence[Block], number: str, request: Request) -> Iterator[Block]:
+    if request.body.get("reasoning"):
+        sealed = f"{_SEAL}{hashlib.sha256(number.encode()).hexdigest()}"
+        yield {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": sealed}
+    for at, block in enumerate(content):
+        own = {"id": f"msg_{number}_{at}", "status": "completed"}
+        if block["type"] == "text":
+            part = {"type": "output_text", "text": block["text"], "annotations": []}
+            yield {"type": "message", "role": "assistant", **own, "content": [part]}
+        elif set(block["input"]) == {"custom"}:
+            call = {"call_id": block["id"], "name": block["name"], "input": block["input"]["custom"]}
+            yield {"type": "custom_tool_call", **own, "id": f"ctc_{number}_{at}", **call}
+        else:
+            call = {"call_id": block["id"], "name": block["name"], "arguments": json.dumps(block["input"])}
+            yield {"type": "function_call", **own, "id": f"fc_{number}_{at}", **call}
+
+
+def response_events(answer: Block) -> Iterator[Block]:
+    """The events that stream a response."""
+    events = enumerate(_events(answer))
+    yield from ({"sequence_number": number, **event} for number, event in events)
+
+
+def _events(answer: Block) -> Iterator[Block]:
+    begun = {**answer, "status": "in_progress", "output": [], "usage": None}
+    yield {"type": "response.created", "response": begun}
+    for index, item in enumerate(answer["output"]):
+        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        text = item["content"][0]["text"] if item["type"] == "message" else ""
+        empty = {**item, "content": [], "status": "in_progress"} if text else item
+        yield {"type": "response.output_item.added", "output_index": index, "item": empty}
+        if text:
+            yield {"type": "response.content_part.added", **place, "part": {**item["content"][0], "text": ""}}
+        for at in range(0, len(text), _PIECE):
+            yield {"type": "response.output_text.delta", **place, "delta": text[at : at + _PIECE], "logprobs": []}
+        if text:
+            yield {"type": "response.output_text.done", **place, "text": text, "logprobs": []}
+            yield {"type": "response.content_part.done", **place, "part": item["content"][0]}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": "response.completed", "response": answer}

@@ -1,0 +1,194 @@
+"""The planners that ask no model themselves: somebody else asks for them, or has asked before.
+
+Pure functions of a request and of the answers that came back, by what was asked: a second call puts the same questions
+and finds their answers. Reads answers as last ones: what cannot be used is not asked about again here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from planner.errors import PlannerUnavailable
+from planner.model.answer import Scope, answer_in, read_answer
+from planner.model.asking import Outcome
+from planner.model.client import DEFAULT_MODEL
+from planner.model.planners import merged_proposal, outcomes_in_order
+from planner.model.prefix import prefix_question
+from planner.model.prompts import Prompts, load_prompts
+from planner.model.question import Question, Situation, plan_questions
+from planner.plan import Usage
+from planner.proposal import PlanRequest, Proposal
+
+__all__ = ["RecordedPlanner", "RelayedAnswer", "RelayedPlanner", "RelayedQuestion", "Unanswered"]
+
+
+@dataclass(frozen=True)
+class RelayedQuestion:
+    """What somebody with a login is to ask."""
+
+    via: Literal["fork", "complete"]
+    """Behind the agent's own transcript, by its own model; or by itself."""
+    prompt: str
+    system: str = ""
+    model: str = ""
+    """Empty: the agent's."""
+    max_tokens: int = 0
+    """Of the answer; 0: whoever asks decides."""
+
+    @property
+    def id(self) -> str:
+        """The same for the same question."""
+        said = "\0".join((self.via, self.model, self.system, self.prompt))
+        return f"{self.via}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class RelayedAnswer:
+    """What came back."""
+
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    failure: str = ""
+    """Why there is no text; empty if there is."""
+
+
+class Unanswered(BaseException):
+    """Questions that must be asked first. No failure: whoever plans by rules when a planner fails lets it pass."""
+
+    def __init__(self, questions: Sequence[RelayedQuestion]) -> None:
+        """These are to be asked, and then the same planned again."""
+        super().__init__(f"{len(questions)} questions")
+        self.questions = tuple(questions)
+
+
+@dataclass(frozen=True)
+class RelayedPlanner:
+    """Plans from `answers`; what they leave open it raises as `Unanswered`."""
+
+    answers: Mapping[str, RelayedAnswer]
+    """By the id of the question."""
+    model: str = ""
+    """The model that cards are for; empty: the default one."""
+    agent_model: str = ""
+    """Who answers behind the agent's prefix."""
+    prefix_tokens: int = 0
+    """Of the agent's transcript as it was sent last: asked behind it first. 0: there is none, cards are asked."""
+    prompts_dir: str | Path | None = field(default=None, repr=False)
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Plan ``request.history``; what the answers leave out the rules rank.
+
+        Raises:
+            Unanswered: questions have no answer yet.
+            PlannerUnavailable: no answer can be used.
+        """
+        prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
+        behind, notes = self._behind_prefix(situation, prompts)
+        if behind and behind[0].reading is not None:
+            return merged_proposal(behind, self.agent_model, prompts, request, asked="prefix")
+        if behind and request.read_tokens:
+            request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
+            situation = replace(situation, request=request)
+        questions, why_not = plan_questions(situation, prompts)
+        notes = (*notes, *([why_not] if why_not else []))
+        model = self.model or DEFAULT_MODEL
+
+        def ask(some: Sequence[Question], earlier: str) -> list[Outcome]:
+            put = [self._by_cards(one, prompts, earlier, request) for one in some]
+            asked = zip(some, self._answers(put), strict=True)
+            return [
+                _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
+                for one, answer in asked
+            ]
+
+        outcomes = outcomes_in_order(questions, ask, situation) if questions else []
+        return merged_proposal(outcomes, model if outcomes else "", prompts, request, before=behind, notes=notes)
+
+    def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[Outcome], tuple[str, ...]]:
+        """What came of asking behind the agent's prefix, if that is to be done; else why not."""
+        request = situation.request
+        if not self.prefix_tokens:
+            return [], ()
+        question = RelayedQuestion("fork", prefix_question(situation, prompts))
+        cost = Usage(
+            input_tokens=request.counter.text(question.prompt), cache_read_input_tokens=self.prefix_tokens, requests=1
+        )
+        if cost.read_tokens > request.input_left_tokens:
+            left = int(request.input_left_tokens)
+            return [], (f"not asked behind the agent's prefix: the session's planners may read {left} tokens more",)
+        (answer,) = self._answers([question])
+        everything = Scope(list(request.evidence.turns.values()))
+        return [_outcome(answer, everything, request, self.agent_model, "not answered behind the agent's prefix")], ()
+
+    def _by_cards(self, question: Question, prompts: Prompts, notes: str, request: PlanRequest) -> RelayedQuestion:
+        return RelayedQuestion(
+            "complete",
+            question.text(prompts, notes),
+            question.system(prompts),
+            self.model or DEFAULT_MODEL,
+            request.settings.max_output_tokens,
+        )
+
+    def _answers(self, questions: Sequence[RelayedQuestion]) -> list[RelayedAnswer]:
+        missing = [question for question in questions if question.id not in self.answers]
+        if missing:
+            raise Unanswered(missing)
+        return [self.answers[question.id] for question in questions]
+
+
+@dataclass(frozen=True)
+class RecordedPlanner:
+    """Plans from the texts a model answered to `rendered_prompts`, one a question, in order."""
+
+    answers: Sequence[str]
+    prompts_dir: str | Path | None = None
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Plan ``request.history`` as the answers say; each is used as a last answer would be.
+
+        Raises:
+            PlannerUnavailable: no answer can be used, or there is not one a question.
+        """
+        prompts = load_prompts(self.prompts_dir)
+        situation = Situation.of(request)
+        questions, why_not = plan_questions(situation, prompts)
+        if len(questions) != len(self.answers):
+            raise PlannerUnavailable(
+                f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
+            )
+        if not questions:
+            return merged_proposal([], "", prompts, request, notes=(why_not,))
+        return merged_proposal(
+            outcomes_in_order(questions, _recorded(self.answers, prompts, request), situation),
+            "recorded",
+            prompts,
+            request,
+        )
+
+
+def _recorded(
+    texts: Sequence[str], prompts: Prompts, request: PlanRequest
+) -> Callable[[Sequence[Question], str], list[Outcome]]:
+    """Answers each question that it is asked by the next of `texts`."""
+    answers = iter(texts)
+
+    def outcome(question: Question, text: str, notes: str) -> Outcome:
+        read, written = question.tokens(prompts, request.counter, notes), request.counter.text(text)
+        answer = RelayedAnswer(text, Usage(input_tokens=read, output_tokens=written, requests=1))
+        problem = f"recorded answer for {question.scope.name}: cannot be used: record it again"
+        return _outcome(answer, question.scope, request, "", problem)
+
+    return lambda questions, notes: [outcome(one, text, notes) for one, text in zip(questions, answers, strict=False)]
+
+
+def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> Outcome:
+    """What `answer` says of `scope`, used as a last answer would be; `problem` if it cannot be."""
+    reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
+    if reading is not None and reading.is_usable:
+        return Outcome(reading, answer.usage, model, reading.notes(scope))
+    error = PlannerUnavailable(f"{problem} ({answer.failure})" if answer.failure else problem, answer.usage)
+    return Outcome(None, answer.usage, model, (str(error),), error)

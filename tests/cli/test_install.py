@@ -1,0 +1,197 @@
+"""The mod is put where Claude Code loads it, whole or not at all, and taken away without a trace."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.adapters.client_plugin import listing_problems, plugin_files, settings_problems, version_problem
+from applier.cli.app import run
+from applier.program import program
+
+CLIENT = "claude-code"
+
+
+@pytest.fixture
+def config(folder, monkeypatch):
+    """The client's folder, not there yet; no client is on the PATH."""
+    path = folder / "the person's config"
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(path))
+    monkeypatch.setenv("PATH", str(folder / "empty"))
+    return path
+
+
+def held(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")} if folder.exists() else set()
+
+
+def problems(compactor):
+    """What `status` says is wrong, but that this machine has no client."""
+    said = compactor("status", CLIENT, "--json").json["problems"]
+    return [one["what"] for one in said if "PATH" not in one["what"]]
+
+
+def test_installing_shows_the_change_first_and_leaves_what_the_wheel_has_and_the_program(compactor, config):
+    wanted = plugin_files(program("mod"), {})
+    shown = compactor("install", CLIENT, "--dry-run")
+    assert shown.code == 0
+    assert [line.split()[1].rstrip(":") for line in shown.out.splitlines()[1:]] == sorted(wanted)
+    assert held(config) == set()
+    refused = compactor("install", CLIENT)
+    assert (refused.code, "--yes" in refused.err, held(config)) == (2, True, set())
+    assert compactor("install", CLIENT, "--yes").code == 0
+    place = config / "skills" / "compactor"
+    assert {path: (place / path).read_bytes() for path in wanted} == wanted
+    assert held(config) - {"skills", "skills/compactor"} == {
+        f"skills/compactor/{part}" for path in wanted for part in (path, str(Path(path).parent)) if part != "."
+    }
+    assert problems(compactor) == []
+
+
+def test_installing_again_changes_nothing_and_uninstalling_leaves_nothing(compactor, config):
+    assert compactor("install", CLIENT, "--yes", "--json").json["written"]
+    inode = (config / "skills" / "compactor").stat().st_ino
+    again = compactor("install", CLIENT, "--json").json
+    assert (again["changes"], again["written"]) == ([], False)
+    assert (config / "skills" / "compactor").stat().st_ino == inode
+    gone = compactor("uninstall", CLIENT, "--yes")
+    assert (gone.code, "The store stays" in gone.out, held(config)) == (0, True, set())
+    assert compactor("uninstall", CLIENT, "--yes").code == 0
+
+
+def test_others_in_the_folder_of_skills_are_left_alone(compactor, config):
+    other = config / "skills" / "mine" / "SKILL.md"
+    other.parent.mkdir(parents=True)
+    other.write_text("mine")
+    for command in ("install", "uninstall"):
+        assert compactor(command, CLIENT, "--yes").code == 0
+        assert other.read_text() == "mine"
+    assert held(config) == {"skills", "skills/mine", "skills/mine/SKILL.md"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_what_is_not_ours_is_neither_overwritten_nor_taken_away(compactor, config, kind):
+    place = config / "skills" / "compactor"
+    place.parent.mkdir(parents=True)
+    if kind == "folder":
+        place.mkdir()
+        (place / "SKILL.md").write_text("a skill of the person's own")
+    elif kind == "file":
+        place.write_text("x")
+    else:
+        place.symlink_to(config)
+    before = held(config)
+    for command in ("install", "uninstall", "status"):
+        ran = compactor(command, CLIENT, *(["--yes"] if command != "status" else []))
+        assert (ran.code, str(place) in ran.err) == (2, True)
+    assert held(config) == before
+
+
+FILES = sorted(plugin_files(["x"], {}))
+
+
+@given(st.sets(st.sampled_from(FILES)), st.sets(st.sampled_from(FILES)), st.booleans())
+def test_whatever_is_damaged_is_repaired_by_the_next_install(tmp_path_factory, gone, cut, left_over):
+    folder = tmp_path_factory.mktemp("config")
+    place = folder / "skills" / "compactor"
+    environment = {**os.environ, "CLAUDE_CONFIG_DIR": str(folder), "PATH": str(folder)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        assert install() == 0
+        for path in gone:
+            (place / path).unlink()
+        for path in cut - gone:
+            (place / path).write_bytes((place / path).read_bytes()[: len(path)])
+        if left_over:
+            (place.parent / ".compactor-install-x" / "old").mkdir(parents=True)
+        assert install() == 0
+    assert {path: (place / path).read_bytes() for path in FILES} == plugin_files(program("mod"), {})
+    assert not (gone or cut) or os.listdir(place.parent) == ["compactor"]
+
+
+def install():
+    return run(["install", CLIENT, "--yes", "--json"])
+
+
+def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
+    bare = compactor("status", CLIENT)
+    assert (bare.code, "not installed" in bare.out, "compactor install claude-code" in bare.out) == (1, True, True)
+    assert compactor("install", CLIENT, "--yes", "--store", "mine.db").code == 0
+    place = config / "skills" / "compactor"
+    assert compactor("status", CLIENT, "--json").json["store"] == str(folder / "mine.db")
+    named = json.loads((place / "program.json").read_text())
+    named["argv"][0] = str(folder / "gone" / "python")
+    (place / "program.json").write_text(json.dumps(named))
+    assert any("interpreter" in what and "gone" in what for what in problems(compactor))
+    (place / "hooks" / "register.js").write_text("")
+    assert any("damaged" in what for what in problems(compactor))
+    (config / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
+    assert compactor("install", CLIENT, "--yes").code == 0
+    assert [what.split(": ")[-1] for what in problems(compactor)] == ["disableAllHooks turns mods off"]
+    (config / "settings.json").unlink()
+    assert compactor("hooks", "install", "--yes").code == 0
+    assert ["hooks" in what for what in problems(compactor)] == [True]
+
+
+@pytest.mark.parametrize(
+    "managed",
+    [
+        {"disableAllHooks": True},
+        {"allowManagedHooksOnly": True},
+        {"strictKnownMarketplaces": []},
+        {"strictKnownMarketplaces": [{"source": "github", "repo": "a/b"}]},
+        {"blockedMarketplaces": [{"source": "skills-dir"}]},
+        {"pluginConfigs": {"cc-plugin-sec-default@builtin": {"options": {"allowManagedModsOnly": True}}}},
+    ],
+)
+def test_settings_of_the_machine_that_forbid_mods_are_told(managed):
+    assert len([*settings_problems("managed-settings.json", managed, managed=True)]) == 1
+
+
+@pytest.mark.parametrize(
+    "managed",
+    [
+        {},
+        {"disableAllHooks": False, "permissions": {"deny": ["WebFetch"]}},
+        {"strictKnownMarketplaces": [{"source": "skills-dir"}], "blockedMarketplaces": [{"source": "github"}]},
+        {"pluginConfigs": {"cc-plugin-sec-default@builtin": {"options": {"allowManagedModsOnly": False}}}},
+        {"pluginConfigs": 3, "blockedMarketplaces": "all"},
+    ],
+)
+def test_other_settings_are_not(managed):
+    assert [*settings_problems("managed-settings.json", managed, managed=True)] == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [("2.1.330 (Claude Code)", False), ("2.1.287", False), ("2.1.286 (Claude Code)", True), ("claude of mine", True)],
+)
+def test_a_client_that_is_too_old_or_another_is_told(printed, told):
+    assert (version_problem(printed) is not None) is told
+
+
+OWN = {"id": "compactor@skills-dir", "enabled": True, "installPath": "/c/skills/compactor"}
+
+
+@pytest.mark.parametrize(
+    ("listing", "cures"),
+    [
+        ([OWN, {"id": "other@market", "enabled": True}], []),
+        ([], ["manages"]),
+        ([{**OWN, "enabled": False}], ["claude plugin enable compactor@skills-dir"]),
+        ([{**OWN, "errors": ["Path not found: hooks/register.js"]}], ["compactor install claude-code"]),
+        (
+            [{**OWN, "enabled": False, "errors": ["name taken"]}, {"id": "compactor@mine", "enabled": True}],
+            ["claude plugin uninstall compactor@mine"],
+        ),
+        ([OWN, {"id": "compactor@mine", "enabled": False}], []),
+    ],
+)
+def test_what_the_client_says_of_its_plugins_is_told_with_the_cure(listing, cures):
+    told = [problem.cure for problem in listing_problems(listing, "/c/skills/compactor")]
+    assert len(told) == len(cures)
+    assert all(cure in own for cure, own in zip(cures, told, strict=True))

@@ -1,0 +1,232 @@
+"""What the mod's program answers: valid lists whose originals are stored, or word that the client is to do it."""
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from applier import open_store
+from applier.adapters import claude_code_mod as mod
+from applier.session import Session
+from applier.settings import load_settings
+from planner.errors import CompactorError, ReferenceNotFound
+from tests.mod.client import ANSWER
+from tests.mod.transcript import MODEL, Rows, read_by_model
+from tests.strategies import histories, image, make_session
+from tests.viewed import refusals, said
+
+ROUNDS = 10
+END = {"role": "assistant", "content": "Done so far."}
+NO_ANSWER = {"isAnswered": False, "reason": "nothing-to-fork"}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path / "s.db") as opened:
+        yield opened
+
+
+def restored(store, history):
+    """All that the store has of `history`, by any of its keys."""
+    return [said(store.load_history(one.key).messages) for one in store.histories()]
+
+
+def hears(question):
+    """An answer behind the transcript alone."""
+    return ANSWER if question["via"] == "fork" else NO_ANSWER
+
+
+HOSTILE = '{"brief": ["FAILED", "- `x` (t9)"], "turns": ["t1 drop 0"]}'
+ANSWERS = st.sampled_from((ANSWER, NO_ANSWER, "", "no JSON", '{"brief": 3}', HOSTILE))
+WORDS = ("session_id", "messages", "role", "text", "answers")
+GARBAGE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=25)
+@given(histories(min_turns=3, max_turns=9), ANSWERS, st.sampled_from(("manual", "auto", "precompute")), st.booleans())
+def test_whatever_is_answered_the_list_is_valid_and_what_went_is_stored(tmp_path_factory, history, answer, when, ended):
+    rows = Rows([*history, END] if ended else history)
+    before = deepcopy(rows.sent)
+    with open_store(tmp_path_factory.mktemp("any") / "s.db") as store:
+        done = rows.compact(store, answer, trigger=when)
+        assert ("messages" in done) != ("pass" in done)
+        if "pass" in done:
+            assert read_by_model(rows.sent) == read_by_model(before)
+            return
+        sent = rows.sent if rows.sent[-1]["role"] == "user" else [*rows.sent, {"role": "user", "content": "go on"}]
+        assert not refusals(sent)
+        whole = restored(store, before)
+        texts = [
+            text
+            for _, content in read_by_model(before)
+            for text in said([{"role": "user", "content": content}]).split("\n")
+        ]
+        assert all(any(text in one for one in whole) for text in texts)
+
+
+@given(GARBAGE)
+def test_garbage_is_refused_in_words(tmp_path_factory, garbage):
+    with open_store(tmp_path_factory.mktemp("garbage") / "s.db") as store:
+        for verb in (lambda: mod.compact(garbage, store, 0), lambda: mod.look_up(garbage, lambda: store)):
+            with pytest.raises(CompactorError):
+                verb()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_the_client_sends_is_the_view_that_a_session_gives(tmp_path, store, monkeypatch, ended):
+    monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
+    history = [*make_session(80), *([END] if ended else [])]
+    rows = Rows(history)
+    assert "messages" in rows.compact(store)
+    own = load_settings(plan={"restore_tool": "mcp__compactor__restore_context"})
+    with Session(store=tmp_path / "other.db", model=MODEL, settings=own) as session:
+        assert read_by_model(rows.sent) == read_by_model(session.compact(history).messages)
+
+
+def rounds_of(history):
+    """Where each of ten rounds ends: behind an answer, as a person's `/compact` comes."""
+    return [len(history) * part // ROUNDS // 2 * 2 for part in range(2, ROUNDS + 1)]
+
+
+@pytest.mark.parametrize("answer", [hears, NO_ANSWER])
+@pytest.mark.parametrize("ended", [True, False])
+def test_ten_rounds_keep_what_ten_rounds_of_a_session_keep(tmp_path, store, answer, ended):
+    history, rows, at = make_session(100), Rows(), 0
+    session = Session("", planner="rules", store=tmp_path / "other.db", model=MODEL)
+    for end in rounds_of(history):
+        rows.add(history[at:end])
+        if ended:
+            rows.add([END])
+        done, at = rows.compact(store, answer), end
+        assert "messages" in done
+        if ended:
+            rows.add([{"role": "user", "content": f"Go on from {end}"}, {"role": "assistant", "content": "Yes."}])
+    with session:
+        beside = session.compact(history).messages
+    for view in (rows.sent, beside):
+        text = said(view)
+        assert "please no Bun-only APIs" in text
+        assert "TimeoutError: 3 s" in text
+        assert text.count("<compacted history=") == 1
+    assert any("ticket-4701." in one and "ticket-4790." in one for one in restored(store, history))
+
+
+def test_the_planner_is_asked_behind_the_transcript_then_by_cards_and_rules_plan_where_nobody_answers(tmp_path):
+    def asked(answer, **more):
+        rows, vias = Rows(make_session(60)), []
+
+        def answers(question):
+            vias.append(question["via"])
+            return answer(question) if callable(answer) else answer
+
+        with open_store(tmp_path / f"{len(list(tmp_path.iterdir()))}.db") as own:
+            rows.compact(own, answers, **more)
+            (plan,) = [own.load_plan(name) for one in own.histories() for name in own.plans(one.key)]
+        return vias, plan.provenance
+
+    vias, made = asked(ANSWER)
+    assert (vias, made.planner, made.asked, made.model) == (["fork"], "model", "prefix", MODEL)
+    vias, made = asked(lambda question: NO_ANSWER if question["via"] == "fork" else ANSWER)
+    assert (vias[:2], made.asked, made.model) == (["fork", "complete"], "cards", "claude-haiku-5-5")
+    vias, made = asked(NO_ANSWER)
+    assert made.planner == "rules"
+    for cold in ({"idle_seconds": None}, {"idle_seconds": 3_600}, {"agent_id": "a1"}):
+        vias, made = asked(ANSWER, **cold)
+        assert (set(vias), made.asked) == ({"complete"}, "cards")
+
+
+def test_a_person_names_the_planner(store, monkeypatch):
+    monkeypatch.setenv("COMPACTOR_PLANNER_MODEL", "claude-sonnet-5-5")
+    (asked,) = {one["model"] for one in mod.compact(Rows(make_session(60)).call(), store, 0)["ask"]}
+    assert asked == "claude-sonnet-5-5"
+    monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
+    assert "messages" in mod.compact(Rows(make_session(60)).call(), store, 0)
+
+
+def test_words_behind_the_command_are_the_focus(store):
+    (asked,) = mod.compact(Rows(make_session(60)).call(instructions="keep the queue"), store, 0)["ask"]
+    assert "keep the queue" in asked["prompt"]
+
+
+def test_a_plan_made_ahead_is_taken_up_or_does_no_harm(tmp_path):
+    history = make_session(60)
+    for installed in (True, False):
+        with open_store(tmp_path / f"{installed}.db") as store:
+            ahead, rows = Rows(history[:80]), Rows(history[:80])
+            assert "messages" in ahead.compact(store, hears, trigger="precompute")
+            rows = ahead if installed else rows
+            rows.add(history[80:])
+            assert "messages" in rows.compact(store, hears, trigger="auto")
+            text = said(rows.sent)
+            assert (text.count("<compacted history="), "please no Bun-only APIs" in text) == (1, True)
+
+
+def test_a_subagent_compacts_by_itself(store):
+    one, other = Rows(make_session(40)), Rows(make_session(50))
+    assert "messages" in one.compact(store, hears)
+    assert "messages" in other.compact(store, ANSWER, agent_id="agent-7")
+    look = {"session_id": "a-session", "name": "search_context", "arguments": {"text": "ticket-4745"}}
+    assert "ticket-4745" in mod.look_up({**look, "agent_id": "agent-7"}, lambda: store)["content"]
+    with pytest.raises(ReferenceNotFound):
+        mod.look_up({**look, "agent_id": "agent-8"}, lambda: store)
+
+
+def test_the_agent_looks_into_its_own_conversation_alone(tmp_path):
+    def opened():
+        return open_store(tmp_path / "s.db")
+
+    pasted = {"role": "user", "content": [image(3, 2), {"type": "text", "text": "this window"}]}
+    with opened() as store:
+        Rows([pasted, END, *make_session(60)]).compact(store, hears)
+    look = {"session_id": "a-session", "name": "mcp__compactor__restore_context", "arguments": {"reference": "t1"}}
+    (head, *content) = mod.look_up(look, opened)["content"]
+    assert head["text"].endswith(":t1")
+    assert [block["type"] for block in content] == ["image", "text"]
+    assert content[0] == pasted["content"][0]
+    for wrong in ({"session_id": "another"}, {"arguments": {"reference": "t999"}}, {"name": "compact"}):
+        with pytest.raises(CompactorError):
+            mod.look_up({**look, **wrong}, opened)
+    assert {tool["name"] for tool in mod.describe()["tools"]} == {"restore_context", "search_context"}
+
+
+def test_a_large_result_is_stored_before_it_is_cut(tmp_path, monkeypatch):
+    call = {
+        "session_id": "a-session",
+        "tool": "Bash",
+        "tool_use_id": "toolu_1",
+        "content": "word\n" * 9_000 + "Error: no",
+    }
+
+    def shortened():
+        with open_store(tmp_path / "s.db") as store:
+            return mod.shorten(call, store)
+
+    monkeypatch.setenv("COMPACTOR_SHORTEN_OVER_TOKENS", "90000")
+    assert shortened() == {}
+    monkeypatch.setenv("COMPACTOR_SHORTEN_OVER_TOKENS", "2000")
+    content = shortened()["content"]
+    assert len(content) < 4_000
+    assert "Error: no" in content
+    reference = content.partition('restore_context("')[2].partition('"')[0]
+    look = {
+        "session_id": "a-session",
+        "name": "restore_context",
+        "arguments": {"reference": reference, "search": "Error: no"},
+    }
+    assert "Error: no" in mod.look_up(look, lambda: open_store(tmp_path / "s.db"))["content"]
+
+
+def test_what_the_client_compacts_itself_is_stored_and_told(store):
+    history = make_session(30)
+    rows, after = Rows(history), Rows([{"role": "user", "content": "a summary"}])
+    call = {**rows.call(), "why": "time up", "after": after.rows}
+    assert set(mod.receipt_of_own(call, store, 5.0)) == {"receipt"}
+    assert any("ticket-4701." in one for one in restored(store, history))
+    (event,) = store.events("a-session")
+    assert (event["did"], event["why"], event["time"]) == ("passed", "time up", 5.0)
+    assert "ask" in mod.compact(rows.call(), store, 6.0)

@@ -1,0 +1,321 @@
+"""The Responses API through the proxy: items become messages and come back, compactions are asked for and answered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier import apply
+from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+from applier.adapters.proxy.compactions import carried, opened, reply, view_text
+from applier.adapters.transcripts.responses import read_items, to_items
+from applier.testing import MessagesServer, Request, say, use
+from applier.testing.responses_api import judge_items
+from planner.reading.messages import message_digest
+from tests.bench.client_run import run_client
+from tests.hosts import hosts
+from tests.strategies import plans, texts
+
+KEY = {"authorization": "Bearer sk-1"}
+LOGIN = {"authorization": "Bearer eyJ9", "chatgpt-account-id": "account-4711"}
+FOREIGN = {"type": "compaction", "id": "cmp_theirs", "encrypted_content": "gAAAAsealed"}
+TRIGGER = {"type": "compaction_trigger"}
+ASKS_IN_WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary."
+TOLD = "Another language model started to solve this problem and produced a summary of its thinking process:\n"
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+CONTEXT = "<environment_context>\n  <cwd>/app</cwd>\n</environment_context>"
+
+
+def words(role: str, text: str, **more: Any) -> dict[str, Any]:
+    kind = {"type": "output_text", "annotations": []} if role == "assistant" else {"type": "input_text"}
+    return {"type": "message", "role": role, "content": [{**kind, "text": text}], **more}
+
+
+def host_items():
+    return st.sampled_from(
+        [
+            words("developer", "Be brief.", id="msg_host"),
+            words("user", CONTEXT),
+            {"type": "configuration_update", "reasoning": {"effort": "low"}},
+            {"type": "additional_tools", "role": "developer", "tools": [{"type": "custom", "name": "exec"}]},
+            {"type": "tool_search_call", "call_id": "search", "arguments": {}},
+        ]
+    )
+
+
+@st.composite
+def user_items(draw):
+    text, form = draw(texts()) or "go on", draw(st.integers(0, 3))
+    if form == 0:
+        return {"role": "user", "content": text}
+    parts = [{"type": "input_text", "text": text}, IMAGE, {"type": "input_file", "file_id": "f1"}][: max(form, 1)]
+    return {"type": "message", "role": "user", "content": parts, "metadata": {"turn": 1}}
+
+
+@st.composite
+def answers(draw, name: str):
+    """What one answer brings, and the outputs of its calls, in any order, with a host's item between now and then."""
+    items: list[dict[str, Any]] = []
+    calls, outputs = draw(st.integers(0, 3)), []
+    if draw(st.booleans()):
+        sealed = draw(st.sampled_from(({}, {"encrypted_content": f"gAAAA{name}"}, {"encrypted_content": None})))
+        items.append({"type": "reasoning", "id": f"rs_{name}", "summary": [], **sealed})
+    if draw(st.booleans()):
+        items.append({"type": "web_search_call", "id": f"ws_{name}", "status": "completed", "action": {"query": "x"}})
+    if not calls or draw(st.booleans()):
+        items.append(words("assistant", draw(texts()) or "Done.", id=f"msg_{name}", status="completed"))
+    for number in range(calls):
+        kind, payload = draw(st.sampled_from(CALLS))
+        call = {"type": kind, "call_id": f"call_{name}_{number}", "name": "run", "status": "completed", **payload}
+        items.append({key: value for key, value in call.items() if kind != "local_shell_call" or key != "name"})
+        own = "custom_tool_call_output" if kind == "custom_tool_call" else "function_call_output"
+        text = draw(texts(max_lines=40))
+        output = draw(st.sampled_from((text, [{"type": "input_text", "text": text}], [IMAGE])))
+        outputs.append({"type": own, "call_id": call["call_id"], "output": output})
+    return [*items, *draw(st.lists(host_items(), max_size=1)), *draw(st.permutations(outputs))]
+
+
+CALLS = (
+    ("function_call", {"arguments": '{ "command": "ls",  "n": 1 }'}),
+    ("function_call", {"arguments": '{"path":"src/auth.ts"}', "namespace": "fs"}),
+    ("function_call", {"arguments": "no JSON"}),
+    ("custom_tool_call", {"input": "text(await tools.exec_command({cmd: 'ls'}))"}),
+    ("local_shell_call", {"action": {"type": "exec", "command": ["ls"]}}),
+)
+
+
+@st.composite
+def item_lists(draw, foreign: bool = False):
+    """What a client sends: the host's items, the user's words, answers with their calls."""
+    items = [*draw(st.lists(host_items(), max_size=3)), draw(user_items())]
+    if foreign:
+        items.append(FOREIGN)
+    for turn in range(draw(st.integers(0, 5))):
+        items += draw(answers(f"{turn}"))
+        items += draw(st.lists(st.one_of(user_items(), host_items()), max_size=2))
+    return items
+
+
+def violations(items: list[Any]) -> list[str]:
+    return [str(one) for one in judge_items(Request({"input": items}, {}))]
+
+
+@given(item_lists(), st.booleans())
+def test_items_become_messages_and_come_back(items, foreign):
+    items = [FOREIGN, *items] if foreign else items
+    read = read_items(items)
+    assert to_items(read, read.messages) == items
+
+
+@given(data=st.data(), items=item_lists(), foreign=st.booleans())
+def test_whatever_a_plan_says_the_compacted_list_is_valid_and_what_is_the_host_s_stands(
+    data, items, foreign, tmp_path_factory
+):
+    items = [FOREIGN, *items] if foreign else items
+    read = read_items(items)
+    if not read.messages:
+        return
+    view = apply(data.draw(plans(read.messages)), read.messages, store=tmp_path_factory.mktemp("s") / "store.db")
+    made = to_items(read, view)
+    assert not set(violations(made)) - set(violations(items))
+    hosts_own = [item for _, item in read.fixed]
+    assert [item for item in made if item in hosts_own] == [item for item in items if item in hosts_own]
+    assert made[: 1 if foreign else 0] == ([FOREIGN] if foreign else [])
+    again = read_items(made).messages
+    assert len(again) >= len(view)
+
+
+@given(data=st.data(), items=item_lists(), in_words=st.booleans())
+def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, items, in_words, tmp_path_factory):
+    """Codex puts the user's messages in front of it, once more."""
+    messages = read_items(items).messages
+    view = apply(data.draw(plans(messages)), messages, store=tmp_path_factory.mktemp("s") / "store.db")
+    ask, held = "words" if in_words else "trigger", carried(messages, view, {}, "d1")
+    content, _, digest = reply(ask, {"input": items}, held, "1")
+    (item,) = json.loads(content)["output"]
+    if in_words:
+        item = words("user", TOLD + item["content"][0]["text"])
+    users = [one for one in items if one.get("role") == "user"]
+    unknown, new = words("user", "said meanwhile"), words("user", "and now?")
+    whole = opened({"input": [*users, unknown, item, new]}, lambda name: held if name == digest else None)
+    (first, *rest) = read_items(whole["input"]).messages
+    assert rest[:-1] == view
+    assert [message_digest(one) for one in (first, rest[-1])] == [
+        message_digest(read_items([one]).messages[0]) for one in (unknown, new)
+    ]
+    assert all(one["content"] in view_text([first, *rest]) for one in users if isinstance(one["content"], str)) or view
+
+
+@given(item_lists(foreign=True))
+def test_nothing_before_a_foreign_compaction_is_part_of_the_conversation(items):
+    read = read_items(items)
+    before = items[: items.index(FOREIGN) + 1]
+    assert read.has_foreign
+    assert to_items(read, read.messages[1:])[: len(before)] == before
+
+
+@given(st.text())
+def test_an_item_that_only_looks_like_ours_is_a_foreign_one(text):
+    for content in (text, f"compactor.1.{text}"):
+        body = {"input": [{"type": "compaction", "id": "x", "encrypted_content": content}]}
+        assert opened(body, lambda name: None) is body
+
+
+@pytest.fixture
+def behind(tmp_path):
+    """A proxy for OpenAI's API in front of a test server."""
+    opened_ones = []
+
+    def start(server, **session) -> ProxyServer:
+        session = {"window_tokens": 24_000, "max_output_tokens": 500, "planner": "rules", **session}
+        upstreams, store = Upstreams("", server.url, ""), str(tmp_path / "store.db")
+        opened_ones.append(ProxyServer(ProxySettings(upstreams=upstreams, store=store, session=session)).__enter__())
+        return opened_ones[-1]
+
+    yield start
+    for proxy in opened_ones:
+        proxy.__exit__(None, None, None)
+
+
+def next_call(request):
+    number = len(request.body["input"])
+    return [say(f"Step {number}"), use("run", f"call_{number}_{len(request.raw)}", command=f"check module {number}")]
+
+
+FIELDS = {"model": "gpt-5.5", "reasoning": {"effort": "low"}, "instructions": "Work on.", "store": False}
+
+
+def worked(client, items, rounds: int) -> list[dict[str, Any]]:
+    """Go on from `items` for so many rounds, streamed."""
+    for number in range(rounds):
+        with client.responses.stream(input=items, **FIELDS) as stream:
+            answer = stream.get_final_response()
+        made = [
+            item.model_dump(mode="json", exclude_unset=True, exclude={"parsed_arguments"}) for item in answer.output
+        ]
+        calls = [item for item in made if item["type"] == "function_call"]
+        lines = "\n".join(f"src/module_{at}.py:{number}: def handler_{at}(request, {number})" for at in range(60))
+        items = [
+            *items,
+            *made,
+            *({"type": "function_call_output", "call_id": c["call_id"], "output": lines} for c in calls),
+        ]
+    return items
+
+
+@pytest.mark.real
+def test_the_real_sdk_streams_and_is_compacted(behind):
+    with MessagesServer(next_call, window_tokens=40_000) as server:
+        proxy = behind(server)
+        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0) as client:
+            worked(client, [words("user", "Check the modules, and never delete a file.")], 25)
+        compactions, failed = proxy.metrics.value("compactions"), proxy.metrics.value("requests", 'kind="failed"')
+    assert server.violations == []
+    assert compactions >= 1
+    assert failed == 0
+    assert max(exchange.usage.prompt_tokens for exchange in server.exchanges) < 24_000
+    assert "never delete a file" in json.dumps(server.requests[-1].body["input"])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("ask", ["trigger", "words", "window"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted):
+    """By whichever way the client asks; by a proxy that was started anew, too, from the originals."""
+    with MessagesServer(next_call, window_tokens=90_000) as server:
+        proxy = behind(server, window_tokens=80_000)
+        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0) as client:
+            items = worked(client, [words("user", "Check the modules.", id="msg_first")], 12)
+            arrived = len(server.paths)
+            if ask == "window":
+                made = client.post("/responses/compact", body={"model": "gpt-5.5", "input": items}, cast_to=object)
+                (item,) = made["output"]
+            else:
+                asks = TRIGGER if ask == "trigger" else words("user", ASKS_IN_WORDS)
+                (item,) = client.responses.create(input=[*items, asks], **FIELDS).output
+                item = item.model_dump(mode="json")
+            if ask == "words":
+                item = words("user", TOLD + item["content"][0]["text"])
+        assert len(server.paths) == arrived
+        if restarted:
+            proxy.__exit__(None, None, None)
+            proxy = behind(server, window_tokens=80_000)
+        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0) as client:
+            worked(client, [items[0], item], 2)
+        (session,) = proxy.gateway.conversations.sessions()
+        assert session.state.history_messages >= 2 * 12 + 3
+    assert server.violations == []
+    sent = server.requests[-1].body["input"]
+    assert sum("Check the modules." in json.dumps(one.get("content")) for one in sent if one.get("role") == "user") >= 1
+    assert sum(one.get("id") == "msg_first" for one in sent) <= 1
+    assert len(json.dumps(sent)) < len(json.dumps(items)) * 0.75
+
+
+@pytest.mark.real
+def test_what_cannot_be_compacted_passes_as_it_came(behind):
+    """A thread that the server holds, a compaction asked for behind another's, a conversation without an answer."""
+    talk = [words("user", "Check the modules."), words("assistant", "I will.", id="m1"), words("user", "Go on. " * 900)]
+    bodies = (
+        {"input": talk, "previous_response_id": "resp_1"},
+        {"input": [*talk[:1], FOREIGN, *talk[1:], TRIGGER]},
+        {"input": [*talk[:1], TRIGGER]},
+        {"input": "Hello"},
+    )
+    with MessagesServer("ok") as server:
+        proxy = behind(server, window_tokens=3_000)
+        for body in bodies:
+            httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-5.5", **body}, headers=KEY)
+            assert server.requests[-1].body["input"] == body["input"]
+
+
+@pytest.mark.real
+def test_a_login_a_key_and_another_provider_s_key_each_keep_their_own():
+    with hosts(3) as (claude, openai_host, chatgpt):
+        places = Upstreams(claude.url, openai_host.url, f"{chatgpt.url}/backend-api/codex")
+        with ProxyServer(ProxySettings(upstreams=places, session={"planner": "rules"})) as proxy:
+            for path in ("/v1/responses", "/v1/models", "/backend-api/codex/responses"):
+                assert httpx.post(proxy.url + path, json={"input": "x"}, headers=LOGIN).status_code == 200
+            for path in ("/v1/responses", "/v1/responses/compact", "/v1/models", "/v1/embeddings"):
+                assert httpx.post(proxy.url + path, json={"input": "x"}, headers=KEY).status_code == 200
+            refused = [httpx.get(proxy.url + path, headers=KEY).status_code for path in ("/", "/api/hello", "/x")]
+            upgrade = {"upgrade": "websocket", "connection": "upgrade", **KEY}
+            assert httpx.get(f"{proxy.url}/v1/responses", headers=upgrade).status_code == 426
+    assert refused == [404] * 3
+    assert not claude.arrivals
+    assert [one.path for one in chatgpt.arrivals] == [
+        f"/backend-api/codex/{name}" for name in ("responses", "models", "responses")
+    ]
+    assert len(openai_host.arrivals) == 4
+    assert not any("account-4711" in one.headers for one in openai_host.arrivals)
+
+
+@pytest.mark.real
+def test_without_an_upstream_for_its_kind_a_request_is_refused():
+    with ProxyServer(ProxySettings(upstreams=Upstreams(chatgpt=""))) as proxy:
+        answer = httpx.post(f"{proxy.url}/v1/responses", json={"input": "x"}, headers=LOGIN)
+    assert answer.status_code == 404
+    assert "--chatgpt-upstream" in answer.json()["error"]["message"]
+
+
+CODEX = shutil.which("codex")
+NEEDS_CODEX = pytest.mark.skipif(CODEX is None, reason="needs the client: npm install -g @openai/codex")
+
+
+@pytest.mark.real
+@NEEDS_CODEX
+@pytest.mark.parametrize("how", [{"window_tokens": 40_000}, {"asks_at": 31_000}, {"asks_at": 31_000, "in_words": True}])
+def test_the_real_codex(how):
+    """Compacted by the proxy, by its own request for it, by its request in words."""
+    done = run_client(str(CODEX), 24, **{"window_tokens": 200_000, **how})
+    assert (done.exit_code, done.rounds, done.violations) == (0, 24, ())
+    assert set(done.paths) == {"POST /v1/responses"}
+    assert done.paths["POST /v1/responses"] == 25
+    assert "compactor: 0 compactions" not in done.report
+    assert "bypassed" not in done.report
