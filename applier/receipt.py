@@ -92,17 +92,26 @@ def _words(text: str) -> set[str]:
     return {word.casefold() for word in _WORD.findall(text)}
 
 
-def receipt(plan: CompactionPlan, *, command: str = "compactor") -> str:
+def receipt(
+    plan: CompactionPlan,
+    *,
+    tokens: tuple[int, int] | None = None,
+    dollars: Mapping[str, float] | None = None,
+    command: str = "compactor",
+) -> str:
     """The receipt of a compaction by `plan`, which still holds the history that it was made from.
 
-    `command` is how a person calls this program, with the store where that is not his default one.
+    `tokens` before and after, and `dollars` (see `planner.prices.switch_dollars`), are the plan's own unless a session
+    says them, whose list was compacted before. `command` is how a person calls this program, with the store where that
+    is not his default one.
 
     Raises:
-        StalePlan: it does not.
+        StalePlan: the plan does not hold its history.
     """
     shown = preview(plan)
-    account = _account_of(shown)
-    return _text(_verdict("Compacted", shown.tokens_before, shown.tokens_after, shown.dollars), account, command)
+    before, after = tokens or (shown.tokens_before, shown.tokens_after)
+    verdict = _verdict("Compacted", before, after, shown.dollars if dollars is None else dollars)
+    return _text(verdict, _account_of(shown), command)
 
 
 def forecast(plan: CompactionPlan, review: str) -> str:

@@ -11,7 +11,6 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +24,9 @@ from pydantic_settings import (
 )
 
 from planner.errors import SettingsError
+from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
-from planner.settings import TOOL_NAME, CheckedSettings, PlanSettings
+from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, nearest
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
@@ -36,8 +36,9 @@ OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "C
 """Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
 _WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_output_tokens")
 _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
+_WHY = ("prices",)
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
-PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, *_HOW_DEEPLY))
+PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, *_WHY, *_HOW_DEEPLY))
 """All that a project's file may set, in these very letters, for a repository that an agent works in brings its own:
 when and how deeply is compacted; never who reads the history, what planning may cost, what is said or read for the
 host, or a word that the agent reads."""
@@ -89,6 +90,9 @@ class SessionSettings(CheckedSettings, BaseSettings):
     stay of it; 0: never."""
     compact_tool: str = Field(default="compact", pattern=rf"^{TOOL_NAME}$")
     """Name of the tool by which the model itself asks for a compaction."""
+    prices: dict[str, ModelPrices] = {}
+    """What models charge, by what stands in their names, in place of what is known (``planner.prices``): decides when
+    ``relevance`` compacts, and what is said of dollars."""
     plan: PlanSettings = PlanSettings()
     """How plans are made. `plan.target_ratio`, where it is set, is how much a compaction leaves of the messages that
     would be sent; what the model waits for comes on top. Not set: what the preset says, which for ``relevance`` is a
@@ -124,6 +128,12 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return init_settings, env_settings, *(InitSettingsSource(settings_cls, init_kwargs=table) for table in tables)
 
 
+_JSON_FORMS = {
+    "plan": '{"target_ratio": 0.2}',
+    "prices": '{"my-model": {"input": 2, "output": 10, "cache_read": 0.05}}',
+}
+
+
 def _known_variables() -> frozenset[str]:
     names = [*SessionSettings.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
     return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
@@ -135,14 +145,12 @@ def _check_variables(source: EnvSettingsSource) -> None:
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and variable not in known:
-            near = get_close_matches(variable, known, 1)
-            cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
+            raise SettingsError(f"environment variable {variable} sets nothing: {nearest(variable, known)}")
         if variable in known and name in fields and source.field_is_complex(fields[name]):
             try:
                 json.loads(value or "")
             except (ValueError, RecursionError):
-                form = '{"target_ratio": 0.2}' if name == "plan" else '["one", "another"]'
+                form = _JSON_FORMS.get(name, '["one", "another"]')
                 wanted = f"expected JSON such as {form}, found {value!r:.80}"
                 raise SettingsError(f"environment variable {variable}: {wanted}") from None
 
@@ -199,4 +207,6 @@ def load_settings(**given: Any) -> SessionSettings:
     Raises:
         SettingsError: an unknown name or a value out of bounds; the text says which.
     """
-    return SessionSettings(**{name: value for name, value in given.items() if value is not None})
+    settings = SessionSettings(**{name: value for name, value in given.items() if value is not None})
+    register_prices(settings.prices)
+    return settings

@@ -27,7 +27,7 @@ from planner.placeholders import (
 from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
-from planner.reading.messages import THINKING, Block, Message, blocks, media_mark, plain_message
+from planner.reading.messages import THINKING, Block, Message, blocks, cache_marks, media_mark, plain_message
 
 __all__ = [
     "ThinkingPolicy",
@@ -144,9 +144,7 @@ def _cut(block: Block, text: str) -> Block:
 
 def inner_mark(block: Block) -> Block:
     """The cache mark that stands inside the result: on the result itself, once its content gives way."""
-    inside = block.get("content")
-    items = inside if isinstance(inside, list) and "cache_control" not in block else []
-    marks = [item["cache_control"] for item in items if isinstance(item, dict) and "cache_control" in item]
+    marks = [] if "cache_control" in block else list(cache_marks(block.get("content")))
     return {"cache_control": marks[-1]} if marks else {}
 
 
@@ -179,12 +177,9 @@ def _merged(first: Any, second: Any) -> Message:
     fields = {**left, **right}  # of a system message also how it is to be answered: the newer one counts
     if left.get("clear_at") != right.get("clear_at"):
         fields.pop("clear_at")  # words that are to stand would go with the others
-    return {**fields, "content": sorted(content, key=_is_behind_results) if left["role"] == "user" else content}
-
-
-def _is_behind_results(block: Block) -> bool:
-    """True for what has to stand behind a user message's tool results; a list that was broken stays no worse."""
-    return bool(block["type"] != "tool_result")
+    if left["role"] == "user":  # nothing may stand before its results; a list that was broken stays no worse
+        content.sort(key=lambda block: block["type"] != "tool_result")
+    return {**fields, "content": content}
 
 
 def thinking_policy(model: str) -> ThinkingPolicy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
+from planner.evidence.hosts import without_boilerplate
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
@@ -36,6 +37,7 @@ __all__ = [
     "note_parts",
     "preview_text",
     "ranges_of",
+    "with_gaps",
 ]
 
 USER_FRAME = "user-words"
@@ -190,6 +192,8 @@ class _Entry:
         outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED
+        elif call.kind == "ask" and any(line.source == "user" for line in result):
+            outcome = ""  # the answer stands below
         elif call.kind == "write" and _CHANGED.match(outcome):
             outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
@@ -230,13 +234,15 @@ class _Entry:
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
                 rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
-                yield self.user_words([line for line in result if line.source == "user"])
+                answers = [line for line in result if line.source == "user"]
+                yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
-    def user_words(self, lines: Sequence[Line]) -> str:
-        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand."""
+    def user_words(self, lines: Sequence[Line], said: Callable[[str], str] = str) -> str:
+        """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand.
+        `said` is what a line says without what the host put around it."""
         if not lines:
             return ""
-        words = GAP.join(clean(join_lines(run)) for run in _runs(lines))
+        words = GAP.join(clean(said(join_lines(run))) for run in _runs(lines))
         return f"<{USER_FRAME}>{words}</{USER_FRAME}>"
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
@@ -273,11 +279,16 @@ def _runs(lines: Sequence[Line], sides: Mapping[int, str] = MappingProxyType({})
         yield [line for _, line in run]
 
 
+def with_gaps(lines: Sequence[Line]) -> str:
+    """`lines` as text, with a mark where others are left out between them."""
+    return GAP.join(map(join_lines, _runs(lines)))
+
+
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
     """A demoted result of the live tail: its chosen lines, exact, and how the rest is had."""
     lines = turn.lines_of(block)
     shown = turn.lines.chosen(chosen, block)
-    text = GAP.join(clean(join_lines(run)) for run in _runs(shown))
+    text = clean(with_gaps(shown))
     cure = f'; {restore_tool}("{turn.turn.id}") returns all' if restore_tool else f"; stored whole as {turn.turn.id}"
     note = f"[{len(lines) - len(shown)} lines left out here{cure}]"
     return f"{text}\n{note}" if text.strip() else note

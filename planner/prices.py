@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from planner.plan import Provenance, Usage
 from planner.reading.messages import field_of
+from planner.settings import ModelPrices
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -26,6 +26,7 @@ __all__ = [
     "dollars",
     "money",
     "payback_calls",
+    "register_prices",
     "switch_dollars",
     "switch_money",
 ]
@@ -41,27 +42,16 @@ LEAST_DOLLARS = 0.0001
 _MILLION = 1_000_000
 
 
-class ModelPrices(NamedTuple):
-    """What one model charges."""
-
-    input: float
-    """Dollars by million tokens."""
-    output: float
-    cache_read: float = 0.1
-    """In units of `input`."""
-    long_prompt_factor: float = 1.0
-    """How many times as much a request costs, the whole of it, with more than `LONG_PROMPT_TOKENS` of prompt."""
-
-
-LONG_PROMPT_TOKENS = 100_000
 _PRICES = {
-    "fable-5-1": ModelPrices(10.0, 50.0, 0.025),
-    "mythos-5-1": ModelPrices(10.0, 50.0, 0.025),
-    "opus-5-5": ModelPrices(4.0, 20.0, 0.05),
-    "sonnet-5-5": ModelPrices(2.0, 10.0, 0.05),
-    "haiku-5-5": ModelPrices(0.1, 0.5, long_prompt_factor=5.0),
+    "fable-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
+    "mythos-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
+    "opus-5-5": ModelPrices(input=4, output=20, cache_read=0.05),
+    "sonnet-5-5": ModelPrices(input=2, output=10, cache_read=0.05),
+    "haiku-5-5": ModelPrices(input=0.1, output=0.5, long_prompt_factor=5),
 }
 """By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
+_OWN: dict[str, ModelPrices] = {}
+"""Likewise, as the user says; these come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +60,35 @@ class CachePrices:
 
     write: float = WRITE_5_MINUTES
     read: float = CACHE_READ_PRICES[0]
+    long_prompt_factor: float = 1.0
+    long_prompt_tokens: float = math.inf
+
+    def factor(self, prompt_tokens: float) -> float:
+        """How many times as dear each token is in a prompt of so many."""
+        return self.long_prompt_factor if prompt_tokens > self.long_prompt_tokens else 1.0
+
+
+def register_prices(prices: Mapping[str, ModelPrices]) -> None:
+    """Take over the user's own `prices`, by what stands in a model's name, in place of what is known here."""
+    _OWN.update({_plain_name(name): own for name, own in prices.items()})
+
+
+def _plain_name(model: str) -> str:
+    return model.lower().replace(".", "-")
 
 
 def _prices_of(model: str) -> ModelPrices | None:
     """What `model` charges, as any provider spells its name; None if that is not known."""
-    name = model.lower().replace(".", "-")
-    return next((prices for own, prices in _PRICES.items() if own in name), None)
+    name, known = _plain_name(model), (*_OWN.items(), *_PRICES.items())
+    return next((prices for own, prices in known if own in name), None)
 
 
 def cache_prices(model: str = "") -> CachePrices:
     """The cache prices of `model`; the general ones if it is not known."""
     known = _prices_of(model)
-    return CachePrices(read=known.cache_read) if known is not None else CachePrices()
+    if known is None:
+        return CachePrices()
+    return CachePrices(known.cache_write, known.cache_read, known.long_prompt_factor, known.long_prompt_tokens)
 
 
 def payback_calls(
@@ -91,17 +98,21 @@ def payback_calls(
     write_price: float = WRITE_5_MINUTES,
     read_price: float = CACHE_READ_PRICES[0],
     extra_cost_tokens: float = 0.0,
+    factors: tuple[float, float] = (1.0, 1.0),
 ) -> float:
     """After how many calls removing tokens from a cached context costs less than leaving it alone.
 
     Of a context of C tokens with an unchanged prefix of p, removing S writes the C - p - S behind the first
     change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), and the price of the
-    planner's own call, in input tokens, on top. Infinite if nothing is removed.
+    planner's own call, in input tokens, on top. Infinite if nothing is removed. `factors` say how many times as dear
+    a token is in the context as it was and as it is then (`CachePrices.factor`).
     """
     rewritten = max(0.0, context_tokens - unchanged_prefix_tokens - removed_tokens)
-    if removed_tokens <= 0:
+    before, after = factors
+    saved = read_price * (before * context_tokens - after * (context_tokens - removed_tokens))
+    if removed_tokens <= 0 or saved <= 0:
         return math.inf
-    return ((write_price - read_price) * rewritten + extra_cost_tokens) / (read_price * removed_tokens)
+    return (after * (write_price - read_price) * rewritten + extra_cost_tokens) / saved
 
 
 def best_growth_tokens(
@@ -130,9 +141,9 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:
     read = usage.cache_read_input_tokens * prices.cache_read
-    written = usage.cache_creation_input_tokens * WRITE_5_MINUTES
+    written = usage.cache_creation_input_tokens * prices.cache_write
     cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
-    is_long = usage.prompt_tokens > LONG_PROMPT_TOKENS * max(1, usage.requests)
+    is_long = usage.prompt_tokens > prices.long_prompt_tokens * max(1, usage.requests)
     return cost * (prices.long_prompt_factor if is_long else 1.0) / _MILLION
 
 

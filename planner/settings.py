@@ -15,9 +15,11 @@ __all__ = [
     "RESTORE_TOOL",
     "TOOL_NAME",
     "CheckedSettings",
+    "ModelPrices",
     "OptionalToolName",
     "PlanSettings",
     "bare_tool_name",
+    "nearest",
     "restore_tool_of",
 ]
 
@@ -65,12 +67,18 @@ def _explained(settings: type[BaseModel]) -> Iterator[None]:
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
+    *outer, name = error["loc"]
+    inner: dict[object, type[BaseModel]] = {"plan": PlanSettings, "prices": ModelPrices}
+    known = sorted((inner.get(outer[0], settings) if outer else settings).model_fields)
+    return f"there is none; {nearest(str(name), known)}"
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The cure where `name` is none of the `known` ones: that which it nearly is, else all of them."""
     from difflib import get_close_matches  # only errors need it
 
-    *outer, name = error["loc"]
-    known = sorted((PlanSettings if outer else settings).model_fields)
-    near = get_close_matches(str(name), known, 1)
-    return f"there is none; did you mean {near[0]}?" if near else f"there is none; there are {', '.join(known)}"
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 class PlanSettings(CheckedSettings):
@@ -104,6 +112,23 @@ class PlanSettings(CheckedSettings):
     """For a planning call by a model, its requests, re-asks, retries and pieces included."""
     max_reasks: int = Field(default=2, ge=0, le=10)
     """How often an answer that is not a valid plan goes back to the model."""
+
+
+class ModelPrices(BaseModel):
+    """What one model charges; what stands unless it is said is Anthropic's general price."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: float = Field(gt=0)
+    """Dollars by million tokens."""
+    output: float = Field(gt=0)
+    cache_read: float = Field(default=0.1, gt=0, le=1)
+    """In units of `input`."""
+    cache_write: float = Field(default=1.25, ge=1)
+    """Likewise."""
+    long_prompt_factor: float = Field(default=1.0, ge=1)
+    """How many times as much a request costs, the whole of it, with more than `long_prompt_tokens` of prompt."""
+    long_prompt_tokens: int = Field(default=100_000, ge=1)
 
 
 def bare_tool_name(name: str) -> str:

@@ -38,10 +38,8 @@ LONG = ("compactor watch", "compactor eval")
 """Commands of over ten seconds: run when the pages are rewritten, and by CI."""
 CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
 COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
-HOSTS = {"agents": ["/v1/chat/completions"], "deepagents": ["/v1/messages"]}
+HOSTS = {"agents": ["/v1/responses"], "deepagents": ["/v1/messages"]}
 """What the examples of agents that are not installed everywhere ask for; each is run where it is."""
-CHAT = 'import agents\nagents.set_default_openai_api("chat_completions")\n'
-"""What the test server speaks of OpenAI's."""
 EXTRAS = {"anthropic", "langchain", "pydantic_ai", "openai", "starlette"}
 """Packages of extras that the pages' Python imports."""
 MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\.)")
@@ -99,7 +97,6 @@ def test_python_runs(tmp_path):
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
         parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
         parts = [GO_ON + part if "session.recover(" in part else part for part in parts]
-        parts = [CHAT + part if "from agents import" in part else part for part in parts]
         ours |= {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
         own = [LOADED, *blocks("python", OWN_PARTS.read_text("utf-8")), OWN_CHECKED]
         script = "\n".join([LOADED, *parts, CHECKED, *own]).replace("https://api.openai.com", server.url)

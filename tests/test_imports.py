@@ -159,6 +159,7 @@ FOLDERS = {
     "applier.store": ("planner",),
     "applier.settings": ("planner",),
     "applier.sheet": ("planner", "applier.store", "applier.view"),
+    "applier.receipt": ("planner", "applier.view"),
     "applier.serving": (),
     "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),

@@ -20,6 +20,8 @@ __all__ = [
     "is_ours",
     "listing_problems",
     "plugin_files",
+    "program_of",
+    "refusals",
     "settings_problems",
     "version_problem",
 ]
@@ -108,6 +110,16 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
         yield Problem(" ".join(map(str, own["errors"])), "compactor install claude-code")
     elif not own.get("enabled") and not others:
         yield Problem("the mod is turned off in Claude Code", f"claude plugin enable {PLUGIN_ID}")
+
+
+def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
+    """Why the client does not take the mod as it is, by what ``claude plugin validate --json`` printed."""
+    contents = checked.get("contents")
+    parts = [checked.get("manifest"), *(contents if isinstance(contents, list) else ())]
+    listed = [part.get("errors") for part in parts if isinstance(part, dict)]
+    for error in (error for errors in listed if isinstance(errors, list) for error in errors):
+        said = error.get("message") if isinstance(error, dict) else error
+        yield Problem(f"Claude Code does not take the mod: {said}", "pip install -U relevance-compactor, then install")
 
 
 def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:

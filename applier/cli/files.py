@@ -1,4 +1,4 @@
-"""Reading plans and transcripts, writing results: whole files or nothing, readable by their owner alone."""
+"""Reading transcripts and texts, writing results: whole files or nothing, readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import click
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.screen import echo
 from planner.errors import SettingsError
-from planner.plan import CompactionPlan
 
-__all__ = ["digest_of", "make_folder", "read_file", "read_plan", "read_text", "write_unchanged", "write_whole"]
+__all__ = ["digest_of", "make_folder", "read_file", "read_text", "write_unchanged", "write_whole"]
 
 PRIVATE_FILE = 0o600
 
@@ -31,15 +30,6 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
     for warning in read.warnings:
         echo(f"compactor: note: {warning}", err=True)
     return read
-
-
-def read_plan(path: Path) -> CompactionPlan:
-    """The plan in the file `path`.
-
-    Raises:
-        PlanRejected: it is not one; the text names the field.
-    """
-    return CompactionPlan.from_json(path.read_bytes(), str(path))
 
 
 def read_text(path: Path) -> str:

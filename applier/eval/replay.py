@@ -68,7 +68,8 @@ class Replay:
     @property
     def compactions(self) -> list[Event]:
         """Every change of what was sent before."""
-        return [event for call in self.calls for event in call.events if _is_compaction(event)]
+        events = (event for call in self.calls for event in call.events if event.kind == "post_compact")
+        return [event for event in events if event.trigger != "arrival"]
 
     @property
     def sent_tokens(self) -> int:
@@ -118,7 +119,7 @@ def replay(
     With `replace` the simulated agent replaces its list by what it got, else its list keeps growing. Nothing is planned
     in the background unless `settings` say so.
     """
-    now = 0.0
+    calls: list[ReplayedCall] = []
     session = Session(
         task,
         preset=preset,
@@ -128,9 +129,22 @@ def replay(
         model=model,
         system=system,
         window_tokens=window_tokens,
-        clock=lambda: now,
+        clock=lambda: len(calls) * SECONDS_PER_CALL,
     )
-    counter, known = TokenCounter.for_model(model), dict[int, int]()
+    counter = TokenCounter.for_model(model)
+    for call in _replayed(session, messages, counter, counter.request((), system), model, replace):
+        calls.append(call)  # noqa: PERF402 - one by one, for the clock goes by them
+    name = preset if isinstance(preset, str) else preset.name
+    return Replay(name, window_tokens, tuple(calls), tuple(_unrestorable(messages, store)))
+
+
+def _replayed(
+    session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
+) -> Iterator[ReplayedCall]:
+    """A call wherever the assistant takes the word; system and tools have `fixed_tokens` of each prompt."""
+    own: list[Any] = []
+    before: Sequence[Any] = ()
+    history_tokens, logged, known = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
         """Counted once for each object: messages that are not touched stay the same objects, and all of them live."""
@@ -138,38 +152,28 @@ def replay(
             known[id(message)] = counter.message(plain_message(message))
         return known[id(message)]
 
-    history_tokens = fixed = counter.request((), system)
-    calls: list[ReplayedCall] = []
-    own: list[Any] = []
-    before: Sequence[Any] = ()
-    logged = 0
     for at, message in enumerate(messages):
-        if at and _role(message) == "assistant":
+        if at and plain_message(message)["role"] == "assistant":
             sent = session.prepare(own if replace else messages[:at])
             first = first_difference(before, sent)
             same = len(before) if first is None else first
             events, state = session.log(), session.state
-            calls.append(
-                ReplayedCall(
-                    history_messages=at,
-                    history_tokens=history_tokens,
-                    sent_tokens=fixed + sum(map(tokens, sent)),
-                    cached_tokens=(fixed if before else 0) + sum(map(tokens, sent[:same])),
-                    invalidated_tokens=sum(map(tokens, before[same:])),
-                    limit_tokens=state.limit_tokens,
-                    level=state.level,
-                    violations=tuple(_broken(messages[:at], sent, model)),
-                    events=tuple(events[logged:]),
-                    sent=sent,
-                )
+            yield ReplayedCall(
+                history_messages=at,
+                history_tokens=history_tokens,
+                sent_tokens=fixed_tokens + sum(map(tokens, sent)),
+                cached_tokens=(fixed_tokens if before else 0) + sum(map(tokens, sent[:same])),
+                invalidated_tokens=sum(map(tokens, before[same:])),
+                limit_tokens=state.limit_tokens,
+                level=state.level,
+                violations=tuple(_broken(messages[:at], sent, model)),
+                events=tuple(events[logged:]),
+                sent=sent,
             )
             own = list(sent) if replace else own
             before, logged = sent, len(events)
-            now += SECONDS_PER_CALL
         own.append(message)
         history_tokens += tokens(message)
-    name = preset if isinstance(preset, str) else preset.name
-    return Replay(name, window_tokens, tuple(calls), tuple(_unrestorable(messages, store)))
 
 
 def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:
@@ -193,11 +197,3 @@ def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
             continue
         if held != plain[: len(held)]:
             yield f"{stored.key} is not the transcript as it was"
-
-
-def _is_compaction(event: Event) -> bool:
-    return event.kind == "post_compact" and event.trigger != "arrival"
-
-
-def _role(message: object) -> str:
-    return str(plain_message(message)["role"])

@@ -19,8 +19,8 @@ from applier.session.history_tracker import HistoryTracker
 from planner.evidence.names import specifics_of, without_root
 from planner.evidence.tasks import Task, task_lists
 from planner.placeholders import clean
-from planner.reading.lines import call_text, join_lines, turn_lines
-from planner.reading.messages import Block, Message, blocks, plain_message, result_text
+from planner.reading.lines import join_lines, read_block, turn_lines
+from planner.reading.messages import Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["carried_text", "named_again", "open_lists", "removed_turns", "restored_text"]
@@ -226,13 +226,8 @@ def _turn_text(tracker: HistoryTracker, turn_id: str) -> str:
 
 
 def _text(message: Message) -> str:
-    return "\n".join(_block_text(block) for block in blocks(message))
-
-
-def _block_text(block: Block) -> str:
-    if block["type"] == "text":
-        return str(block.get("text", ""))
-    return call_text(block) if block["type"] == "tool_use" else result_text(block)
+    read = (read_block(message["role"], block) for block in blocks(message))
+    return "\n".join(one[2] for one in read if one is not None)
 
 
 def _names(new: Sequence[Message]) -> Iterator[str]:

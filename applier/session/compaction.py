@@ -239,7 +239,8 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
         unchanged = after  # nothing is cached any more: all of it is written again anyway
     before, model = state.tokens, state.call.model
     prices = cache_prices(model)
-    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read, planning)
+    factors = prices.factor(before), prices.factor(after)
+    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read, planning, factors)
     return {"payback_calls": calls, "dollars": switch_dollars(model, before, after, unchanged, made)}
 
 

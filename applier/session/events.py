@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from difflib import get_close_matches
 from operator import methodcaller
 from typing import Any, Literal, get_args
 
 from applier.session.persistence import SessionStore
 from planner.errors import SettingsError, StoreError
 from planner.prices import switch_money
+from planner.settings import nearest
 
 __all__ = ["Event", "EventKind", "EventLog", "Hooks"]
 
@@ -137,11 +137,9 @@ class EventLog:
 
 def _known_kind(kind: str) -> str:
     kinds = (*get_args(EventKind), _EVERYTHING)
-    if kind in kinds:
-        return kind
-    near = get_close_matches(str(kind), kinds, 1)
-    cure = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(kinds)}"
-    raise SettingsError(f"hooks: no event is called {kind!r}: {cure}")
+    if kind not in kinds:
+        raise SettingsError(f"hooks: no event is called {kind!r}: {nearest(str(kind), kinds)}")
+    return kind
 
 
 def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:

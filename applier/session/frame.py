@@ -15,7 +15,7 @@ from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
-from planner.reading.messages import Block, blocks, plain_message
+from planner.reading.messages import Block, blocks, plain_message, unmarked
 from planner.settings import RESTORE_TOOL
 
 __all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
@@ -121,7 +121,7 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
-        head=tuple(_unmarked(message) for message in head),
+        head=tuple(unmarked(m) if isinstance(m, dict) else m for m in head),  # stale, and a request has four
         start=start,
         placeholders={at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
         additions={at: text for at, text in frame.additions.items() if at >= known},
@@ -181,18 +181,6 @@ def _with_text(block: Block, text: str | None) -> Block:
     if text is None or block["type"] != "tool_result":
         return block
     return {**block, **inner_mark(block), "content": text}
-
-
-def _unmarked(message: object) -> object:
-    """`message` without cache marks: those of a compacted region are stale, and a request has four."""
-    content = message.get("content") if isinstance(message, dict) else None
-    if not isinstance(message, dict) or not isinstance(content, list):
-        return message
-    bare = [
-        {name: value for name, value in block.items() if name != "cache_control"} if isinstance(block, dict) else block
-        for block in content
-    ]
-    return message if bare == content else {**message, "content": bare}
 
 
 def first_disagreement(one: Frame, other: Frame) -> int | None:

@@ -74,6 +74,8 @@ class When:
     idle_seconds: float = 0.0
     growth_pays: bool = False
     """The prompt has grown so far that compacting again costs less than carrying it on."""
+    dearer: bool = False
+    """The prompt is so long that all of it costs more, and would not be after a compaction."""
     requested: bool = False
 
     def fires(self, measured: Measurement) -> bool:
@@ -86,6 +88,7 @@ class When:
             and (not self.room_under or room <= min(self.room_under, measured.limit_tokens // 8))
             and measured.idle_seconds >= self.idle_seconds
             and (not self.growth_pays or _growth_pays(measured))
+            and (not self.dearer or _is_dearer(measured))
             and (not self.requested or bool(measured.requested))
         )
 
@@ -94,6 +97,11 @@ def _growth_pays(measured: Measurement) -> bool:
     best = best_growth_tokens(measured.kept_tokens, measured.growth_tokens_per_call, measured.prices)
     grown = measured.tokens - measured.beside_tokens - measured.kept_tokens
     return measured.kept_tokens > 0 and grown >= best
+
+
+def _is_dearer(measured: Measurement) -> bool:
+    kept = measured.kept_tokens + measured.beside_tokens
+    return measured.prices.factor(measured.tokens) > measured.prices.factor(kept)
 
 
 RECOVERY_SHARE = 0.6
@@ -193,6 +201,7 @@ RELEVANCE = Preset(
             (
                 ASKED,
                 When("growth", growth_pays=True, share_over=0.2),
+                When("price", dearer=True),
                 When("idle", idle_seconds=300, share_over=0.2),
                 When("critical", level="critical"),
             ),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
-from planner.reading.messages import Block, blocks, field_of, plain_message
+from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 
 __all__ = [
     "WINDOW_EXCEEDED",
@@ -77,8 +77,8 @@ def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> l
     Only where the caller marks its newest messages itself, and a mark is left to set: the same one that it uses.
     """
     listed = list(messages)
-    marks, fixed = list(_marks(listed[head:])), [call.system, list(call.tools or ())]
-    if not head or not marks or len(marks) + len(list(_marks(fixed))) >= MAX_CACHE_MARKS:
+    marks, fixed = list(cache_marks(listed[head:])), list(cache_marks([call.system, list(call.tools or ())]))
+    if not head or not marks or len(marks) + len(fixed) >= MAX_CACHE_MARKS:
         return listed
     last = plain_message(listed[head - 1])
     content = [*blocks(last)]
@@ -86,17 +86,6 @@ def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> l
         content[-1] = {**content[-1], "cache_control": dict(marks[-1])}
         listed[head - 1] = {**last, "content": content}
     return listed
-
-
-def _marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """The cache marks in a message or block, or a list of them, those inside tool results included."""
-    if isinstance(value, list):
-        for part in value:
-            yield from _marks(part)
-    elif isinstance(value, Mapping):
-        if isinstance(mark := value.get("cache_control"), Mapping):
-            yield mark
-        yield from _marks(value.get("content"))
 
 
 MAX_RESERVE_TOKENS = 20_000

@@ -15,6 +15,7 @@ from applier.session.frame import Edits, Place
 from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.tiers import Situation
 from planner.evidence.calls import CallKind
+from planner.placeholders import with_gaps
 from planner.reading.lines import Line
 from planner.reading.messages import blocks, plain_message
 
@@ -224,15 +225,16 @@ def _result_preview(tracker: HistoryTracker, result: Result, characters: int) ->
     lines, pinned = _lines(tracker, result)
     head = _taken(lines, characters - tail_characters)
     tail = _taken(lines[::-1], tail_characters)
-    shown = _joined(lines, head | tail | pinned)
+    shown = with_gaps([line for line in lines if line.number in head | tail | pinned])
     size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
     return _if_shorter(tracker, f"{shown}\n{size}" if shown else size, result)
 
 
 def _result_label(tracker: HistoryTracker, result: Result) -> str:
     """A line that says what a result was, and all of it that must stay; empty if nothing is gained."""
-    label = f"[Previous: used {result.call.name or 'a tool'}]\n{_joined(*_lines(tracker, result))}"
-    return _if_shorter(tracker, label.rstrip(), result)
+    lines, pinned = _lines(tracker, result)
+    kept = with_gaps([line for line in lines if line.number in pinned])
+    return _if_shorter(tracker, f"[Previous: used {result.call.name or 'a tool'}]\n{kept}".rstrip(), result)
 
 
 def _both_ends(text: str, characters: int) -> str:
@@ -266,18 +268,3 @@ def _taken(lines: Iterable[Line], characters: int) -> set[int]:
             break
         taken.add(line.number)
     return taken
-
-
-def _joined(lines: Sequence[Line], numbers: set[int]) -> str:
-    """The chosen lines; ``…`` where lines are left out."""
-    parts: list[str] = []
-    before = None
-    for line in lines:
-        if line.number not in numbers:
-            continue
-        follows = before is not None and line.number == before + 1
-        if parts and not (follows and line.continues):
-            parts.append("\n" if follows else "\n…\n")
-        parts.append(line.text)
-        before = line.number
-    return "".join(parts)

@@ -31,6 +31,7 @@ from applier.store.excerpt import find_matches
 from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.prices import register_prices
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start
@@ -93,6 +94,7 @@ class Session:
             StoreError: `session_id` was given and the store cannot be read.
         """
         settings = _sized(settings, window_tokens, max_output_tokens)
+        register_prices(settings.prices)
         planner = settings.planner if planner is None else planner
         check_planner(planner)
         check_request(model, system, tools)

@@ -6,7 +6,7 @@ different model, tool choice, thinking mode or output format would lose the cach
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import PlannerUnavailable
@@ -26,6 +26,7 @@ from planner.model.question import Situation, choice_tokens, sizes_text
 from planner.plan import Usage
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
+from planner.reading.messages import cache_marks
 
 __all__ = ["PrefixQuestion", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
@@ -69,19 +70,10 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
     """How long the newest mark holds, the shortest of all (the API takes no longer one behind it); 0 without one."""
-    marked = list(_marks(body))
+    marked = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marked:
         return 0
     return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marked) else SHORT_TTL_SECONDS
-
-
-def _marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """The cache marks of a request, wherever they stand."""
-    if isinstance(value, Mapping) and isinstance(value.get("cache_control"), Mapping):
-        yield value["cache_control"]
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    for item in inside:
-        yield from _marks(item)
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:

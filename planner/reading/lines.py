@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, readable_text, result_text
@@ -35,6 +35,7 @@ __all__ = [
     "dense",
     "join_lines",
     "numbers_of",
+    "read_block",
     "statements",
     "turn_lines",
     "without_numbers",
@@ -221,7 +222,7 @@ def turn_lines(history: History, turn: Turn) -> Lines:
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
-        if read := _read_of(role, content):
+        if read := read_block(role, content):
             part, source, text = read
             bounds = array("I", [*_starts(text), len(text)])  # a tenth of a list
             texts.append(BlockText(part, source, block, text, first, bounds))
@@ -283,7 +284,7 @@ def without_numbers(text: str) -> str:
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
-def _read_of(role: str, block: Block) -> tuple[Part, Source, str] | None:
+def read_block(role: str, block: Block) -> tuple[Part, Source, str] | None:
     """What is read of a block in a message of this role: who says it, whose words it is, and the text."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
@@ -316,17 +317,13 @@ def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
     inline = [str(name)]
     below: list[tuple[str, str]] = []
     for key, value in arguments.items():
-        text = value if isinstance(value, str) else _json(value)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
         if "\n" in text:
             below.append((str(key), f"{key}:\n{text}"))
         else:
             inline.append(f"{key}={text}")
     yield "", " ".join(inline)
     yield from below
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=repr)
 
 
 def _starts(text: str) -> Iterator[int]:

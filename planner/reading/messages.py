@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "Message",
     "blocks",
+    "cache_marks",
     "call_ids",
     "compacted_start",
     "field_of",
@@ -38,6 +39,7 @@ __all__ = [
     "result_text",
     "source_data",
     "to_json",
+    "unmarked",
     "visible_pages",
 ]
 
@@ -194,7 +196,7 @@ def message_digest(message: Message, place: str = "message") -> str:
     Raises:
         TranscriptError: `message` holds what JSON cannot.
     """
-    said = {**message, "content": _unmarked(list(blocks(message)))}
+    said = {**message, "content": _unmarked(blocks(message))}
     try:
         text = json.dumps(said, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
@@ -202,7 +204,24 @@ def message_digest(message: Message, place: str = "message") -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _unmarked(content: list[Any]) -> list[Any]:
+def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
+    """The ``cache_control`` marks of a message, block, tool or body, or of a list of them, those inside results
+    included; what a call was given has none, whatever it is called."""
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from cache_marks(part)
+    elif isinstance(value, Mapping):
+        if isinstance(mark := value.get("cache_control"), Mapping):
+            yield mark
+        yield from cache_marks(value.get("content"))
+
+
+def unmarked(message: Message) -> Message:
+    """`message` without its cache marks; the same object if it has none."""
+    return {**message, "content": _unmarked(message["content"])} if any(cache_marks(message)) else message
+
+
+def _unmarked(content: Sequence[Any]) -> list[Any]:
     return [_unmarked_block(item) if isinstance(item, dict) else item for item in content]
 
 

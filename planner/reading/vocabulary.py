@@ -119,7 +119,8 @@ def estimate_tokens(text: str) -> int:
 @lru_cache(maxsize=65536)
 def _piece_tokens(piece: str) -> float:
     if not piece.isascii():
-        return _wide_tokens(piece)
+        ranges = (bisect_right(_WIDE, ord(char), key=_start) - 1 for char in piece)
+        return max(1.0, sum(_WIDE[number][1] for number in ranges))
     if piece.isspace():
         return 1 + len(piece) / 16
     lead = "" if piece[0].isalpha() else piece[0]
@@ -132,8 +133,3 @@ def _piece_tokens(piece: str) -> float:
     if not signs.isprintable():
         return len(piece)
     return 1 + len(piece) / 16 if len(set(signs)) == 1 else max(1.0, len(piece) / 2.6)
-
-
-def _wide_tokens(piece: str) -> float:
-    ranges = (bisect_right(_WIDE, ord(char), key=_start) - 1 for char in piece)
-    return max(1.0, sum(_WIDE[number][1] for number in ranges))

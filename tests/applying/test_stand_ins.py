@@ -276,6 +276,17 @@ def test_a_call_says_what_it_is_about_and_not_how_its_tool_is_handled(name, argu
     assert re.search(rf"\nt7 > {head}(?: →|\n)", said(preview(plan, session).messages))
 
 
+def test_an_answer_to_a_question_dialog_stands_once_and_without_the_words_of_the_host():
+    host = 'User has answered your questions: "Where does Share stand?"="Both". You can now continue with the user\'s '
+    asked = {"questions": [{"question": "Where does Share stand?", "options": ["Menu", "Bar", "Both"]}]}
+    listed = call(8, "Bash", "some row\n" * 400, command="ls")
+    session = [SESSION[0], *listed, *call(9, "AskUserQuestion", f"{host}answers in mind.", **asked), *SESSION[-2:]]
+    excerpts = {"strategy": "summarize", "excerpts": ((2, 2),)}
+    plan = plan_of(read_history(session), {"t2": "drop", "t3": excerpts})
+    answer = '<user-words>"Where does Share stand?"="Both"</user-words>'
+    assert f"\nt3 > AskUserQuestion\n{answer}\n" in said(preview(plan, session).messages)
+
+
 def test_how_a_call_ended_stands_once():
     row = (
         "42 failed of 1000 in the nightly run of every package, as the log of the builder tells in its last line: " * 2

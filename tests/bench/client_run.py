@@ -108,7 +108,7 @@ class ClientRun:
     violations: tuple[str, ...]
     bill: Usage
     report: str
-    """The last lines on its standard error: what `compactor wrap` says."""
+    """What `compactor wrap` says at the end."""
     paths: Counter[str]
     """What arrived at the provider."""
 
@@ -150,7 +150,7 @@ def run_client(
                 max((exchange.usage.prompt_tokens for exchange in server.exchanges), default=0),
                 tuple(map(str, server.violations)),
                 server.bill,
-                done.stderr[-2000:],
+                "\n".join(line for line in done.stderr.splitlines() if line.startswith("compactor: ")),
                 Counter(f"{method} {path}" for method, path in server.paths),
             )
 

@@ -13,10 +13,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from applier.adapters.transcripts import read_transcript
+from applier.adapters.transcripts import Transcript, read_transcript
 from applier.eval.replay import Replay, ReplayedCall, replay
 from applier.eval.survival import placings
 from applier.eval.texts import agent_values, plain_text, specifics, stands
+from applier.session.presets import RELEVANCE
 from applier.store import open_store
 from planner.prices import CACHE_READ_PRICES
 from planner.reading.messages import plain_message
@@ -81,23 +82,38 @@ class PresetTotal:
         return tuple(map(sum, zip(*(row.costs for row in self.rows), strict=True)))
 
 
+PRICED_MODELS = ("", "claude-sonnet-5-5", "claude-fable-5-1")
+"""One for each of `CACHE_READ_PRICES`."""
+
+
 def run_preset(job: PresetJob) -> PresetRun:
-    """One row, with a store of its own."""
+    """One row, with stores of its own: ``relevance`` decides by the price of a model and runs with one of each price;
+    of its names count those of the run that kept the fewest."""
     transcript = read_transcript(job.path)
+    models = PRICED_MODELS if job.preset == RELEVANCE.name else PRICED_MODELS[:1]
+    runs = [_replayed(job, transcript, model) for model in models]
+    runs += runs[:1] * (len(PRICED_MODELS) - len(runs))
+    costs = tuple(run.cost(price) for run, price in zip(runs, CACHE_READ_PRICES, strict=True))
+    counts = (count_needs(run.calls, transcript.messages) for run in runs[: len(models)])
+    needed, met = min(counts, key=lambda count: count[1] / max(1, count[0]))
+    return _row(job, runs[0], needed, met, costs)
+
+
+def _replayed(job: PresetJob, transcript: Transcript, model: str) -> Replay:
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
-        done = replay(
+        return replay(
             transcript.messages,
             job.preset,
             job.window_tokens,
             store=store,
             task=transcript.task,
             system=transcript.system,
+            model=model,
             replace=job.replace,
         )
-    return _row(job, done, *count_needs(done.calls, transcript.messages))
 
 
-def _row(job: PresetJob, done: Replay, needed: int, met: int) -> PresetRun:
+def _row(job: PresetJob, done: Replay, needed: int, met: int, costs: tuple[float, ...]) -> PresetRun:
     return PresetRun(
         transcript=job.path.stem,
         preset=job.preset,
@@ -112,7 +128,7 @@ def _row(job: PresetJob, done: Replay, needed: int, met: int) -> PresetRun:
         unrestorable=len(done.unrestorable),
         needed=needed,
         met=met,
-        costs=tuple(done.cost(price) for price in CACHE_READ_PRICES),
+        costs=costs,
     )
 
 

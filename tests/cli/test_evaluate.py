@@ -18,6 +18,7 @@ def whole_run(folder):
     return path
 
 
+@pytest.mark.real
 def test_rules_keep_more_than_the_newest_messages(compactor, whole_run):
     arguments = ["--method", "rules", "--method", "newest", "--ratio", 0.25, "--quick"]
     ran = compactor("eval", whole_run, *arguments, "--json")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from applier.testing import Answer, Request, say, use
+from applier.testing.responses_api import items_of
 
-__all__ = ["CALLS", "counting_model", "delegating_model", "numbers"]
+__all__ = ["CALLS", "counting_model", "delegating_model", "entries", "numbers"]
 
 CALLS = 14
 
@@ -19,19 +20,26 @@ def numbers(to: int) -> str:
 
 def counting_model(request: Request) -> Answer:
     """The next call, or the answer when the last call was answered or nothing is to be counted."""
-    done = _answered(request.messages[-1])
+    last = entries(request)[-1]
+    done = _answered(last)
     made = int(done.rsplit("_", 1)[1]) + 1 if done else 0
-    if made >= CALLS or (not done and "ount" not in str(request.messages[-1]["content"])):
+    if made >= CALLS or (not done and "ount" not in str(last["content"])):
         content = [say(f"counted {made} times")]
     else:
         content = [say(f"Count number {made}."), use("numbers", f"toolu_{made}", to=60 + made)]
     return Answer(content, headers=(("connection", "close"),))  # frameworks do not close their clients
 
 
+def entries(request: Request) -> list[dict[str, Any]]:
+    """The messages or items of a request, of any API, without the host's instructions in front."""
+    listed = request.body["messages"] if "messages" in request.body else items_of(request)
+    return [entry for entry in listed if entry.get("role") not in ("system", "developer")]
+
+
 def _answered(message: dict[str, Any]) -> str:
-    """The id of the last call that `message` answers, of either API; empty if it answers none."""
-    if message["role"] == "tool":
-        return message["tool_call_id"]
+    """The id of the last call that an entry answers, of any API; empty if it answers none."""
+    if "role" not in message or message["role"] == "tool":
+        return message.get("tool_call_id") or message["call_id"]
     content = message["content"] if isinstance(message["content"], list) else []
     return ([""] + [block["tool_use_id"] for block in content if block["type"] == "tool_result"])[-1]
 
@@ -40,7 +48,7 @@ def delegating_model(tool: str, *inputs: dict) -> Callable[[Request], Answer]:
     """Calls `tool` with all `inputs` at once where it is told to delegate, and counts where it is told to count."""
 
     def answer(request: Request) -> Answer:
-        spoken = [message for message in request.messages if message["role"] not in ("system", "developer")]
+        spoken = entries(request)
         if "Delegate" not in str(spoken[0]["content"]):
             return counting_model(request)
         if len(spoken) == 1:

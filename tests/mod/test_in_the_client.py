@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -32,12 +33,18 @@ def sent_text(exchange):
     return json.dumps(exchange.request.messages)
 
 
-def test_the_client_finds_the_mod_valid(tmp_path):
-    run = subprocess.run(
-        ["claude", "plugin", "validate", str(PLUGIN)],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (run.returncode, "error" in run.stdout) == (0, False), run.stdout
+def test_the_client_finds_the_mod_valid_and_its_tests_pass(tmp_path):
+    plugin = tmp_path / "compactor"
+    shutil.copytree(PLUGIN, plugin)
+    shutil.copy(Path(__file__).with_name("register.test.ts"), plugin)
+    for command in ("validate", "test"):
+        run = subprocess.run(
+            ["claude", "plugin", command, str(plugin)],
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stdout + run.stderr
+    assert " 4 pass" in run.stdout + run.stderr
 
 
 def test_compactions_on_command_and_the_tools_behind_them(tmp_path, model):
@@ -53,7 +60,8 @@ def test_compactions_on_command_and_the_tools_behind_them(tmp_path, model):
             client.type("And on")
         assert refused(server) == []
         assert (model.asked[FORKED], model.asked[BUILT_IN], len(client.compactions)) == (1, 0, 2)
-        assert [line.partition(":")[0] for line in client.log] == ["Compacted", "Compacted"]
+        assert sum(line.startswith("Compacted") for line in client.log) == 2
+        assert any("compactor restore h" in line for line in client.log)
         last = sent_text(server.exchanges[-1])
         assert last.count("<compacted history=") == 1
         assert "never delete a file" in last

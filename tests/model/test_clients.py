@@ -103,6 +103,7 @@ def test_another_provider_through_instructor():
     assert server.requests[0].body["messages"][0]["role"] == "system"
 
 
+@pytest.mark.real
 def test_a_provider_string_reaches_another_provider(monkeypatch):
     with Loopback([GOOD]) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test-1234567890")

@@ -109,6 +109,7 @@ def test_what_an_asynchronous_client_did_not_get_in_time_counts_once():
         assert usage == Usage(input_tokens=sent_tokens(server.requests[0].body), requests=1)
 
 
+@pytest.mark.real
 def test_another_provider_counts_what_its_sdk_sent_again():
     with (
         Loopback([HANG_UP]) as server,

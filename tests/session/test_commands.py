@@ -200,12 +200,12 @@ CUT_OFF = {"stop_reason": "model_context_window_exceeded", "usage": None}
 
 
 def sdk_message(**fields):
-    from anthropic.types import Message  # a second to load, for this test alone
+    from anthropic.types import Message
 
     return Message.model_construct(**fields)
 
 
-@pytest.mark.parametrize("answer_of", [dict, sdk_message])
+@pytest.mark.parametrize("answer_of", [dict, pytest.param(sdk_message, marks=pytest.mark.real)])  # loads the SDK
 def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of, answer_of):
     session, history = session_of(window_tokens=ROOMY), make_session(60)
     session.prepare(history)

@@ -77,7 +77,7 @@ MADE = Provenance(planner="model", model="claude-haiku-5-5", usage=Usage(input_t
 
 
 @given(
-    before=st.integers(2_000, 100_000),
+    before=st.integers(2_000, 300_000),
     after=st.floats(0.01, 0.99),
     unchanged=st.floats(0, 1),
     model=st.sampled_from(PRICED),
@@ -85,7 +85,8 @@ MADE = Provenance(planner="model", model="claude-haiku-5-5", usage=Usage(input_t
 def test_what_a_switch_costs_once_is_earned_by_what_it_saves_when_it_has_paid_back(before, after, unchanged, model):
     after = int(before * after)
     unchanged, prices = int(after * unchanged), cache_prices(model)
-    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read)
+    factors = prices.factor(before), prices.factor(after)
+    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read, factors=factors)
     switch = switch_dollars(model, before, after, unchanged)
     assert switch["rebilled"] == pytest.approx(calls * switch["saved"], abs=1e-9)
 

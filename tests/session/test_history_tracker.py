@@ -129,6 +129,7 @@ def test_a_caller_who_keeps_his_list_may_edit_what_was_sent_shortened(edited):
     assert tracker.plain == more
 
 
+@pytest.mark.real  # loads the SDK
 def test_sdk_objects_are_the_same_message_as_their_dicts():
     from anthropic.types import TextBlock
 

@@ -265,7 +265,7 @@ def test_the_environment_says_how_much_and_when(session_of, monkeypatch):
 
 
 def test_typos_are_errors_with_the_cure(session_of, monkeypatch):
-    with pytest.raises(SettingsError, match="did you mean 'post_compact'"):
+    with pytest.raises(SettingsError, match="did you mean post_compact"):
         session_of(hooks={"post_compct": print})
     with pytest.raises(SettingsError, match="hooks: expected callables, found int"):
         session_of(hooks={"post_compact": 3})

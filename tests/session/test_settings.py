@@ -12,6 +12,9 @@ from applier.session import Session
 from applier.settings import PROJECT_FILE, SessionSettings, load_settings
 from planner import PlanSettings
 from planner.errors import SettingsError
+from planner.plan import Usage
+from planner.prices import cache_prices, dollars
+from planner.settings import ModelPrices
 
 
 @pytest.fixture(autouse=True)
@@ -87,13 +90,30 @@ def test_a_wrong_variable_says_its_name(monkeypatch):
         load_settings()
 
 
-@pytest.mark.parametrize("name", ["FILE_ROOTS", "PERMISSIONS", "PLAN"])
+@pytest.mark.parametrize("name", ["FILE_ROOTS", "PERMISSIONS", "PLAN", "PRICES"])
 @pytest.mark.parametrize("value", ["/src", "", "[" * 100_000])
 def test_a_variable_of_several_values_says_which_form_it_has(monkeypatch, name, value):
     monkeypatch.setenv(f"COMPACTOR_{name}", value)
     with pytest.raises(SettingsError, match=f"COMPACTOR_{name}: expected JSON such as ") as refused:
         Session("t")
-    assert len(str(refused.value)) < 200
+    assert len(str(refused.value)) < 250
+
+
+def test_prices_of_the_users_own_count_from_environment_file_and_code(monkeypatch, tmp_path):
+    assert dollars("my-model-2", Usage(input_tokens=1_000_000)) is None
+    monkeypatch.setenv("COMPACTOR_PRICES", '{"my-model": {"input": 2, "output": 10, "cache_read": 0.2}}')
+    Session("t", store=tmp_path / "s.db")
+    assert dollars("My-Model.2", Usage(input_tokens=1_000_000, output_tokens=100_000)) == pytest.approx(3.0)
+    assert cache_prices("my-model").read == 0.2
+    monkeypatch.delenv("COMPACTOR_PRICES")
+    (tmp_path / PROJECT_FILE).write_text('[prices."my-model-2"]\ninput = 4\noutput = 10\n')
+    load_settings()
+    known = {"claude-opus-5-5-mine": ModelPrices(input=1, output=1)}
+    Session("t", settings=SessionSettings(prices=known), store=tmp_path / "s.db")
+    assert dollars("claude-opus-5-5-mine", Usage(input_tokens=1_000_000)) == pytest.approx(1.0)
+    assert dollars("claude-opus-5-5", Usage(input_tokens=1_000_000)) == pytest.approx(4.0)
+    with pytest.raises(SettingsError, match=r"prices\.m\.inptu: there is none; did you mean input"):
+        SessionSettings(prices={"m": {"inptu": 1, "input": 1, "output": 1}})
 
 
 TRIED = {
@@ -105,6 +125,7 @@ TRIED = {
     "background": False,
     "background_debounce_seconds": 9.0,
     "background_new_turns": 5,
+    "prices": {"tried-model": {"input": 2.0, "output": 10.0, "cache_read": 0.5}},
 }
 TRIED_OF_PLANS = {"target_ratio": 0.2, "window_tokens": 90_000, "min_savings_tokens": 500}
 """All that a repository may say, with a value each."""
@@ -140,9 +161,14 @@ def cased(names):
     return letters.flatmap(lambda choices: st.tuples(*choices)).map("".join)
 
 
+def as_toml(value):
+    pairs = (f"{json.dumps(key)} = {as_toml(inner)}" for key, inner in value.items()) if isinstance(value, dict) else ()
+    return f"{{{', '.join(pairs)}}}" if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
+
+
 def written(table, name, value):
     """The setting as a `compactor.toml` and as a `pyproject.toml` say it; a JSON text is a TOML one as well."""
-    line = f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(value, ensure_ascii=False)}"
+    line = f"{json.dumps(name, ensure_ascii=False)} = {as_toml(value)}"
     prefix = f"[{table}]\n" if table else ""
     below = f"[tool.compactor.{table}]\n" if table else "[tool.compactor]\n"
     return {PROJECT_FILE: prefix + line, "pyproject.toml": below + line}
@@ -177,7 +203,7 @@ def test_a_repository_sets_only_what_a_list_names_whatever_the_case_and_the_nest
     allowed = {"": TRIED, "plan": TRIED_OF_PLANS}.get(table, {})
     if name in allowed:
         read = load_settings()
-        assert getattr(read.plan if table else read, name) == allowed[name]
+        assert (read.plan if table else read).model_dump(exclude_unset=True)[name] == allowed[name]
     elif (table, name) != ("", "plan"):
         with pytest.raises(SettingsError, match=rf"{re.escape(file)}: .* a project's file"):
             load_settings()

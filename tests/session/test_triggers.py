@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from applier.session.presets import LEVELS, Measurement, When, level_after
 from applier.session.request import prompt_limit_tokens
+from planner.prices import cache_prices
+
+HAIKU = cache_prices("claude-haiku-5-5")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,11 @@ def measured(**changes):
             False,
         ),
         (When("growth", growth_pays=True), {"kept_tokens": 0, "growth_tokens_per_call": 1_000.0}, False),
+        # all of a prompt costs five times as much above 100,000 tokens
+        (When("price", dearer=True), {"tokens": 100_001, "kept_tokens": 20_000, "prices": HAIKU}, True),
+        (When("price", dearer=True), {"tokens": 100_000, "kept_tokens": 20_000, "prices": HAIKU}, False),
+        (When("price", dearer=True), {"tokens": 150_000, "kept_tokens": 100_001, "prices": HAIKU}, False),
+        (When("price", dearer=True), {"tokens": 150_000, "kept_tokens": 20_000}, False),
     ],
 )
 def test_rows(when, changes, fires):

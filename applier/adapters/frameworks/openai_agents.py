@@ -6,16 +6,15 @@
     agent = Agent("Coder", tools=[*mine, *CONTEXT_TOOLS])
     result = await Runner.run(agent, "Hello", session=SQLiteSession("run-7"), run_config=config)
 
-The SDK's own session keeps every item; what is not compacted stays the same objects. Agents that a run calls as tools
+The SDK's own session keeps every item; what is not compacted goes out as it came. Agents that a run calls as tools
 have sessions of their own. A conversation that the server holds (`previous_response_id`, `conversation_id`) passes as
 it is, and so does all that stands before a ``compaction`` item of the provider.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
-from itertools import chain
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -23,27 +22,18 @@ from agents import FunctionTool, Handoff, Model, ModelProvider, ModelResponse, M
 from agents.tool_context import ToolContext
 
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
-from applier.adapters.frameworks.bridge import Family, Member, grouped, through
-from applier.adapters.transcripts.codex import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
-from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_entry, to_openai
+from applier.adapters.frameworks.bridge import Family, Member
+from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_entry
+from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
 from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.errors import CompactorError, SettingsError, TranscriptError
-from planner.reading.messages import Block, Message, blocks, readable_text
+from planner.reading.messages import Block, Message
 
 __all__ = ["CONTEXT_TOOLS", "CompactedModels"]
 
-Items = list[Any]
-_HOSTED = frozenset(
-    {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
-)
-"""Calls that the provider ran itself, with what they gave."""
-_FOREIGN = "openai_agents"
-"""Type of a block that only carries an item; it is kept or dropped with its answer as a whole."""
-_NEW = frozenset({"text", "image", "tool_result"})
-"""Types of blocks that a message of a view may have which no item says."""
-_CALLS = CALLS - {"local_shell_call"}
-"""With the outputs of `OUTPUTS`."""
+logger = logging.getLogger("applier.session")
+
 _ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
 """Of a model's methods, in order; others have names only."""
 _OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
@@ -168,78 +158,13 @@ class _Call:
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
         """The request with its items after `act` on their plain form; None if that says None or they have none."""
-        items = list(map(plain_entry, self._request["input"]))
-        lead = next((at + 1 for at in reversed(range(len(items))) if items[at].get("type") == "compaction"), 0)
-        groups = grouped(items[lead:], _kind)
-        view = through(act, groups, _plain, partial(_built, groups=groups))
-        return None if view is None else {**self._request, "input": [*items[:lead], *chain.from_iterable(view)]}
-
-
-def _kind(item: Mapping[str, Any]) -> str:
-    kind = item.get("type", "message")
-    if kind in OUTPUTS:
-        return "results"
-    return "answer" if kind != "message" or item.get("role") == "assistant" else ""
-
-
-def _plain(group: Items) -> Message:
-    """`group` as a message; reasoning stays out of it, and with the group while that stands whole."""
-    kind = _kind(group[0])
-    if not kind:
-        role, content = group[0]["role"], group[0]["content"]
-        spoken = content if isinstance(content, str) else item_blocks(content)
-        return {"role": role, "content": spoken if role == "user" else readable_text(spoken)}
-    content = [block for item in group for block in _blocks(item)]
-    return {
-        "role": "assistant" if kind == "answer" else "user",
-        "content": content or [{"type": _FOREIGN, "items": group}],
-    }
-
-
-def _blocks(item: Mapping[str, Any]) -> list[Block]:
-    kind, entry = item.get("type", "message"), Item.model_validate(item)
-    if kind == "message":
-        return item_blocks(entry.content)
-    if kind in _CALLS:
-        return [item_use(entry)]
-    if kind in OUTPUTS:
-        return [item_result(entry)]
-    if kind in _HOSTED:
-        return [{"type": _FOREIGN, "items": [item]}]
-    if kind == "reasoning":
-        return []
-    raise TranscriptError(f"{kind} is no item that can be put in other words")
-
-
-def _built(message: Message, groups: Sequence[Items]) -> Items:
-    """Items for a message of the view that `groups` do not hold as it stands: notes, and results that say less.
-
-    What only its own items can say goes back as these: an answer's calls are bound to the reasoning before them.
-    """
-    content = blocks(message)
-    bound = next((block for block in content if block["type"] not in _NEW), None)
-    if bound is not None:
-        return next(group for group in groups if bound in blocks(_plain(group)))
-    results = [_output(block, groups) for block in content if block["type"] == "tool_result"]
-    spoken = [block for block in content if block["type"] != "tool_result"]
-    if message["role"] == "user":
-        return [*results, *([{"role": "user", "content": list(map(_part, spoken))}] if spoken else [])]
-    return [{"role": message["role"], "content": readable_text(spoken)}]
-
-
-def _output(block: Block, groups: Sequence[Items]) -> dict[str, Any]:
-    """The item for a result; the one that it was made of, if it says the same."""
-    items = (item for group in groups if _kind(group[0]) == "results" for item in group)
-    origin = next(item for item in items if item["call_id"] == block["tool_use_id"])
-    is_same = item_result(Item.model_validate(origin)) == block
-    return origin if is_same else {**origin, "output": readable_text(block.get("content"))}
-
-
-def _part(block: Block) -> dict[str, Any]:
-    if block["type"] == "text":
-        return {"type": "input_text", "text": block["text"]}
-    (chat,) = to_openai([{"role": "user", "content": [block]}])
-    return {"type": "input_image", "image_url": chat["content"][0]["image_url"]["url"], "detail": "auto"}
+        try:
+            read = read_items(list(map(plain_entry, self._request["input"])))
+        except TranscriptError as error:  # what only its own provider understands must reach it all the same
+            logger.warning("the items go out as they came: %s", error)
+            return None
+        view = act(read.messages) if read.messages else None
+        return None if view is None else {**self._request, "input": to_items(read, view)}
 
 
 def _definition(tool: Tool) -> dict[str, Any]:
@@ -267,8 +192,9 @@ async def _answer(context: ToolContext[Any], arguments: str) -> Any:
 
 def _shown(block: Block) -> dict[str, Any]:
     """A block as the SDK takes it from a tool."""
-    part = _part(block)
-    return {"type": "text", "text": part["text"]} if "text" in part else {**part, "type": "image"}
+    (message,) = to_items(ReadItems(), [{"role": "user", "content": [block]}])
+    (part,) = message["content"]
+    return {**part, "type": part["type"].removeprefix("input_")}
 
 
 CONTEXT_TOOLS: list[Tool] = [

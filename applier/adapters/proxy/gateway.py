@@ -358,7 +358,8 @@ class Gateway:
         content, media_type, words = reply(ask, body, held, _short(session.session_id + _bytes(held).decode()))
         if ask == "words":
             name = _words_name(_short(self.conversations.scope(body, headers)), words)
-            self._store.use(lambda store: store.set_state(name, held))
+            kept = {**held, "history": session.state.history_key}  # is forgotten with it
+            self._store.use(lambda store: store.set_state(name, kept))
         self.metrics.add("requests", 'kind="answered"')
         return Passage(passing.wire, passing.raw, session, reply=(content, media_type))
 

@@ -27,7 +27,7 @@ from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["CLAUDE_CODE"]
+__all__ = ["CLAUDE_CODE", "config_folder"]
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
 """What the client replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
@@ -91,11 +91,16 @@ class _ClaudeCode:
         return f"claude --resume {session_id}"
 
 
+def config_folder(environment: Mapping[str, str]) -> Path:
+    """Where the client keeps its settings, sessions and plugins."""
+    return Path(environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
+
+
 CLAUDE_CODE: Client = _ClaudeCode()
 
 
 def _projects(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "projects")
+    return config_folder(environment) / "projects"
 
 
 class _LogMessage(BaseModel):

@@ -173,17 +173,14 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
     stood, those in the compacted part right behind what stands for it."""
     tail = _common_tail(read.messages, messages)
     border, gone = len(messages) - tail, len(read.messages) - tail
-    while 0 < border < len(messages) and result_ids(messages[border]):
-        border -= 1
     placed: dict[int, list[Data]] = {}
     for at, item in read.fixed:
-        behind = at - gone + len(messages) - tail if at >= gone else border
+        behind = at - gone + border if at >= gone else border
         placed.setdefault(behind if at else 0, []).append(item)
     items = list(placed.get(0, ()))
     for at, message in enumerate(messages, 1):
         items += [*_items(message), *placed.get(at, ())]
-    is_whole = border == gone == 0
-    return items if is_whole else [item for at, item in enumerate(items) if not _is_orphan(items, at)]
+    return items
 
 
 def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
@@ -198,15 +195,6 @@ def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
             break
         count += 1
     return count
-
-
-def _is_orphan(items: Sequence[Data], at: int) -> bool:
-    """True for reasoning that nothing follows which it could have led to: the API refuses it."""
-    if items[at].get("type") != "reasoning":
-        return False
-    behind = next((item for item in items[at + 1 :] if item.get("type") != "reasoning"), {})
-    is_message = behind.get("type", "message") == "message"
-    return behind.get("role") != "assistant" if is_message else behind.get("type") not in {*_CALLS, *_SERVER_CALLS}
 
 
 def _items(message: Message) -> list[Data]:

@@ -20,6 +20,7 @@ import click
 
 from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
 from applier.adapters.transcripts import CLIENTS, Client, read_transcript
+from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder, read_file, write_whole
 from applier.cli.options import (
     agreed,
@@ -185,7 +186,7 @@ _Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
-    path = settings or Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "settings.json")
+    path = settings or config_folder(os.environ) / "settings.json"
     try:
         if path.exists() and not path.is_file():  # a device may have no end, a pipe no writer
             raise ValueError("expected a file")

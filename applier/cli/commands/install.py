@@ -29,9 +29,11 @@ from applier.adapters.client_plugin import (
     listing_problems,
     plugin_files,
     program_of,
+    refusals,
     settings_problems,
     version_problem,
 )
+from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder
 from applier.cli.options import agreed, as_json, change_options, store_anywhere, store_option
 from applier.cli.screen import echo, one_line, print_json
@@ -70,7 +72,7 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     if as_json:
         print_json({"folder": str(folder), "changes": changes, "written": write})
     else:
-        echo("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])]))
+        echo(_shown("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])))
     if write and agreed(yes=yes, as_json=as_json):
         _put(folder, wanted)
         if not as_json:
@@ -91,13 +93,13 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
     if as_json:
         print_json({"folder": str(folder), "changes": [f"- {path}" for path in present], "written": write})
     else:
-        echo(f"{folder}: {'is taken away' if folder.is_dir() else 'is not there: nothing to change'}")
+        echo(_shown(f"{folder}: {'is taken away' if folder.is_dir() else 'is not there: nothing to change'}"))
     if write and agreed(yes=yes, as_json=as_json):
         _take_away(folder)
         if not as_json:
             echo("Uninstalled: sessions that run keep it until they end.")
     if not as_json:
-        echo(f"The store stays: {left or 'on its server'} (`compactor store forget` takes out what is in it)")
+        echo(_shown(f"The store stays: {left or 'on its server'}; `compactor store forget` takes out what is in it"))
 
 
 @click.command
@@ -120,24 +122,24 @@ def status_command(client: str, as_json: bool) -> int:  # noqa: ARG001
     else:
         rows = {"client": f"{printed} ({place})" if place else "", "mod": str(folder) if present else ""}
         rows |= {"program": shlex.join(argv), "store": store if present else ""}
-        echo("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value), nl=False)
+        echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
     return 1 if problems else 0
 
 
 def _print_problems(problems: list[Problem]) -> None:
     lines = [f"✗ {one_line(one.what)}\n  → {one.cure}" for one in problems]
-    echo("\n".join(lines or ["Nothing keeps it from its work."]))
+    echo(_shown("\n".join(lines or ["Nothing keeps it from its work."])))
 
 
-def _config() -> Path:
-    """The client's own folder."""
-    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
+def _shown(text: str) -> str:
+    """`text` with the person's home as ``~``."""
+    return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
 def _folder() -> Path:
     """Where the client finds the mod."""
-    return _config() / "skills" / PLUGIN_NAME
+    return config_folder(os.environ) / "skills" / PLUGIN_NAME
 
 
 def _present(folder: Path) -> dict[str, bytes]:
@@ -230,24 +232,30 @@ def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
 
 
 def _listed(client: str, folder: Path) -> Iterator[Problem]:
-    """What the client itself says of its plugins."""
-    done = _ran([client, "plugin", "list", "--json"])
-    try:
-        listing = json.loads(done.stdout) if done else None
-    except ValueError:
-        listing = None
-    if not isinstance(listing, list):
-        said = one_line(done.stderr or done.stdout)[:200] if done else "no answer"
-        yield Problem(f"`claude plugin list` fails: {said}", "claude doctor")
+    """What the client itself says of its plugins, and of the mod's form: what mods may say can change."""
+    listing = _answer([client, "plugin", "list", "--json"])
+    checked = _answer([client, "plugin", "validate", str(folder), "--json"])
+    if not isinstance(listing, list) or not isinstance(checked, dict):
+        yield Problem("the client does not say what plugins it has", "claude doctor")
         return
     yield from listing_problems([entry for entry in listing if isinstance(entry, dict)], str(folder))
+    yield from refusals(checked)
+
+
+def _answer(command: list[str]) -> object:
+    """The JSON that a program prints; None if it prints none."""
+    done = _ran(command)
+    try:
+        return json.loads(done.stdout) if done else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
     """The client's settings, the person's and the machine's: name, content, whether they are the machine's."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
-    own, remote = _config() / "settings.json", _config() / "remote-settings.json"
+    own, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
     drop_ins = sorted((managed / "managed-settings.d").glob("*.json"))
     for path in (own, remote, managed / "managed-settings.json", *drop_ins):
         with suppress(OSError, ValueError, RecursionError):  # what the client cannot read either is its own affair

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
 from applier.adapters import claude_code_mod as mod
+from applier.adapters.claude_code_mod.preview import preview_text, read_preview_call
+from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
 from planner.errors import SettingsError
@@ -19,7 +24,12 @@ __all__ = ["mod_command"]
 
 @click.group(hidden=True)
 def mod_command() -> None:
-    """Called by the mod inside Claude Code: JSON on standard input, JSON on standard output."""
+    """Called by the mod inside Claude Code: JSON on standard input, JSON on standard output.
+
+    The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
+    """
+    with suppress(OSError, RuntimeError):
+        os.chdir(Path.home())
 
 
 @mod_command.command("describe")
@@ -53,6 +63,14 @@ def _shorten() -> None:
 def _look_up() -> None:
     """Answer a tool of the agent."""
     _answer(mod.look_up(_given(), lambda: existing_store(None)))
+
+
+@mod_command.command("preview")
+def _preview() -> None:
+    """What a compaction now would do."""
+    call = read_preview_call(_given())
+    logs = (config_folder(os.environ) / "projects").glob(f"*/{call.session_id}.jsonl")
+    _answer({"text": preview_text(call, next(map(str, logs), ""))})
 
 
 def _given() -> Any:

@@ -18,7 +18,7 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
-from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
+from applier.cli.files import digest_of, read_file, read_text, write_unchanged, write_whole
 from applier.cli.planning import planned, planning_options, write_view
 from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_json, screen, show_page, working
@@ -140,7 +140,7 @@ def review_command(
     """
     _spare(output, transcript=transcript)
     place = output or plan_file
-    seen, plan = digest_of(place), read_plan(plan_file)
+    seen, plan = digest_of(place), CompactionPlan.from_json(plan_file.read_bytes(), str(plan_file))
     if transcript is None:
         if edits or output or brief_file or edit or web:
             need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too: the guards check against it."
@@ -251,7 +251,7 @@ def apply_command(
     read = read_file(transcript, part)
     look_in(store)
     with working("applying…"):
-        plan = read_plan(plan_file)
+        plan = CompactionPlan.from_json(plan_file.read_bytes(), str(plan_file))
         sheet = reviewed(plan, read.messages, edits)
         if output and not dry_run:
             write_view(sheet, read, output, store)

@@ -3,6 +3,13 @@
 // `$` may only be spelled `$.noun.event(…)` inside a hook, so each hook runs the program itself.
 
 const TOOLS = ['restore_context', 'search_context']
+const PREVIEW = {
+  name: 'compactor',
+  description: 'What a compaction now would take out of sight',
+  argumentHint: 'preview [focus]',
+  immediate: true,
+}
+const REDRAWN_MS = 1_500 // a terminal draws the transcript anew behind a compaction; what was logged before is gone
 const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the last piece
 const PATIENCE_MS = 120_000 // for one run of the program
 
@@ -42,10 +49,24 @@ export const register = (on) => {
       const { tools, shorten_over_characters } = reply(await $.process.run(...command('describe')))
       shortenOver = shorten_over_characters
       for (const tool of tools) await $.tool.register({ ...tool, isDeferred: false })
+      await $.command.register(PREVIEW)
     } catch (error) {
       $.ui.log(`compactor: no tools to look back with: ${why(error)}`)
     }
     return started
+  })
+
+  on('command.run', { command: 'compactor' }, async ($, e) => {
+    try {
+      const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
+      const api = await $.session.messages({ as: 'api' })
+      const call = { session_id: await $.session.id(), model: await $.session.model(), arguments: e.args ?? '', api }
+      const [argv, init] = command('preview')
+      const { text } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
+      return { text }
+    } catch (error) {
+      return { text: `compactor: ${why(error)}` }
+    }
   })
 
   on('session.measure', ($, e, next) => {
@@ -110,7 +131,11 @@ export const register = (on) => {
         const stdin = JSON.stringify({ ...call, answers })
         const { ask, messages, receipt, pass } = reply(await $.process.run(argv, { ...init, stdin }))
         if (messages) {
-          if (receipt && e.trigger !== 'precompute') $.ui.log(receipt)
+          if (receipt && e.trigger !== 'precompute') {
+            const show = () => receipt.split('\n').forEach((line) => $.ui.log(line))
+            if (await $.session.surface()) setTimeout(show, REDRAWN_MS)
+            else show()
+          }
           const own = new Map(e.messages.map((row) => [row.handle, row]))
           return { messages: messages.map((row) => (row.handle ? own.get(row.handle) : row)) }
         }
@@ -131,17 +156,20 @@ export const register = (on) => {
     } catch (error) {
       problem = why(error)
     }
-    $.ui.log(`compactor: ${problem}; Claude Code compacts by itself`)
+    const lines = [`compactor: ${problem}; Claude Code compacts by itself`]
     const done = await next(e)
     try {
       if (call && done.messages && e.trigger !== 'precompute') {
         const [argv, init] = command('receipt')
         const stdin = JSON.stringify({ ...call, why: problem, after: done.messages.map(shown), usage: done.usage ?? {} })
-        $.ui.log(reply(await $.process.run(argv, { ...init, stdin })).receipt)
+        lines.push(...reply(await $.process.run(argv, { ...init, stdin })).receipt.split('\n'))
       }
     } catch (error) {
       $.ui.log(`compactor: no receipt: ${why(error)}`, { to: 'debug' })
     }
+    const show = () => lines.forEach((line) => $.ui.log(line))
+    if (await $.session.surface()) setTimeout(show, REDRAWN_MS)
+    else show()
     return done
   })
 }

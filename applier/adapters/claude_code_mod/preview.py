@@ -1,0 +1,58 @@
+"""What a compaction now would do, for the person who typed ``/compactor preview`` into Claude Code.
+
+Planned by rules: a preview asks no model and stores nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from applier.receipt import forecast
+from applier.settings import load_settings
+from planner.api import plan_compaction
+from planner.errors import SettingsError
+
+__all__ = ["USAGE", "preview_text"]
+
+USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
+TASK = "Go on with what is asked."
+"""Rules read the task from the record; a plan has one all the same."""
+
+
+class PreviewCall(BaseModel):
+    """What the shim says; other fields are ignored."""
+
+    session_id: str = Field(pattern=r"^[\w.-]{1,200}$")
+    model: str = ""
+    arguments: str = ""
+    """What was typed behind the command."""
+    api: tuple[dict[str, Any], ...] = ()
+    """The transcript in the API's form."""
+
+
+def read_preview_call(data: object) -> PreviewCall:
+    """The call in `data`.
+
+    Raises:
+        SettingsError: it is none; the text names the field.
+    """
+    try:
+        return PreviewCall.model_validate(data)
+    except ValidationError as error:
+        item = error.errors(include_url=False)[0]
+        raise SettingsError(f"{'.'.join(map(str, item['loc'])) or 'input'}: {item['msg']}") from None
+
+
+def preview_text(call: PreviewCall, log: str) -> str:
+    """What is shown for `call`; `log` is the file of its session, or empty."""
+    first, _, focus = call.arguments.strip().partition(" ")
+    if first not in ("", "preview"):
+        return USAGE
+    settings = load_settings().plan
+    settings = settings.changed(target_model=settings.target_model or call.model)
+    plan = plan_compaction(call.api, TASK, planner="rules", settings=settings, focus=focus or None)
+    review = f"compactor plan {shlex.quote(log)} --planner rules --web" if log else "compactor plan SESSION.jsonl --web"
+    return forecast(plan, review)
