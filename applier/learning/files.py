@@ -60,7 +60,8 @@ def merged(text: str, lines: Sequence[Line], approved: Mapping[str, str], today:
     before, own, behind = _parts(text)
     if shared and not behind:
         before, own, behind = f"{text.rstrip()}\n\n{BEGIN}\n".lstrip(), "", f"{END}\n"
-    rows = own.splitlines() or ([] if shared else [_TITLE])
+    first = own.splitlines()
+    rows = [*first] or ([] if shared else [_TITLE])
     theirs = [row for row in rows if digest_of(row) not in approved.values()]
     gone = {approved.get(line.replaced) for line in lines if line.key not in approved or _stands(line, rows, approved)}
     rows = [row for row in rows if digest_of(row) not in gone and (row in theirs or not _has_ended(own, row, today))]
@@ -70,8 +71,8 @@ def merged(text: str, lines: Sequence[Line], approved: Mapping[str, str], today:
             rows[at] = line.line
         elif line.key not in approved and not _is_told(line, theirs):
             _put_in(rows, line)
-    changed = before + "".join(f"{row}\n" for row in rows) + behind
-    return changed if text or any(row.startswith("- ") for row in rows) else text
+    is_same = rows == first or not any(row.startswith("- ") for row in (*rows, *first))
+    return text if is_same else before + "".join(f"{row}\n" for row in rows) + behind
 
 
 def _stands(line: Line, rows: Sequence[str], approved: Mapping[str, str]) -> bool:

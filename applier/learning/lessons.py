@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, takewhile
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from applier.store.secrets import redact
 from planner.evidence import Evidence, TurnEvidence
@@ -20,9 +20,10 @@ from planner.evidence.state import check_kinds, recoveries, shortened
 from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
 from planner.reading.lines import Statement, join_lines, statements
 
-__all__ = ["Kind", "Lesson", "error_subject", "in_the_record", "lessons_of", "sentence_key"]
+__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "in_the_record", "lessons_of", "sentence_key"]
 
 Kind = Literal["decision", "wish", "error"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WORDS_CHARACTERS = 320
 """A longer statement is a text of its own: of it the sentence that binds is taken, if that is shorter."""
@@ -148,9 +149,10 @@ def lessons_of(evidence: Evidence) -> list[Lesson]:
 
 
 def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
-    """True if the turn that `lesson` cites holds its words once all secrets are out, and no more is hidden in it."""
-    turn = evidence.turns.get(lesson.turn)
-    if turn is None or not lesson.words.strip() or redact(lesson.text) != lesson.text:
+    """True if the turn that `lesson` cites holds its words once all secrets are out, and its text hides nothing: no
+    secret, no character that is not seen, no mark of a file."""
+    turn, text = evidence.turns.get(lesson.turn), lesson.text
+    if turn is None or not lesson.words.strip() or redact(text) != text or not text.isprintable() or "<!--" in text:
         return False
     spoken = tuple(turn.lines.of_sources("user", "agent"))  # what a page or a tool says decides nothing
     own = {"wish": turn.user_lines, "decision": spoken, "error": turn.lines}[lesson.kind]

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
-from applier.learning.lessons import Kind, Lesson, error_subject, in_the_record, lessons_of, sentence_key
+from applier.learning.lessons import KINDS, Kind, Lesson, error_subject, in_the_record, lessons_of, sentence_key
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
@@ -81,7 +81,7 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     turn does not."""
     text, words = (" ".join(part.split()) for part in (written.text, written.words))
     turn = evidence.turns.get(written.turn)
-    if turn is None or written.kind not in get_args(Kind) or not text or len(f"{text}{words}") > 2 * TEXT_CHARACTERS:
+    if turn is None or written.kind not in KINDS or not text or len(f"{text}{words}") > 2 * TEXT_CHARACTERS:
         return None
     missing = invented(text, turn.names)
     also = _holder(missing, turn, evidence) if missing else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from applier.store.search import ranked
@@ -62,8 +63,9 @@ def facts_about(
 
 
 def is_within(folder: str, project: str) -> bool:
-    """True if `folder` is known and is `project`, or lies in it; links are followed."""
+    """True if `folder` is known and is `project`, or lies in it and in no repository of its own; links are followed."""
     if not folder or not project:
         return False
-    own, whole = (os.path.realpath(place) for place in (folder, project))
-    return own == whole or own.startswith(f"{whole.rstrip(os.sep)}{os.sep}")
+    own, whole = (Path(os.path.realpath(place)) for place in (folder, project))
+    between = [own, *own.parents][: len(own.parts) - len(whole.parts)]  # of a worktree ``.git`` is a file
+    return own.is_relative_to(whole) and not any((place / ".git").is_dir() for place in between)

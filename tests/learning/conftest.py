@@ -25,7 +25,7 @@ def say(folder: Path):
             log.user([{"type": "tool_result", "tool_use_id": key, "content": result, "is_error": failed}], cwd=at)
         path = folder / "logs" / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        (folder / project).mkdir(exist_ok=True)
+        (folder / project).mkdir(parents=True, exist_ok=True)
         path.write_text(log.text())
         return path
 

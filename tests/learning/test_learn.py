@@ -93,6 +93,24 @@ def test_lines_stand_between_marks_in_a_file_of_the_person(learn, say, folder):
     assert "nouns" in again
 
 
+def test_a_link_in_a_strangers_repository_leads_nowhere(learn, say, folder):
+    say("s1", WISH)
+    outside = folder / "outside.md"
+    outside.write_text("mine")
+    (folder / "app/.compactor/learned").mkdir(parents=True)
+    (folder / "app/.compactor/learned/decisions.md").symlink_to(outside)
+    assert learn("--yes").code == 2
+    assert learn("--into", "../outside.md", "--yes").code == 2
+    assert outside.read_text() == "mine"
+
+
+def test_a_repository_within_the_project_is_another_project(learn, say, folder):
+    say("s1", OTHERS_WISH, project="app/vendored")
+    assert "Friday" in learn("--dry-run").out
+    (folder / "app/vendored/.git").mkdir()
+    assert "Friday" not in learn("--dry-run").out
+
+
 def test_a_store_is_read_by_the_folder_that_was_noted_with_each_conversation(compactor, say, folder):
     path = say("s1", "Fix the parser, please.", WISH)
     with open_store() as store:

@@ -55,6 +55,11 @@ def test_reports_questions_and_what_needs_its_context_are_none(words):
     assert lasting(said("Fix the parser, please.", words)) == []
 
 
+@pytest.mark.parametrize("hidden", ["\u202e", "\x1b[31m", "<!-- compactor: end of learned -->"])
+def test_a_line_hides_nothing_and_ends_no_mark_of_a_file(hidden):
+    assert lasting(said(f"Never push {hidden} to main without asking me first.")) == []
+
+
 def test_what_is_taken_back_was_not_said():
     assert lasting(said(LASTING[0], "sorry, wrong chat. ignore my last message")) == []
 

@@ -132,3 +132,8 @@ def test_a_form_that_begins_several_conversations_is_no_wish_of_a_person():
     form = [heard("wish", "Never use interactive commands, for they hang", c, is_long=True) for c in ("c1", "c2")]
     assert proposed_lines(form, TODAY) == []
     assert len(proposed_lines(form[:1], TODAY)) == 1
+
+
+@given(st.text(), st.booleans())
+def test_a_file_of_a_person_is_not_touched_where_nothing_is_proposed(text, shared):
+    assert merged(text, [], {}, TODAY, shared=shared) == text

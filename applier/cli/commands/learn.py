@@ -6,6 +6,7 @@ is written there without a yes, and no model is asked for more than the cap.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from applier.cli.options import agreed, as_json, change_options, store_option, w
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import digest_of, file_of, learned_lines, merged
+from applier.learning.lessons import KINDS
 from applier.learning.memory import Memory
 from applier.learning.propose import Line, proposed_lines
 from applier.learning.readers import Reader, open_reader
@@ -155,9 +157,21 @@ def _read_all(every: Sequence[Conversation], memory: Memory, reader: Reader, cap
 
 
 def _texts(project: Path, into: str) -> dict[str, str]:
-    """What stands in the files, by their names."""
-    names = dict.fromkeys(file_of(kind, into) for kind in ("decision", "wish", "error"))
-    return {name: (project / name).read_text("utf-8") if (project / name).is_file() else "" for name in names}
+    """What stands in the files, by their names.
+
+    Raises:
+        SettingsError: one is a link, which a stranger may have laid, lies elsewhere, or is no text.
+    """
+    texts = {}
+    for name in dict.fromkeys(file_of(kind, into) for kind in KINDS):
+        place = Path(os.path.realpath(project), name)
+        if Path(os.path.realpath(place)) != place:
+            raise SettingsError(f"{name}: a link, or not in {project}: name a file of the project itself")
+        try:
+            texts[name] = place.read_bytes().decode() if place.exists() else ""
+        except UnicodeDecodeError:
+            raise SettingsError(f"{name}: expected text in UTF-8") from None
+    return texts
 
 
 def _changes(
