@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from applier.learning.files import digest_of
 from applier.learning.lessons import Lesson
 from applier.learning.propose import Heard
 from applier.store.store import Store
@@ -57,6 +58,10 @@ class Memory:
     def approved(self) -> Mapping[str, str]:
         """The digest of each line that was ever approved, by the line's key."""
         return dict(self.store.get_state(f"learned:{self._project}") or {})
+
+    def knows(self, line: str) -> bool:
+        """True if the person approved `line` as it stands."""
+        return digest_of(line) in self.approved.values()
 
     def is_read(self, conversation: Conversation, reader: str) -> bool:
         """True if it was read as it is now, by `reader` or a better one: a model reads more than ``rules``."""

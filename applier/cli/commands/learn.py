@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, date, datetime
 from difflib import unified_diff
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
-from applier.cli.files import make_folder, write_whole
+from applier.cli.files import make_folder, write_unchanged
 from applier.cli.options import agreed, as_json, change_options, store_option, with_store
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
@@ -58,17 +59,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 def learn_command(
     logs: Path | None,
     projects: tuple[Path, ...],
-    also: tuple[str, ...],
     into: str,
-    planner: str | None,
-    model: str | None,
-    prompts: Path | None,
-    cap: float,
     approve: bool,
     dry_run: bool,
     yes: bool,
     store: str | None,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Propose what finished conversations teach the next.
 
@@ -79,38 +76,33 @@ def learn_command(
     project, now = projects[0] if projects else Path(), time.time()
     today = datetime.fromtimestamp(now, UTC).date()
     with ExitStack() as stack:
-        opened = stack.enter_context(_store(store, stack, dry_run=dry_run))
-        memory = Memory(opened, str(project), writes=not dry_run)
-        report: dict[str, Any] = {}
-        lines: list[Line] = []
-        if not approve:
-            places = [str(place) for place in projects or (project,)] + list(also)
-            every = list(conversations_in(logs, places, now) if logs else stored_conversations(opened, places, now))
-            reader = stack.enter_context(open_reader(planner, model, prompts))
-            report = _read_all([one for one in every if isinstance(one, Conversation)], memory, reader, cap)
-            report["unread"] = [vars(one) for one in every if isinstance(one, Unread)]
-            lines = proposed_lines(memory.heard, today)
+        memory = Memory(stack.enter_context(_store(store, stack, dry_run=dry_run)), str(project), writes=not dry_run)
         texts = _texts(project, into)
+        report: dict[str, Any] = {} if approve else _read_all(memory, logs, projects or (project,), now, **reading)
+        lines = [] if approve else proposed_lines(memory.heard, today)
         changes = {} if approve else _changes(texts, lines, memory, today, shared=bool(into))
-        unapproved = list(_unapproved(texts if approve else changes, memory))
+        theirs = {line: digest_of(line)[:16] for line in _all_lines(texts)} if approve else {}
+        keys = theirs | {line.line: line.key for line in lines}
+        new = [line for line in _all_lines(texts | changes) if line in keys and not memory.knows(line)]
         diff = "".join(_difference(texts[name], changes[name], name) for name in changes)
-        shown = "".join(f"{line}\n" for line in unapproved) if approve else diff
+        shown = "".join(f"{line}\n" for line in new) if approve else diff
         if as_json:
             print_json({**report, "lines": [line.line for line in lines], "change": shown})
         else:
-            for line in _report_lines(report):
-                echo(line)
-            for problem in _problems(report):
-                echo(f"compactor: {problem}", err=True)
-            echo(shown or "Nothing new to propose.\n", nl=False)
-        if not shown or dry_run:
-            return
-        if agreed(yes=yes, as_json=as_json):
+            _print(report, shown)
+        if shown and not dry_run and agreed(yes=yes, as_json=as_json):
             for name, text in changes.items():
                 make_folder((project / name).parent)
-                write_whole(project / name, text)
-            keys = {digest_of(line.line): line.key for line in lines}
-            memory.approve({keys.get(digest_of(line), digest_of(line)[:16]): digest_of(line) for line in unapproved})
+                write_unchanged(project / name, text, sha256(texts[name].encode()).hexdigest())
+            memory.approve({keys[line]: digest_of(line) for line in new})
+
+
+def _print(report: dict[str, Any], shown: str) -> None:
+    for line in _report_lines(report):
+        echo(line)
+    for problem in _problems(report):
+        echo(f"compactor: {problem}", err=True)
+    echo(shown or "Nothing new to propose.\n", nl=False)
 
 
 def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
@@ -121,8 +113,28 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
     return open_store(name)
 
 
-def _read_all(every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float) -> dict[str, Any]:
-    """Read what was not read yet, one by one; what that came to.
+def _read_all(
+    memory: Memory,
+    logs: Path | None,
+    projects: Sequence[Path],
+    now: float,
+    *,
+    also: Sequence[str],
+    planner: str | None,
+    model: str | None,
+    prompts: Path | None,
+    cap: float,
+) -> dict[str, Any]:
+    """Read the project's conversations that were not read yet; what that came to."""
+    places = [*map(str, projects), *also]
+    every = list(conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now))
+    with open_reader(planner, model, prompts) as reader:
+        report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap)
+    return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
+
+
+def _read_due(every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float) -> dict[str, Any]:
+    """Read those that were not read yet, one by one.
 
     Raises:
         SettingsError: it might cost more than `cap`; nothing was asked.
@@ -188,9 +200,8 @@ def _changes(
     return {name: text for name, text in changed.items() if text != texts[name]}
 
 
-def _unapproved(texts: dict[str, str], memory: Memory) -> Iterator[str]:
-    approved = set(memory.approved.values())
-    return (line for text in texts.values() for line in learned_lines(text) if digest_of(line) not in approved)
+def _all_lines(texts: dict[str, str]) -> list[str]:
+    return [line for text in texts.values() for line in learned_lines(text)]
 
 
 def _difference(before: str, after: str, name: str) -> str:
