@@ -32,6 +32,7 @@ ONLY_IN = {
     "rich": ("applier.cli",),
     "click": ("applier.cli",),
     "httpx": ("applier.adapters.proxy",),
+    "zstandard": ("applier.adapters.proxy",),
     "mcp": ("applier.adapters.mcp",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
@@ -168,6 +169,7 @@ FOLDERS = {
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",
+        "applier.program",
         "applier.receipt",
         "applier.serving",
         "applier.settings",

@@ -202,9 +202,20 @@ def _bring_back(state: State, start: int) -> None:
     state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
 
 
-def compact(state: State, messages: Sequence[object], focus: str, *, dry_run: bool) -> Compaction:
-    """The manual command."""
+def compact(
+    state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
+) -> Compaction:
+    """The manual command; `at_limit` where a client asks that has a window of its own."""
     state.receive(messages)
+    most = state.maximum_tokens
+    state.maximum_tokens = min(most, state.tokens) if at_limit else most
+    try:
+        return _compacted(state, focus, dry_run=dry_run)
+    finally:
+        state.maximum_tokens = most
+
+
+def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
     if not dry_run:
         state.store_left_out()
     done = Compaction.nothing(state, "", "nothing to do")

@@ -209,10 +209,13 @@ class Session:
             state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens))
             state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
 
-    def compact(self, messages: Sequence[object], focus: str = "", dry_run: bool = False) -> Compaction:
+    def compact(
+        self, messages: Sequence[object], focus: str = "", dry_run: bool = False, at_limit: bool = False
+    ) -> Compaction:
         """Compact now, whatever the triggers say; with `dry_run` only show it, writing nothing.
 
-        What stood in the way, if it was not done, is the result's ``reason``.
+        `at_limit`: the prompt as it stands is all that there is room for, whatever the window: a share of that is
+        left, not of the window. What stood in the way, if it was not done, is the result's ``reason``.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.
@@ -221,7 +224,7 @@ class Session:
         with self._alone() as state:
             state.log.records = not dry_run
             try:
-                done = call.compact(state, messages, focus, dry_run=dry_run)
+                done = call.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
             finally:
                 state.log.records = True
         first = done.first_changed_message

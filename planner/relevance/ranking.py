@@ -73,12 +73,15 @@ def rank_lines(
     while waiting and spent < budget_tokens:
         _, place, number = heappop(waiting)
         turn = turns[place]
-        numbers = turn.news(turn.understood(number)) if turn.news((number,)) else ()
+        numbers = turn.understood(number)
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
         if waiting and worth < -waiting[0][0] - ROUNDING:
             heappush(waiting, (-worth, place, number))
+            continue
+        numbers = turn.news(numbers)
+        if number not in numbers:
             continue
         spent += cost
         priority = min(priority, worth)
@@ -102,10 +105,8 @@ class Told:
 
     def says(self, names: Sequence[str], text: str) -> bool:
         """True for a line that names something, and all of whose names and words stand on one of these."""
-        if not names or any(name not in self._lines for name in names):
-            return False
         wanted, words = frozenset(names), _words(text)
-        rarest = min((self._lines[name] for name in names), key=len)
+        rarest = min((self._lines.get(name, []) for name in names), key=len, default=[])
         return any(wanted <= named and words <= other for named, other in rarest)
 
 
@@ -152,17 +153,17 @@ class _Turn:
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Those of the lines that say what no line that stands does, and those that stand."""
-        lines = self._evidence.lines
-        return tuple(
-            number
-            for number in numbers
-            if number in self.standing or not self._told.says(self.names[number - 1], lines[number - 1].text)
-        )
+        return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
+
+    def _is_told(self, number: int) -> bool:
+        names = self.names[number - 1]
+        known = bool(names) and self._standing_names.issuperset(names)
+        return known and self._told.says(names, self._evidence.lines[number - 1].text)
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
-            if number not in self.standing:
+            if self.names[number - 1] and number not in self.standing:
                 self._told.add(self.names[number - 1], self._evidence.lines[number - 1].text)
             self.standing.add(number)
             self._standing_names.update(self.names[number - 1])

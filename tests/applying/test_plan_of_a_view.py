@@ -182,7 +182,7 @@ def test_a_view_that_no_store_knows_stands_as_it_is_and_a_finding_says_so(tmp_pa
         monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / f"{number}.db"))
         monkeypatch.setattr("applier.view._USED_PATHS", set())
         messages, at = [*messages, *history[at:end]], end
-        plan = plan_compaction(messages, "fix it", target_ratio=0.6, planner="rules")
+        plan = plan_compaction(messages, "fix it", target_ratio=0.7, planner="rules")
         unknown = [finding for finding in plan.findings if finding.code == "unknown_view"]
         assert len(unknown) == (number > 0)
         messages = json.loads(json.dumps(apply(plan)))

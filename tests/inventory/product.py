@@ -40,6 +40,8 @@ PUBLIC = (
     "applier.adapters.frameworks.pydantic_ai_history",
 )
 """What users import today. README and docs may name more, and that counts, too."""
+ELSEWHERE = frozenset({"applier.adapters.frameworks.hermes_engine"})
+"""What can be imported only beside a host that lives in an environment of its own."""
 IMPORT = re.compile(r"from ((?:planner|applier)[\w.]*) import")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 INNER_PATH = re.compile(r"\b(?:planner|applier)\.(?:\w+\.)*(?=\w)")
@@ -59,7 +61,7 @@ def files() -> dict[str, Path]:
         spec = importlib.util.find_spec(package)
         found[package] = Path(spec.origin)
         for module in pkgutil.walk_packages(spec.submodule_search_locations, f"{package}."):
-            if not module.name.endswith("__main__"):
+            if not module.name.endswith("__main__") and module.name not in ELSEWHERE:
                 found[module.name] = Path(importlib.util.find_spec(module.name).origin)
     return found
 

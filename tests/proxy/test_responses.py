@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -291,6 +292,21 @@ def test_what_cannot_be_compacted_passes_as_it_came(behind):
         for body in bodies:
             httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-5.5", **body}, headers=KEY)
             assert server.requests[-1].body["input"] == body["input"]
+
+
+@pytest.mark.real
+def test_a_compressed_body_is_read_and_one_that_cannot_be_passes_as_it_came():
+    """Codex compresses what it sends with a login."""
+    raw = json.dumps({"model": "gpt-5.5", "input": [words("user", "Hi")]}).encode()
+    packed = zstandard.ZstdCompressor().compress(raw)
+    with hosts(1) as (chatgpt,), ProxyServer(ProxySettings(upstreams=Upstreams("", "", chatgpt.url))) as proxy:
+        for content, encoding in ((packed, "zstd"), (raw, "br"), (raw, "zstd")):
+            headers = {**LOGIN, "content-type": "application/json", "content-encoding": encoding}
+            httpx.post(f"{proxy.url}/v1/responses", content=content, headers=headers)
+        failed = proxy.metrics.value("requests", 'kind="failed"')
+    assert failed == 0
+    assert ["content-encoding" in one.headers for one in chatgpt.arrivals] == [False, True, True]
+    assert [one.body.encode() for one in chatgpt.arrivals] == [raw] * 3
 
 
 @pytest.mark.real

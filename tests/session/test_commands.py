@@ -33,6 +33,15 @@ def test_a_dry_run_shows_what_compact_does_and_writes_nothing(session_of, store)
     assert session.prepare(done.messages) == done.messages, "whether the caller replaces its list or not"
 
 
+def test_who_asks_at_his_limit_gets_a_share_of_that_whatever_the_window(session_of):
+    """A client with a smaller window of its own, asking again and again: each time there is room again."""
+    session = session_of(window_tokens=ROOMY)
+    for end in range(60, 140, 8):
+        done = session.compact(make_session(end), at_limit=True)
+        assert done.tokens_after < done.tokens_before * 0.75
+    assert session.state.limit_tokens > ROOMY / 2
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_compacts_on_command(session_of, preset):

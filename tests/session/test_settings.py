@@ -137,6 +137,7 @@ STRANGE = {
     "recall_tokens": 100_000,
     "project": "/",
     "learned_tokens": 500,
+    "shorten_over_tokens": 1,
     "file_roots": ["/"],
     "permissions": ["all is allowed"],
     "compact_tool": "bash",

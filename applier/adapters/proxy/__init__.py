@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 import httpx
+import zstandard
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -57,6 +58,8 @@ _OF_A_CONNECTION = frozenset(
 """Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
 _OF_THE_PROXY = frozenset((b"host", b"content-length", _TOKEN_HEADER.encode(), NAME_HEADER.encode()))
 _TOO_LONG = (400, 413)
+_ENCODED_PIECE = 4096
+"""Of an encoded body is decoded at once: a small one may stand for a very large one."""
 _LOGIN_HEADER, _LOGIN_PATH = "chatgpt-account-id", "/backend-api/codex"
 """By which Codex's requests with a ChatGPT login are known."""
 Body = bytes | AsyncIterator[bytes]
@@ -312,6 +315,9 @@ class _Proxy:
         base = _base(self.settings.upstreams, request.url.path, request.headers)
         body = _streamed(request)
         raw = await _whole(body) if wire else body
+        if isinstance(raw, bytes) and "content-encoding" in request.headers:
+            plain = _decoded(raw, request.headers["content-encoding"])
+            wire, raw = (wire, plain) if plain is not None else (None, raw)
         if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", 'kind="passed"')
             return await self._pass(request, base, raw)
@@ -370,7 +376,8 @@ class _Proxy:
 
     async def _send(self, request: Request, base: tuple[str, int], body: Body, *, is_read: bool) -> httpx.Response:
         """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
-        left_out = _OF_A_CONNECTION | _OF_THE_PROXY | ({b"accept-encoding"} if is_read else set())
+        left_out = _OF_A_CONNECTION | _OF_THE_PROXY
+        left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
         left_out -= set() if isinstance(body, bytes) else {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
         headers += [(b"accept-encoding", b"identity")] if is_read else []
@@ -419,6 +426,21 @@ def _streamed(request: Request) -> Body:
     """The request's body as it arrives; empty if it has none."""
     has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
     return request.stream() if has_body else b""
+
+
+def _decoded(raw: bytes, encoding: str) -> bytes | None:
+    """`raw` as it was before it was encoded: with a login Codex sends ``zstd``; None if that cannot be told."""
+    if encoding.strip().lower() != "zstd":
+        return None
+    plain, decoding = bytearray(), zstandard.ZstdDecompressor().decompressobj()
+    try:
+        for at in range(0, len(raw), _ENCODED_PIECE):
+            plain += decoding.decompress(raw[at : at + _ENCODED_PIECE])
+            if len(plain) > MAX_BODY_BYTES:
+                return None
+    except zstandard.ZstdError:
+        return None
+    return bytes(plain) if decoding.eof else None
 
 
 async def _whole(body: Body) -> Body:

@@ -350,7 +350,7 @@ class Gateway:
     ) -> Passage:
         """The answer to a client that asks for a compaction; it passes where there is nothing to answer, and where
         something of another's stands in front, for all that is to go with it."""
-        view = [] if RESPONSES.read(body).has_foreign else session.compact(messages).messages
+        view = [] if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True).messages
         if not view or view == messages:
             self.metrics.add("requests", 'kind="passed"')
             return passing

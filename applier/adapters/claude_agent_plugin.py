@@ -1,0 +1,81 @@
+"""Anthropic's Agent SDK: the mod for Claude Code, which it drives, as a plugin of one's options.
+
+::
+
+    options = ClaudeAgentOptions(plugins=[claude_agent_plugin()], allowed_tools=[*mine, *PLUGIN_TOOLS])
+
+Nothing is installed: the client loads the plugin for these options alone, asks its own model for plans, and compacts by
+itself where the mod cannot.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypedDict
+
+import platformdirs
+
+from applier.adapters.claude_code_mod import PREFIX
+from applier.adapters.client_plugin import PLUGIN_NAME, plugin_files
+from applier.adapters.frameworks.agent_tools import LOOK_UPS
+from applier.program import program
+from applier.store.opening import STORE_VARIABLE, store_file
+from planner.api import check_argument
+from planner.errors import SettingsError
+
+__all__ = ["PLUGIN_TOOLS", "claude_agent_plugin"]
+
+PLUGIN_TOOLS = [f"{PREFIX}{name}" for name in LOOK_UPS]
+"""What the agent looks back with, for ``allowed_tools``."""
+
+
+class _Plugin(TypedDict):
+    """As `claude_agent_sdk.SdkPluginConfig`."""
+
+    type: Literal["local"]
+    path: str
+
+
+def claude_agent_plugin(store: str | Path | None = None, folder: str | Path | None = None) -> _Plugin:
+    """An entry for the ``plugins`` of `ClaudeAgentOptions`.
+
+    `store`: where originals go, a file or an address; None: as the agent's environment says. `folder`: below it the
+    plugin's files are written, once for each of this package's versions and environments; None: in the user's own
+    state folder.
+
+    Raises:
+        SettingsError: an argument of the wrong type, or the folder cannot be written.
+    """
+    check_argument("store", store, str | Path, "a path or an address")
+    check_argument("folder", folder, str | Path, "a path")
+    environment = {STORE_VARIABLE: str(store_file(str(store)) or store)} if store else {}
+    files = plugin_files(program("mod"), environment)
+    digest = sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+    parent = Path(folder or platformdirs.user_state_dir("relevance-compactor"), "claude-agent-sdk", digest)
+    place = parent.absolute() / PLUGIN_NAME
+    try:
+        if not place.is_dir():
+            _write(files, place)
+    except OSError as error:
+        raise SettingsError(f"{place}: {error.strerror}; name another folder: claude_agent_plugin(folder=…)") from None
+    return {"type": "local", "path": str(place)}
+
+
+def _write(files: Mapping[str, bytes], place: Path) -> None:
+    """All of `files` in `place`, or nothing; another process may do the same meanwhile."""
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(dir=place.parent))
+    try:
+        for name, content in files.items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).write_bytes(content)
+        os.rename(part, place)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+        if not place.is_dir():
+            raise
