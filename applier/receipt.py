@@ -26,7 +26,7 @@ from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
 from planner.rules import decisions_in
 
-__all__ = ["forecast", "receipt", "receipt_of_foreign"]
+__all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
 
 Kind = Literal["demand", "failure", "decision", "name"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -112,6 +112,16 @@ def receipt(
     before, after = tokens or (shown.tokens_before, shown.tokens_after)
     verdict = _verdict("Compacted", before, after, shown.dollars if dollars is None else dollars)
     return _text(verdict, _account_of(shown), command)
+
+
+def in_sight(plan: CompactionPlan) -> str:
+    """Of the receipt what stands and what went, for who says sizes and originals by himself; empty if nothing weighs.
+
+    Raises:
+        StalePlan: the plan does not hold the history that it was made from.
+    """
+    account = _account_of(preview(plan))
+    return _printable((*_counts(account), *_gone(account, "Out of")))
 
 
 def forecast(plan: CompactionPlan, review: str) -> str:

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 
-from applier.receipt import forecast, receipt, receipt_of_foreign
+from applier.receipt import forecast, in_sight, receipt, receipt_of_foreign
 from applier.store import open_store
 from applier.view import apply
 from planner import StalePlan, plan_compaction
@@ -90,7 +90,7 @@ def test_ours_keeps_demands_and_failures_and_its_command_brings_a_turn_back(tmp_
 def test_a_forecast_says_the_same_and_stores_nothing(tmp_path):
     plan = plan_compaction(HISTORY, "Rename it.", planner="rules", target_ratio=0.1)
     before, after = forecast(plan, "compactor plan LOG --web"), receipt(plan)
-    assert counts(before) == counts(after)
+    assert counts(before) == counts(after) == counts(in_sight(plan))
     assert before.endswith("compactor plan LOG --web")
     kept = plan_compaction(HISTORY[:1], "Rename it.", planner="rules")
     assert "nothing" in forecast(kept, "x")

@@ -41,9 +41,10 @@ COMMANDS = {
     "wrap": "servers",
     "mcp": "servers",
     "demo": "plans",
-    "mod": "mod",
 }
 """Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
+UNLISTED = {"mod": "mod"}
+"""What only other programs call."""
 
 LONGEST_ERROR = 600
 """Characters of an error line: one may quote what a user or a file wrote, however long."""
@@ -56,9 +57,10 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        name = (COMMANDS | UNLISTED).get(cmd_name)
+        if name is None:
             return None
-        module = importlib.import_module(f"applier.cli.commands.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"applier.cli.commands.{name}")
         return cast("click.Command", getattr(module, f"{cmd_name}_command"))
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from applier.adapters.client_plugin import listing_problems, plugin_files, settings_problems, version_problem
 from applier.cli.app import run
 from applier.program import program
+from applier.testing import use
+from tests.loopback import Loopback
 
 CLIENT = "claude-code"
 
@@ -137,6 +141,15 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     assert ["hooks" in what for what in problems(compactor)] == [True]
 
 
+def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypatch):
+    (folder / "bin").mkdir()
+    (folder / "bin" / "claude").write_text("#!/bin/sh\ntouch ran\necho 2.1.330\n")
+    (folder / "bin" / "claude").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join(("bin", ".", "", "/usr/bin", "/bin")))
+    assert compactor("status", CLIENT, "--json").json["client"] in ("", shutil.which("claude", path="/usr/bin:/bin"))
+    assert not (folder / "ran").exists()
+
+
 @pytest.mark.parametrize(
     "managed",
     [
@@ -195,3 +208,75 @@ def test_what_the_client_says_of_its_plugins_is_told_with_the_cure(listing, cure
     told = [problem.cure for problem in listing_problems(listing, "/c/skills/compactor")]
     assert len(told) == len(cures)
     assert all(cure in own for cure, own in zip(cures, told, strict=True))
+
+
+needs_client = pytest.mark.skipif(
+    shutil.which("claude") is None, reason="needs npm install -g @anthropic-ai/claude-code"
+)
+QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
+LONG = [use("Bash", f"toolu_{number}", command=f"seq {number} {number + 900}") for number in range(6)]
+
+
+@pytest.fixture
+def person(folder, monkeypatch):
+    """Runs the real client and this program as somebody does who has nothing yet, in a project that is a stranger's."""
+    home, work = folder / "a home", folder / "work"
+    home.mkdir()
+    work.mkdir()
+    for name in ("click", "planner", "applier", "sitecustomize", "json"):
+        (work / f"{name}.py").write_text("open(__file__ + '.ran', 'w').close()\n")
+    (work / "compactor.toml").write_text("nonsense = 1\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+
+    def run(server, *arguments):
+        own = {"HOME": home, "PATH": os.environ["PATH"], "PYTHONPATH": ".", "ANTHROPIC_API_KEY": "sk-ant-none"}
+        ours = {"ANTHROPIC_BASE_URL": server.url, "COMPACTOR_STORE": folder / "store.db", "COMPACTOR_PLANNER": "rules"}
+        environment = {name: str(value) for name, value in {**own, **ours, **dict.fromkeys(QUIET, "1")}.items()}
+        return subprocess.run(
+            ["claude", "-p", "--output-format", "stream-json", "--verbose", *arguments, "--allowedTools", "Bash"],
+            cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    run.home, run.work = home, work
+    return run
+
+
+@pytest.mark.real
+@needs_client
+def test_the_real_client_loads_what_is_installed_and_nothing_of_the_project(compactor, person):
+    assert compactor("install", CLIENT, "--yes").code == 0
+    status = compactor("status", CLIENT)
+    assert (status.code, "Nothing keeps it" in status.out) == (0, True), status.out
+    with Loopback([*([call] for call in LONG), "Counted."]) as server:
+        first = person(server, "Count, and never delete a file")
+        asked = len(server.requests)
+        shown = person(server, "--continue", "/compactor preview")
+        compacted = person(server, "--continue", "/compact")
+        assert len(server.requests) == asked  # neither asks a model
+    assert [ran.returncode for ran in (first, shown, compacted)] == [0, 0, 0], first.stderr
+    assert "A compaction now" in shown.stdout
+    assert "Still in sight: 1 of 1 demands" in shown.stdout
+    assert "compactor restore h" in compacted.stdout
+    assert sorted(path.name for path in person.work.glob("*.ran")) == []
+    assert compactor("uninstall", CLIENT, "--yes").code == 0
+    assert [path for path in (person.home / ".claude").rglob("*compactor*") if "projects" not in path.parts] == []
+
+
+@pytest.mark.real
+@needs_client
+def test_status_asks_the_real_client_for_a_second_mod_and_for_one_that_it_does_not_take(compactor, person):
+    assert compactor("install", CLIENT, "--yes").code == 0
+    place = person.home / ".claude" / "skills" / "compactor"
+    market = person.home / "market"
+    shutil.copytree(place, market / "compactor")
+    (market / ".claude-plugin").mkdir()
+    plugins = [{"name": "compactor", "source": "./compactor"}]
+    listed = {"name": "market", "owner": {"name": "somebody"}, "plugins": plugins}
+    (market / ".claude-plugin" / "marketplace.json").write_text(json.dumps(listed))
+    for command in (["marketplace", "add", str(market)], ["install", "compactor@market"]):
+        subprocess.run(["claude", "plugin", *command], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    assert "claude plugin uninstall compactor@market" in compactor("status", CLIENT).out
+    shim = place / "hooks" / "register.js"
+    shim.write_text(shim.read_text() + "\nlet unfinished = (\n")
+    assert "does not take the mod" in compactor("status", CLIENT).out

@@ -153,6 +153,22 @@ def test_words_behind_the_command_are_the_focus(store):
     assert "keep the queue" in asked["prompt"]
 
 
+def test_a_picture_in_the_compacted_part_does_not_hide_the_view(store):
+    pasted = {
+        "role": "user",
+        "content": [image(3, 2), {"type": "text", "text": "Never leave this window: it must stay."}],
+    }
+    history = make_session(80)
+    rows = Rows([pasted, {"role": "assistant", "content": "I will not."}, *history[:80]])
+    for end in (120, 160):
+        assert "messages" in rows.compact(store, NO_ANSWER)
+        rows.add(history[end - 40 : end])
+    assert "messages" in rows.compact(store, NO_ANSWER)
+    kinds = [event["kind"] for event in store.events("a-session")]
+    assert (kinds.count("post_compact"), kinds.count("history_changed")) == (3, 0)
+    assert said(rows.sent).count("<compacted history=") == 1
+
+
 def test_a_plan_made_ahead_is_taken_up_or_does_no_harm(tmp_path):
     history = make_session(60)
     for installed in (True, False):

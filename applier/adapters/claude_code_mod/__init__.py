@@ -195,11 +195,11 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         if done.applied and why:
             session.undo()
     _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
-    return (
-        {"pass": why}
-        if why
-        else {"messages": rows, "receipt": receipt(done.plan, command=command) if done.plan else ""}
-    )
+    if why:
+        return {"pass": why}
+    tokens = done.tokens_before, done.tokens_after
+    told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
+    return {"messages": rows, "receipt": told}
 
 
 def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
@@ -241,11 +241,11 @@ def shorten(data: object, store: Store) -> dict[str, str]:
 
 
 def _settings(call: CompactCall) -> SessionSettings:
-    """As the environment says, for this client: its window where that is small, and the name of its tool."""
+    """As the environment says, for this client: the name of its tool, and its window where that is smaller, which is
+    no larger than what it compacts of its own accord."""
     settings = load_settings()
-    window = settings.window_of(call.model)
-    if call.window_tokens:
-        window = max(2_000, min(window, call.window_tokens))
+    told = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
+    window = max(2_000, min([settings.window_of(call.model), *filter(None, told)]))
     return _with_tool(settings.changed(window_tokens=window))
 
 

@@ -35,6 +35,7 @@ from applier.cli.options import (
 from applier.cli.planning import apply_and_record, planned, planning_options, write_view
 from applier.cli.screen import echo, one_line, print_json, working
 from applier.program import program
+from applier.receipt import in_sight
 from applier.sheet import reviewed
 from applier.store.opening import STORE_VARIABLE, open_store
 from planner.errors import SettingsError, TranscriptError
@@ -96,7 +97,8 @@ def resume_command(
         echo(f"{before:,} tokens would become {after:,}, in {place}")
     else:
         originals = f"{history_key(sheet.plan.history.digest)}:t1, t2, …"
-        echo(f"{before:,} tokens became {after:,}, in {place}\nGo on there:  {typed}")
+        lines = (f"{before:,} tokens became {after:,}, in {place}", in_sight(sheet.plan), f"Go on there:  {typed}")
+        echo("\n".join(filter(None, lines)))
         echo(f"Originals:    compactor restore {originals}; the old session is as it was")
 
 

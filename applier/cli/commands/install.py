@@ -267,10 +267,11 @@ def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
 def _client_version() -> tuple[str, str]:
     """Where the client is and what it prints for its version; twice empty without one.
 
-    What Windows would find in the working folder is a stranger's, and not run.
+    What an entry of PATH that is relative to the working folder names is a stranger's, and not run.
     """
-    place = shutil.which("claude") or ""
-    if not place or Path(place).absolute().parent == Path.cwd():
+    own = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
+    place = shutil.which("claude", path=os.pathsep.join(own)) or ""
+    if not os.path.isabs(place):  # Windows looks into the working folder first
         return "", ""
     done = _ran([place, "--version"])
     return place, one_line(done.stdout) if done else ""

@@ -22,7 +22,7 @@ from planner.errors import SettingsError
 __all__ = ["mod_command"]
 
 
-@click.group(hidden=True)
+@click.group
 def mod_command() -> None:
     """Called by the mod inside Claude Code: JSON on standard input, JSON on standard output.
 

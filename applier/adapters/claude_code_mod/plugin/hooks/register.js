@@ -14,6 +14,7 @@ const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the
 const PATIENCE_MS = 120_000 // for one run of the program
 
 let answeredAt // when the model last answered in this process
+let mayFork = false // once a turn has come to its end
 let shortenOver = 0 // characters; 0: never
 
 const program = (text) => {
@@ -74,6 +75,11 @@ export const register = (on) => {
     return next(e)
   })
 
+  on('turn.complete', ($, e, next) => {
+    mayFork ||= e.agentId === undefined
+    return next(e)
+  })
+
   for (const name of TOOLS) {
     on('tool.call', { tool: `mcp__compactor__${name}` }, async ($, e) => {
       try {
@@ -120,8 +126,8 @@ export const register = (on) => {
         instructions: e.instructions ?? '',
         model: await $.session.model(),
         window_tokens: context.window ?? 0,
-        context_tokens: context.tokens ?? 0,
-        idle_seconds: answeredAt === undefined ? null : (Date.now() - answeredAt) / 1000,
+        context_tokens: e.agentId ? 0 : context.tokens ?? 0, // of the main conversation
+        idle_seconds: answeredAt === undefined || !mayFork ? null : (Date.now() - answeredAt) / 1000,
         messages: e.messages.map(shown),
         api: Array.isArray(api) ? api : [],
       }
