@@ -158,13 +158,18 @@ def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, item
     if in_words:
         item = words("user", TOLD + item["content"][0]["text"])
     users = [one for one in items if one.get("role") == "user"]
-    unknown, new = words("user", "said meanwhile"), words("user", "and now?")
-    whole = opened({"input": [*users, unknown, item, new]}, lambda name: held if name == digest else None)
-    (first, *rest) = read_items(whole["input"]).messages
-    assert rest[:-1] == view
-    assert [message_digest(one) for one in (first, rest[-1])] == [
-        message_digest(read_items([one]).messages[0]) for one in (unknown, new)
+    unknown = [
+        words("user", "said meanwhile"),
+        {"type": "message", "role": "user", "content": [{**IMAGE, "detail": "low"}]},
     ]
+    new, earlier = words("user", "and now?"), [] if in_words else [item]
+    whole = opened({"input": [*users, *earlier, *unknown, item, new]}, lambda name: held if name == digest else None)
+    (first, second, *rest) = read_items(whole["input"]).messages
+    assert rest[:-1] == view
+    assert [message_digest(one) for one in (first, second, rest[-1])] == [
+        message_digest(read_items([one]).messages[0]) for one in (*unknown, new)
+    ]
+    assert not read_items(whole["input"]).has_foreign
 
 
 @given(item_lists(foreign=True))
