@@ -158,10 +158,8 @@ def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, item
     if in_words:
         item = words("user", TOLD + item["content"][0]["text"])
     users = [one for one in items if one.get("role") == "user"]
-    unknown = [
-        words("user", "said meanwhile"),
-        {"type": "message", "role": "user", "content": [{**IMAGE, "detail": "low"}]},
-    ]
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    unknown = [words("user", "said meanwhile"), {"type": "message", "role": "user", "content": [picture]}]
     new, earlier = words("user", "and now?"), [] if in_words else [item]
     whole = opened({"input": [*users, *earlier, *unknown, item, new]}, lambda name: held if name == digest else None)
     (first, second, *rest) = read_items(whole["input"]).messages
