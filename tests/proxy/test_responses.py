@@ -78,7 +78,10 @@ def answers(draw, name: str):
         items.append({key: value for key, value in call.items() if kind != "local_shell_call" or key != "name"})
         own = "custom_tool_call_output" if kind == "custom_tool_call" else "function_call_output"
         text = draw(texts(max_lines=40))
-        output = draw(st.sampled_from((text, [{"type": "input_text", "text": text}], [IMAGE])))
+        told = json.dumps({"chunk_id": "4070ea", "exit_code": 1, "output": text}, separators=(",", ":"))
+        output = draw(
+            st.sampled_from((text, *([{"type": "input_text", "text": one}] for one in (text, told)), [IMAGE]))
+        )
         outputs.append({"type": own, "call_id": call["call_id"], "output": output})
     return [*items, *draw(st.lists(host_items(), max_size=1)), *draw(st.permutations(outputs))]
 
@@ -88,6 +91,7 @@ CALLS = (
     ("function_call", {"arguments": '{"path":"src/auth.ts"}', "namespace": "fs"}),
     ("function_call", {"arguments": "no JSON"}),
     ("custom_tool_call", {"input": "text(await tools.exec_command({cmd: 'ls'}))"}),
+    ("custom_tool_call", {"input": 'text(await tools.exec_command({"cmd": "ls", "workdir": "/w"}))', "name": "exec"}),
     ("local_shell_call", {"action": {"type": "exec", "command": ["ls"]}}),
 )
 
@@ -127,6 +131,15 @@ def test_a_result_that_is_shortened_stays_the_output_of_its_call(items):
     assert to_items(read, edited) == [
         {**item, "output": "[stored]"} if str(item.get("type")).endswith("call_output") else item for item in items
     ]
+
+
+def test_a_script_whose_command_is_shortened_stays_a_script():
+    script = 'text(await tools.exec_command({"cmd": "make all", "workdir": "/w"}))'
+    read = read_items([{"type": "custom_tool_call", "call_id": "a", "name": "exec", "input": script}])
+    (message,) = read.messages
+    shorter = [{**message, "content": [{**block, "input": {"cmd": "make…"}} for block in message["content"]]}]
+    (item,) = to_items(read, shorter)
+    assert (item["name"], item["input"]) == ("exec", 'text(await tools.exec_command({"cmd": "make…"}))')
 
 
 @given(data=st.data(), items=item_lists(), foreign=st.booleans())

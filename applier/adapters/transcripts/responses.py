@@ -253,7 +253,10 @@ def _input(block: Block, head: Data) -> Any:
     if head["type"] == "function_call":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if head["type"] == "custom_tool_call":
-        return value.get("input", "") if isinstance(value, dict) else ""
+        words = value.get("input", "") if isinstance(value, dict) else ""
+        if block["name"] == head.get("name"):
+            return words
+        return f"text(await tools.{block['name']}({json.dumps(words or value, ensure_ascii=False)}))"
     return value
 
 
