@@ -1,7 +1,7 @@
 """A proxy between any client and its provider, with a session behind every conversation; needs the extra ``proxy``.
 
-Two endpoints with sessions behind them on a port, everything else passed on. Decides who may use the proxy, and which
-upstream a request is for. One that is for none is refused, for its key was given for another.
+An endpoint for each API with sessions behind it on a port, everything else passed on. Decides who may use the proxy,
+and which upstream a request is for. One that is for none is refused, for its key was given for another.
 """
 
 from __future__ import annotations

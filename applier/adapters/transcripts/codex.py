@@ -26,8 +26,9 @@ from planner.reading.messages import Block, Message, blocks, readable_text
 __all__ = ["CALLS", "CODEX", "OUTPUTS", "Item", "item_blocks", "item_result", "item_use"]
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
-OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+"""Calls of the client's tools, and where each has its input."""
+OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 _SILENT = frozenset(
     {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}
 )
