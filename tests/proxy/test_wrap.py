@@ -214,6 +214,21 @@ def test_an_option_of_wrap_that_there_is_not_is_no_client(tmp_path):
     assert (done.returncode, done.stderr.split(".")[0]) == (2, "compactor: No such option '--windo'")
 
 
+ASKS = """
+import os, urllib.request
+headers = {"content-type": "application/json", "authorization": "Bearer sk-1"}
+body = b'{"model": "gpt-5.5", "input": "Hi"}'
+urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/responses", body, headers)).read()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_an_upstream_is_named_with_or_without_the_end_of_a_client_s_base_url(tmp_path, end):
+    with MessagesServer("hello") as server:
+        done = run("wrap", "--openai-upstream", server.url + end, sys.executable, "-c", ASKS, env=environment(tmp_path))
+    assert (done.returncode, server.paths) == (0, [("POST", "/v1/responses")]), done.stderr
+
+
 WAITING = """
 import os, signal, sys, time, urllib.request
 def end(number, frame):

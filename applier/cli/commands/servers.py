@@ -96,6 +96,8 @@ def _open_proxy(
     """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
+    # with or without the end that base URLs of clients have
+    upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
     settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
@@ -163,8 +165,7 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
     places = {"upstream": os.environ.get("ANTHROPIC_BASE_URL", "")}
     openai = codex_place(os.environ, client)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
     if openai:  # what is no version 1 is not known: its requests are refused
-        chat = openai.rstrip("/")
-        places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+        places["openai_upstream"] = openai if openai.rstrip("/").endswith("/v1") else ""
         places |= {"chatgpt_upstream": openai} if is_codex else {}
     unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
     return {name: places[name] for name in unsaid if name != "upstream" or places[name]}
