@@ -98,6 +98,8 @@ def _open_proxy(
     """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
+    # with or without the end that base URLs of clients have
+    upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
     settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
@@ -131,7 +133,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
     server.run()
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @_session_options
 @options.as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -164,10 +166,9 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
     """Where the environment points, or Codex' own settings, for what no option names: the keys there are for it."""
     is_codex = is_codex_program(client[0])  # it reads no variable
     places = {"upstream": os.environ.get("ANTHROPIC_BASE_URL", "")}
-    openai = codex_place(os.environ)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
+    openai = codex_place(os.environ, client)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
     if openai:  # what is no version 1 is not known: its requests are refused
-        chat = openai.rstrip("/")
-        places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+        places["openai_upstream"] = openai if openai.rstrip("/").endswith("/v1") else ""
         places |= {"chatgpt_upstream": openai} if is_codex else {}
     unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
     return {name: places[name] for name in unsaid if name != "upstream" or places[name]}
@@ -175,9 +176,9 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
 
 def _told(client: Sequence[str], proxy: ProxyServer) -> list[str]:
     """The command line of `client`; Codex is told by an option where to ask, for it reads no variable."""
-    if not is_codex_program(client[0]):
-        return list(client)
-    return [client[0], "-c", f'{codex_place(os.environ)[0]}="{proxy.named_url}/v1"', *client[1:]]
+    setting = codex_place(os.environ, client)[0] if is_codex_program(client[0]) else ""
+    option = ["-c", f'{setting}="{proxy.named_url}/v1"'] if setting else []
+    return [client[0], *option, *client[1:]]
 
 
 def _environment(proxy: ProxyServer) -> dict[str, str]:
