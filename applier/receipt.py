@@ -146,24 +146,26 @@ def receipt_of_foreign(
     before: Sequence[object],
     after: Sequence[object],
     *,
+    stood: Sequence[object] | None = None,
     model: str = "",
     usage: Usage | None = None,
     by: str = "Claude Code",
     command: str = "compactor",
 ) -> str:
-    """The receipt of a compaction that we did not make: `before` is what stood, `after` what the client sends now.
+    """The receipt of a compaction that we did not make: `before` is what there was, `after` what is sent now.
 
-    The originals of `before` are to be in the store first. `usage` is what its own question cost, where it is known.
+    The originals of `before` are to be in the store first; `stood` is what was sent in their place, where they had been
+    compacted before. `usage` is what its own question cost, where it is known.
 
     Raises:
         TranscriptError: they are no messages.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
+    tokens = analysis.tokens if stood is None else analyze(stood, known=analysis).tokens
     made = Provenance(planner=by, model=model, usage=usage or Usage())
-    cost = switch_dollars(model, analysis.tokens, sent.tokens, 0, made)
-    account = _Account.of(analysis, sent)
-    return _text(_verdict(f"{by} compacted", analysis.tokens, sent.tokens, cost), account, command)
+    cost = switch_dollars(model, tokens, sent.tokens, 0, made)
+    return _text(_verdict(f"{by} compacted", tokens, sent.tokens, cost), _Account.of(analysis, sent), command)
 
 
 @dataclass(frozen=True)
