@@ -155,6 +155,16 @@ def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypat
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.parametrize("home", ["there", "gone"])
+def test_the_mods_program_reads_no_settings_of_the_project(folder, home):
+    (folder / "there").mkdir()
+    (folder / "work").mkdir()
+    (folder / "work" / "compactor.toml").write_text("nonsense = 1\n")
+    environment = {**os.environ, "HOME": str(folder / home), "USERPROFILE": str(folder / home)}
+    run = subprocess.run(program("mod", "describe"), cwd=folder / "work", env=environment, capture_output=True)
+    assert (run.returncode, run.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     "managed",
     [
