@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from applier.adapters.codex_settings import codex_place, is_codex_program
 from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import echo, print_json
-from applier.program import program
+from applier.program import program, program_file
 from planner.plan import Usage
 from planner.prices import dollars, money
 
@@ -222,14 +221,11 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _found(name: str) -> str:
-    """The program called `name`; a bare name is looked up in PATH, but for entries relative to the folder we are in."""
-    if os.path.dirname(name):
-        return name
-    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]
-    program_file = shutil.which(name, path=os.pathsep.join(places))
-    if program_file is None or not os.path.isabs(program_file):
+    """The program called `name`; a bare name is looked up on PATH."""
+    place = name if os.path.dirname(name) else program_file(name)
+    if not place:
         raise click.ClickException(f"{name}: no such program in PATH")
-    return program_file
+    return place
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
