@@ -7,7 +7,7 @@ digests are kept: the lines are in the person's files.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,7 @@ class Memory:
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
 
-    def approve(self, lines: Mapping[str, str]) -> None:
-        """Keep that the person approved `lines`: digests by key."""
-        self.store.set_state(f"learned:{self._project}", {**self.approved, **lines})
+    def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
+        """Keep that the person approved `lines`: digests by key; and forget the `ended`, which may come back."""
+        standing = {key: digest for key, digest in self.approved.items() if digest not in ended}
+        self.store.set_state(f"learned:{self._project}", {**standing, **lines})

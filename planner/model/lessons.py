@@ -77,8 +77,8 @@ class LessonsModel:
         turns = list(analysis.evidence.turns.values())
         cards = "\n".join(card.text for card in turn_cards(request, turns, CARDS_TOKENS))
         question = Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
-        deadline, spare = time.monotonic() + settings.timeout_seconds, question.tokens(self.prompts, analysis.counter)
-        asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare)
+        deadline = time.monotonic() + settings.timeout_seconds
+        asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
         try:
             answer = asked.create(_Answer, asked.prompt, ANSWER_TOKENS)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's

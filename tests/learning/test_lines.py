@@ -106,6 +106,14 @@ def test_errors_expire_unless_they_are_seen_again():
     assert merged(edited, [], approved, later) == edited
 
 
+def test_an_error_that_is_seen_again_after_it_expired_stands_with_its_new_day():
+    old = [error("c1", 40), error("c2", 35)]
+    then = TODAY - timedelta(days=30)
+    text, approved = approving("", proposed_lines(old, then), {}, shared=False)
+    (line,) = learned_lines(merged(text, proposed_lines([*old, error("c3", 2)], TODAY), approved, TODAY))
+    assert line.endswith("2026-11-21)")
+
+
 def test_a_newer_decision_replaces_the_older_and_says_so():
     older = heard("decision", "use a mutex", "c1", 3, 20, subject="how to wait")
     newer = heard("decision", "use a queue", "c2", 5, 2, subject="how to wait")
