@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class Memory:
     def heard(self) -> list[Heard]:
         """All lessons of the project's conversations."""
         return [
-            Heard(Lesson.load(lesson), name, read["day"])
+            Heard(Lesson(**lesson), name, read["day"])
             for name, read in self.conversations.items()
             for lesson in read["lessons"]
         ]
@@ -70,13 +70,12 @@ class Memory:
 
     def keep(self, conversation: Conversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence) -> None:
         """Keep what `reader` read in it, and which commits it made."""
-        made = [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)]
         read = {
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
-            "lessons": [lesson.save() for lesson in lessons],
-            "commits": made,
+            "lessons": [asdict(lesson) for lesson in lessons],
+            "commits": [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)],
         }
         if conversation.is_stored:
             read["history"] = conversation.name  # with which it is forgotten

@@ -112,8 +112,8 @@ def _line(kind: str, same: Sequence[Heard]) -> Line:
     """The newest form; of an error the newest that was mended; of a decision with what it replaces."""
     told = next((one for one in same if one.lesson.mended), same[0])
     alike = [one for one in same if kind == "error" or one.lesson.text == told.lesson.text]
-    first: dict[str, Heard] = {one.conversation: one for one in reversed([told, *alike])}
-    sources = (told, *(one for one in reversed(first.values()) if one is not told))
+    others = {one.conversation: one for one in reversed(alike) if one.conversation != told.conversation}
+    sources = (told, *reversed(others.values()))
     text = told.lesson.text
     if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
         text += _replacing(older)
