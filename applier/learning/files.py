@@ -14,7 +14,7 @@ from hashlib import sha256
 from applier.learning.lessons import Kind
 from applier.learning.propose import Line, is_over
 
-__all__ = ["FOLDER", "approved_lines", "digest_of", "file_of", "learned_lines", "merged"]
+__all__ = ["approved_lines", "digest_of", "file_of", "learned_lines", "merged"]
 
 FOLDER = ".compactor/learned"
 """Below the project's folder."""

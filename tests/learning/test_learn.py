@@ -150,6 +150,8 @@ def test_logs_are_files_too_and_a_files_name_breaks_no_line(compactor, say, fold
 
 def test_who_moved_a_project_is_told_how_to_name_its_old_place(learn, say, folder):
     (folder / "app").mkdir()
+    (folder / "logs").mkdir()
+    assert "~/.codex/sessions" in learn("--dry-run").out
     say("s1", WISH, project="old")
     assert "--also" in learn("--dry-run").out
     say("s2", WISH)

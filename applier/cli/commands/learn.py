@@ -114,8 +114,10 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{count} finished conversation{'s' * (count != 1)} of this project, read {read}"
     others = Counter(one["why"] for one in report["unread"] if not one["bad"])
     yield from (f"left out: {number} that {why}" for why, number in others.most_common())
-    if others and not count:
+    if not count and any(why.startswith("worked in") for why in others):
         yield "did this project lie in one of these folders? Name it with --also"
+    elif not (count or others):
+        yield "name logs of a client to be read, as ~/.claude/projects or ~/.codex/sessions"
 
 
 def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
@@ -230,4 +232,4 @@ def commits_command(commit: str | None, project: Path, store: Store, as_json: bo
         names = ("commit", "from", "date", "subject")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    print_table(("commit", "from", "date", "subject"), rows, empty="no commits: `compactor learn` reads conversations")
+    print_table(("commit", "from", "date", "subject"), rows, empty="no commits in what `compactor learn` has read")
