@@ -49,9 +49,9 @@ class Memory:
     def heard(self) -> list[Heard]:
         """All lessons of the project's conversations."""
         return [
-            Heard(Lesson(**lesson), name, read["day"])
+            Heard(Lesson(**lesson), name, read["day"], place)
             for name, read in self.conversations.items()
-            for lesson in read["lessons"]
+            for lesson, place in zip(read["lessons"], read["places"], strict=True)
         ]
 
     @property
@@ -70,11 +70,13 @@ class Memory:
 
     def keep(self, conversation: Conversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence) -> None:
         """Keep what `reader` read in it, and which commits it made."""
+        ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
             "lessons": [asdict(lesson) for lesson in lessons],
+            "places": [sha256("".join(conversation.digests[:end]).encode()).hexdigest() for end in ends],
             "commits": [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)],
         }
         if conversation.is_stored:

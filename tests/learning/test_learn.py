@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
+from applier.learning.memory import Memory
+from applier.learning.propose import proposed_lines
 from applier.store import open_store
 from applier.store.facts import is_within
 from applier.testing import Failure
@@ -249,6 +252,28 @@ def test_commits_and_conversations_are_known_by_each_other(learn, say, compactor
     assert compactor("commits", "s1", "--project", folder / "app", "--json").json == [row]
     assert compactor("commits", "s2", "--project", folder / "app", "--json").json == []
     assert compactor("commits", "--project", folder, "--json").json == []
+
+
+def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed(learn, say, folder):
+    steps = [
+        ("make lint", "Exit code 127\n/bin/sh: line 3: golint: command not found", True),
+        ("make install", "installed 3 tools", False),
+        ("make lint", "0 issues.", False),
+        ("make test", "12 passed", False),
+    ]
+    every = tuple(({"name": "Bash", "input": {"command": run}}, out, bad) for run, out, bad in steps)
+    proposed = []
+    for name, words, some in (
+        ("s1", "Lint it.", every[:3]),
+        ("s2", "Lint it.", every),
+        ("s3", "Mend the lint.", every),
+    ):
+        say(name, words, steps=some)
+        assert learn("--yes", "--json").json["read_now"] == 1
+        with open_store() as store:
+            lines = proposed_lines(Memory(store, str(folder / "app")).heard, date(2026, 1, 2))
+        proposed.append([line.line.rpartition(" (")[2] for line in lines])
+    assert proposed == [[], [], ["s3:t3, s1:t3, 2026-01-01)"]]
 
 
 @pytest.fixture
