@@ -145,6 +145,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     as the same user. Its exit code is this command's. What was removed from its prompts can be restored at any time.
     What was saved, and what planning cost, is said at the end on standard error: standard output is the client's.
     """
+    _found(client[0])  # before a store is made
     how |= _upstreams(ctx, client)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
@@ -222,7 +223,11 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _found(name: str) -> str:
     """The program called `name`; a bare name is looked up on PATH."""
-    place = name if os.path.dirname(name) else program_file(name)
+    if os.path.dirname(name):
+        if not os.path.exists(name):
+            raise click.ClickException(f"{name}: No such file or directory")
+        return name
+    place = program_file(name)
     if not place:
         raise click.ClickException(f"{name}: no such program in PATH")
     return place
