@@ -102,12 +102,13 @@ _INSTALLED = lazy_pattern(
 LOOK_UPS = ("restore_context", "search_context")
 """Tools that a brief may point to, whatever the history names."""
 _PROSE = (
-    "a after all and anti as at auto back based be before built by case client cross day down driven end ex fail "
-    "false first fixed for free full go half hand hard head high in input inter is it last left less level like "
-    "line long low made multi new no non not null of off old on once one only open or out output over own pass "
-    "per point post pre pro quick re read real right run safe second self semi server set short side single so "
-    "some specific start stop sub super tail test the third three time to top true two un under up user via vs "
-    "way well wide wise with write yes zero"
+    "a after all and anti as at auto back based be before built by case client co cross day de down driven end "
+    "ever ex extra fail false far first five fixed for four free full go half hand hard head high hyper ill in "
+    "input inter is it last left less level like line long low made mega micro mid mini mis multi near never new "
+    "no non not null of off old on once one only open or out output over own pass per point post pre pro pseudo "
+    "quasi quick re read real right run safe same second self semi server set short side single so some specific "
+    "start stop sub super tail test the third three time to top trans true two ultra un under up user via vice vs "
+    "way well which wide wise with write yes zero"
 )
 _PROSE_PARTS = frozenset(_PROSE.split())
 """Parts that make compounds of prose: ``read-only``, ``end-to-end``, ``and/or``. A compound without any of them, nor a

@@ -34,6 +34,7 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     assert [row[1] for row in rows] == ["0.25", "0.10"]
 
 
+@pytest.mark.real
 def test_every_row_is_csv_when_asked(compactor, whole_run):
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--csv")
     rows = list(csv.DictReader(ran.out.splitlines()))

@@ -122,7 +122,7 @@ def test_decision_can_be_changed_and_guards_check_it(compactor, transcript, plan
     assert f"failed_approach: {failed.turn_id}" in ran.out
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4), st.booleans()), min_size=1, max_size=4))
 def test_any_list_of_turns_can_be_kept(compactor, transcript, plan_file, ranges):
     mark = {True: "t", False: ""}

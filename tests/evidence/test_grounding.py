@@ -20,7 +20,7 @@ HELD = [
     "1290 tests, or 1,290 tests, in 30 ms on v3.11.2.",
     "https://ci.example.com/run/7 and left-pad with --save-dev.",
     "getUserID and MAX_RETRY, on GitHub, src/escaped.py.",
-    "A well-tested, read-only, end-to-end check and/or a re-run, e.g. of all three.",
+    "A well-tested, read-only, end-to-end check, mid-sentence and/or a re-run, e.g. of all three.",
     "It failed 3 times in t9 and t12-t14, the 2nd time in 5 steps.",
     "Of 1290/30/2 a 42-line file is 30%/1,290.",
     'Both getUserID/MAX_RETRY and "escaped"/getUserID; it ends in \\"commit\\".',

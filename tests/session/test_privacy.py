@@ -40,11 +40,11 @@ def bodies_with(path, secret):
 
 def test_a_session_hands_out_its_own_and_no_other_conversation(store, session_of):
     other = session_of("another task")
-    theirs = Agent(other).play(told(make_session(40), SECRET))
+    theirs = Agent(other).play(told(make_session(16), SECRET))
     other.compact(theirs.messages)
     foreign = {stored.key for stored in store.histories()}
     session = session_of()
-    agent = Agent(session).play(make_session(40))
+    agent = Agent(session).play(make_session(16))
     session.compact(agent.messages)
     for key in foreign:
         for reference in (f"{key}:t1", f"{key}:t2", f"{key[:6]}:t1"):
@@ -65,7 +65,7 @@ SECRETS = f"ghp_{'aB3dE5gH7j' * 4}", f"sk-ant-api03-{'aB3dE5gH7j' * 4}-_AA", "hu
 
 def leaky():
     """A session in which the user, the agent, calls and failures spell out secrets."""
-    history = make_session(24)
+    history = make_session(16)
     history[0]["content"] += f"\nAlways push with {SECRETS[0]}.\nexport DB_PASSWORD={SECRETS[2]}"
     for message in history[1::6]:
         message["content"][0]["text"] += f" We decided to use {SECRETS[1]} as the key."

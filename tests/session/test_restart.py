@@ -302,7 +302,7 @@ def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
 
 def test_a_restart_knows_the_model_and_the_thinking_of_the_last_request(tmp_path):
     thinking = {"type": "enabled", "budget_tokens": 2_000}
-    path, history = tmp_path / "store.db", thinking_history(60)
+    path, history = tmp_path / "store.db", thinking_history(30)
     with opened(path) as session:
         session.set_request(model="claude-sonnet-4-5", thinking=thinking)
         assert session.compact(history[:-4]).applied

@@ -1,5 +1,6 @@
 """Beside the server's own compaction: its block is the provider's, what stands behind it is the session's."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ CLOSED = {"type": "compaction", "input_tokens": 1_000, "cache_read_input_tokens"
 AFTER = {**SENT, "input_tokens": 7}
 
 
+@pytest.mark.real
 @settings(max_examples=20)
 @given(histories(max_turns=6), compacted_histories(min_turns=3, max_turns=8), st.booleans())
 def test_what_is_behind_the_newest_block_is_compacted_and_all_before_goes_out_as_it_is(

@@ -39,6 +39,8 @@ SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Names the conversations of clients wrapped in this folder, for `compactor mcp` inside the client."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 TOKEN_KINDS = ("uncached", "read", "written")
+PROJECT_VARIABLE = "COMPACTOR_PROJECT"
+"""The folder that its conversations work in."""
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
 
@@ -148,6 +150,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
+    how["project"] = os.path.realpath(".")
     with _open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
         _warn_of_store(proxy)
         code = _run(_told(client, proxy), _environment(proxy))
@@ -188,6 +191,7 @@ def _environment(proxy: ProxyServer) -> dict[str, str]:
         "OPENAI_BASE_URL": f"{proxy.named_url}/v1",
         _HEADERS_VARIABLE: "\n".join(line for line in lines if line),
         SESSION_VARIABLE: name,
+        PROJECT_VARIABLE: os.path.realpath("."),
     }
     return {key: value for key, value in {**os.environ, **ours}.items() if key != TOKEN_VARIABLE}
 
@@ -297,28 +301,33 @@ def _times(count: int) -> str:
 @click.command
 @click.option("--session", envvar=SESSION_VARIABLE, help="A session, or the name of a client's (set by `wrap`).")
 @click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
+@click.option("--project", metavar="DIR", envvar=PROJECT_VARIABLE, help="Also the facts of all that worked in DIR.")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @options.store_option
-def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
+def mcp_command(session: str | None, history: str | None, project: str | None, config: bool, store: str | None) -> None:
     """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
 
-    Nothing of other conversations in the store can be reached, whatever the client asks for; nothing at all where none
-    is named.
+    Nothing of other conversations in the store can be reached, whatever the client asks for, but facts of those that
+    worked in the folder DIR, where it is named; nothing at all where none is named.
     """
     if config:
-        print_json(_configuration(session, history, store and options.store_anywhere(store)))
+        print_json(_configuration(session, history, project, store and options.store_anywhere(store)))
         return
     if history:
         with options.existing_store(store) as opened:
             opened.load_history(history)
     adapter = options.import_extra("applier.adapters.mcp", "mcp")
-    visible = Visible(lambda: options.existing_store(store), session=session or "", history=history or "")
+    visible = Visible(
+        lambda: options.existing_store(store), session=session or "", history=history or "", project=project or ""
+    )
     with closing(visible):
         adapter.mcp_server(visible).run("stdio")
 
 
-def _configuration(session: str | None, history: str | None, store: str | None) -> dict[str, object]:
+def _configuration(
+    session: str | None, history: str | None, project: str | None, store: str | None
+) -> dict[str, object]:
     """What MCP clients call a server, with the options that were given."""
-    named = {"--session": session, "--history": history, "--store": store}
+    named = {"--session": session, "--history": history, "--project": project, "--store": store}
     command, *arguments = program("mcp", *(part for name, value in named.items() if value for part in (name, value)))
     return {"type": "stdio", "command": command, "args": arguments}
