@@ -21,7 +21,7 @@ from planner.analysis import analyze
 from planner.errors import CompactorError
 from planner.reading.history import History, read_history
 
-__all__ = ["OPEN_SECONDS", "Conversation", "Unread", "conversations_in", "stored_conversations"]
+__all__ = ["Conversation", "Unread", "conversations_in", "stored_conversations"]
 
 OPEN_SECONDS = 3_600.0
 """One in which something was said so short a time ago is not over."""
@@ -46,7 +46,6 @@ class Conversation:
     day: str
     """On which that was, or the file was written."""
     load: Callable[[], History]
-    is_stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def _stored(store: Store, key: str, projects: Sequence[str]) -> Conversation | U
     except CompactorError as error:
         return Unread(key, str(error), bad=True)
     here = _conversation(key, history, end, end, partial(store.load_history, key))
-    return _elsewhere(key, folder or _root(history), projects) or replace(here, is_stored=True)
+    return _elsewhere(key, folder or _root(history), projects) or here
 
 
 def _conversation(name: str, history: History, end: float, written: float, load: Callable[[], History]) -> Conversation:

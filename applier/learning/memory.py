@@ -72,6 +72,7 @@ class Memory:
         """Keep what `reader` read in it, and which commits it made."""
         ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
+            "history": conversation.name,  # with which it is forgotten, if it is a stored one
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
@@ -79,8 +80,6 @@ class Memory:
             "places": [sha256("".join(conversation.digests[:end]).encode()).hexdigest() for end in ends],
             "commits": [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)],
         }
-        if conversation.is_stored:
-            read["history"] = conversation.name  # with which it is forgotten
         self.conversations[conversation.name] = read
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
@@ -81,10 +81,7 @@ def learn_command(
             lines = proposed_lines(memory.heard, today)
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
-            changes = {
-                name: merged(text, _lines_of(name, lines, into), memory.approved, today, shared=bool(into))
-                for name, text in texts.items()
-            }
+            changes = _changes(texts, lines, memory.approved, today, into)
         new = [line for line in _all_lines(changes, into) if line in keys and not memory.knows(line)]
         shown = [f"{line}\n" for line in new] if approve else _difference(texts, changes)
         if as_json:
@@ -199,8 +196,12 @@ def _texts(project: Path, into: str) -> dict[str, str]:
     return texts
 
 
-def _lines_of(name: str, lines: Sequence[Line], into: str) -> list[Line]:
-    return [line for line in lines if file_of(line.kind, into) == name]
+def _changes(
+    texts: Mapping[str, str], lines: Sequence[Line], approved: Mapping[str, str], today: date, into: str
+) -> dict[str, str]:
+    """`texts` with `lines` in them, each in the file that its kind belongs to."""
+    own = {name: [line for line in lines if file_of(line.kind, into) == name] for name in texts}
+    return {name: merged(text, own[name], approved, today, shared=bool(into)) for name, text in texts.items()}
 
 
 def _all_lines(texts: Mapping[str, str], into: str) -> list[str]:
