@@ -1,17 +1,21 @@
-"""The command line by which other programs run this one: a client's settings, its agent's shell, a benchmark.
+"""The command line by which other programs run this one (a client's settings, its agent's shell, a benchmark), and the
+file by which this one runs another.
 
-Nothing is ever imported from the folder it is run in, nor from PYTHONPATH. Pure; runs nothing.
+Nothing is ever imported from the folder it is run in, nor from PYTHONPATH, and no program of that folder is meant by a
+bare name. Runs nothing.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import site
 import sys
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["program"]
+__all__ = ["program", "program_file"]
 
 
 def program(*arguments: str) -> list[str]:
@@ -34,3 +38,13 @@ def _place() -> Path:
         return Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
     except metadata.PackageNotFoundError:
         return Path(__file__).resolve().parents[1]
+
+
+def program_file(name: str) -> str:
+    """The file that the bare `name` means on PATH, empty if there is none.
+
+    An entry relative to the working folder names a stranger's program and does not count; Windows looks there unasked.
+    """
+    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
+    place = shutil.which(name, path=os.pathsep.join(entries)) or ""
+    return place if os.path.isabs(place) else ""

@@ -1,7 +1,8 @@
 """What a person is told after a compaction: what went out of the agent's sight, what that cost, how any of it is had.
 
 What went is what stood before and neither stands nor is told in what is sent now: the user's demands first, then
-failures, decisions, and the names that were used again before. Pure: stores nothing, prints nothing.
+failures, decisions, and the names that were used again before; secrets are taken out. Pure: stores nothing, prints
+nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Literal, get_args
 
+from applier.store.secrets import redact
 from applier.view import Preview, preview
 from planner.analysis import Analysis, analyze
 from planner.brief import told_failures
@@ -146,24 +148,26 @@ def receipt_of_foreign(
     before: Sequence[object],
     after: Sequence[object],
     *,
+    stood: Sequence[object] | None = None,
     model: str = "",
     usage: Usage | None = None,
     by: str = "Claude Code",
     command: str = "compactor",
 ) -> str:
-    """The receipt of a compaction that we did not make: `before` is what stood, `after` what the client sends now.
+    """The receipt of a compaction that we did not make: `before` is what there was, `after` what is sent now.
 
-    The originals of `before` are to be in the store first. `usage` is what its own question cost, where it is known.
+    The originals of `before` are to be in the store first; `stood` is what was sent in their place, where they had been
+    compacted before. `usage` is what its own question cost, where it is known.
 
     Raises:
         TranscriptError: they are no messages.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
+    tokens = analysis.tokens if stood is None else analyze(stood, known=analysis).tokens
     made = Provenance(planner=by, model=model, usage=usage or Usage())
-    cost = switch_dollars(model, analysis.tokens, sent.tokens, 0, made)
-    account = _Account.of(analysis, sent)
-    return _text(_verdict(f"{by} compacted", analysis.tokens, sent.tokens, cost), account, command)
+    cost = switch_dollars(model, tokens, sent.tokens, 0, made)
+    return _text(_verdict(f"{by} compacted", tokens, sent.tokens, cost), _Account.of(analysis, sent), command)
 
 
 @dataclass(frozen=True)
@@ -226,12 +230,13 @@ def _gone(account: _Account, how: str) -> Iterator[str]:
         yield f"{how} the agent's sight, what weighs most first:"
     for kind, group in groupby(account.gone, lambda item: item.kind):
         if kind == "name":
-            yield f"  names {_joined([f'{item.text} ({item.turn_id})' for item in group])}"
+            yield f"  names {_joined([f'{redact(item.text)} ({item.turn_id})' for item in group])}"
             continue
-        texts = [f"{kind} ({item.turn_id}) {item.text}" for item in group]
-        yield from (f"  {shortened(text, LINE_CHARACTERS)}" for text in texts[: MOST_LINES[kind]])
-        if len(texts) > MOST_LINES[kind]:
-            yield f"  and {len(texts) - MOST_LINES[kind]} {PLURALS[kind]} more"
+        items = [*group]
+        texts = [f"{kind} ({item.turn_id}) {redact(item.text)}" for item in items[: MOST_LINES[kind]]]
+        yield from (f"  {shortened(text, LINE_CHARACTERS)}" for text in texts)
+        if len(items) > MOST_LINES[kind]:
+            yield f"  and {len(items) - MOST_LINES[kind]} {PLURALS[kind]} more"
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -268,7 +273,8 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
         numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
         decisive = [turn.lines[number - 1].text for number in numbers]
         if decisive:
-            tried = shortened("; ".join(call_head(call, evidence.root) for call in turn.failed_calls), TRIED_CHARACTERS)
+            calls = "; ".join(call_head(call, evidence.root) for call in turn.failed_calls)
+            tried = shortened(redact(calls), TRIED_CHARACTERS)  # what was cut is no longer told for a secret
             telling = max(decisive, key=lambda line: len(_words(line))).strip()
             text = f"{tried}: {telling}" if tried else telling
             yield _item(evidence, "failure", turn_id, text, *decisive)

@@ -160,7 +160,7 @@ FOLDERS = {
     "applier.store": ("planner",),
     "applier.settings": ("planner",),
     "applier.sheet": ("planner", "applier.store", "applier.view"),
-    "applier.receipt": ("planner", "applier.view"),
+    "applier.receipt": ("planner", "applier.store.secrets", "applier.view"),
     "applier.serving": (),
     "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),

@@ -74,6 +74,19 @@ def test_a_receipt_fits_a_terminal_and_cannot_steer_it(history):
         assert all(line.isprintable() for line in text.splitlines())
 
 
+def test_no_secret_is_readable_in_it():
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9" * 2
+    history = [
+        {"role": "user", "content": f"You must always use the token {token} for the upload."},
+        *use(1, f"upload --key {token}", f"Error: refused {token}\nExit code 1"),
+        *use(2, f"upload again {token}", f"Error: refused {token}\nExit code 1"),
+        {"role": "assistant", "content": f"I decided to upload with {token} by hand."},
+    ]
+    text = receipt_of_foreign(history, [{"role": "user", "content": "Something was uploaded."}])
+    assert {line.split()[0] for line in text.splitlines() if "[secret]" in line} >= {"demand", "decision", "names"}
+    assert token[:9] not in text
+
+
 def test_ours_keeps_demands_and_failures_and_its_command_brings_a_turn_back(tmp_path):
     plan = plan_compaction(HISTORY, "Rename it.", planner="rules", settings=OPUS, target_ratio=0.1)
     text = receipt(plan)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from applier.learning.lessons import Kind
 from applier.learning.propose import Line, is_over
 
-__all__ = ["FOLDER", "approved_lines", "digest_of", "file_of", "learned_lines", "merged"]
+__all__ = ["approved_lines", "digest_of", "file_of", "learned_lines", "merged"]
 
 FOLDER = ".compactor/learned"
 """Below the project's folder."""
@@ -42,56 +42,51 @@ def digest_of(line: str) -> str:
     return sha256(line.strip().encode()).hexdigest()
 
 
-def learned_lines(text: str) -> list[str]:
-    """The lines of a file that may be ours: of one that holds more those between the marks."""
-    return [line for line in _parts(text)[1].splitlines() if line.startswith("- ")]
+def learned_lines(text: str, *, shared: bool = False) -> list[str]:
+    """The lines of a file that may be ours, but for those with a character that nobody sees; `shared`: it holds more
+    than ours.
+    """
+    own = _parts(text, shared=shared)[1]
+    return [line for line in own.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
     """Of these those that the person approved, by their digests, and that are not over."""
-    standing = (line for line in learned_lines(text) if digest_of(line) in approved)
-    return [line for line in standing if not _has_ended(text, line, today)]
+    ended = _ended(text.splitlines(), today)
+    return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
 
 def merged(text: str, lines: Sequence[Line], approved: Mapping[str, str], today: date, *, shared: bool = False) -> str:
-    """`text` with `lines` in it. `approved`: by the key of each line that was ever approved the digest it had then;
+    """`text` with `lines` in it. `approved`: the digest that each line had when it was approved, by the line's key;
     `shared`: the file holds more than ours.
     """
-    before, own, behind = _parts(text)
-    if shared and not behind:
-        before, own, behind = f"{text.rstrip()}\n\n{BEGIN}\n".lstrip(), "", f"{END}\n"
+    before, own, behind = _parts(text, shared=shared)
     first = own.splitlines()
-    rows = [*first] or ([] if shared else [_TITLE])
-    theirs = [row for row in rows if digest_of(row) not in approved.values()]
-    gone = {approved.get(line.replaced) for line in lines if line.key not in approved or _stands(line, rows, approved)}
-    rows = [row for row in rows if digest_of(row) not in gone and (row in theirs or not _has_ended(own, row, today))]
-    for line in lines:
-        if _stands(line, rows, approved):
-            at = next(at for at, row in enumerate(rows) if digest_of(row) == approved[line.key])
-            rows[at] = line.line
-        elif line.key not in approved and not _is_told(line, theirs):
-            _put_in(rows, line)
+    rows = first or ([] if shared else [_TITLE])
+    ours = set(approved.values()) & set(map(digest_of, rows))
+    cited = set(_SOURCE.findall("\n".join(row for row in rows if row.startswith("- ") and digest_of(row) not in ours)))
+    new = [line for line in lines if line.key not in approved and line.sources[0].source not in cited]
+    forms = {approved[line.key]: line for line in lines if approved.get(line.key) in ours}
+    gone = {approved.get(line.replaced) for line in (*new, *forms.values())}
+    gone |= (ours & set(map(digest_of, _ended(rows, today)))) - set(forms)
+    kept = [(row, digest_of(row)) for row in rows]
+    rows = [forms[digest].line if digest in forms else row for row, digest in kept if digest not in gone]
+    for line in new:
+        _put_in(rows, line)
     is_same = rows == first or not any(row.startswith("- ") for row in (*rows, *first))
     return text if is_same else before + "".join(f"{row}\n" for row in rows) + behind
 
 
-def _stands(line: Line, rows: Sequence[str], approved: Mapping[str, str]) -> bool:
-    """True if a form of `line` stands as it was approved."""
-    return approved.get(line.key, "") in map(digest_of, rows)
-
-
-def _parts(text: str) -> tuple[str, str, str]:
+def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
     """What stands before our lines, our lines, and what stands behind."""
-    first, last = text.find(BEGIN), text.find(END)
-    if first < 0 or last < first:
+    if not shared:
         return "", text, ""
+    last = text.rfind(END)
+    first = text.rfind(BEGIN, 0, max(last, 0))
+    if first < 0:
+        return f"{text.rstrip()}\n\n{BEGIN}\n".lstrip(), "", f"{END}\n"
     first = text.find("\n", first) + 1
     return text[:first], text[first:last], text[last:]
-
-
-def _is_told(line: Line, rows: Sequence[str]) -> bool:
-    """True if one of `rows`, which are a person's, cites its turn: he changed it so, or approved it elsewhere."""
-    return any(row.startswith("- ") and line.sources[0].source in _SOURCE.findall(row) for row in rows)
 
 
 def _put_in(rows: list[str], line: Line) -> None:
@@ -106,11 +101,11 @@ def _put_in(rows: list[str], line: Line) -> None:
     rows.insert(at, line.line)
 
 
-def _has_ended(text: str, line: str, today: date) -> bool:
-    """True if `line` stands below the heading of errors, and is over."""
-    heading = ""
-    for row in text.splitlines():
+def _ended(rows: Sequence[str], today: date) -> set[str]:
+    """Those that stand below the heading of errors, and are over."""
+    ended, heading = set(), ""
+    for row in rows:
         heading = row if row.startswith("#") else heading
-        if row == line:
-            return heading == HEADINGS["error"] and is_over(line, today)
-    return False
+        if heading == HEADINGS["error"] and is_over(row, today):
+            ended.add(row)
+    return ended

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from applier.store.secrets import redact
 from planner.evidence import Evidence, TurnEvidence
@@ -20,7 +20,7 @@ from planner.evidence.state import check_kinds, recoveries, shortened
 from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
 from planner.reading.lines import Statement, join_lines, statements
 
-__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "in_the_record", "lessons_of", "sentence_key"]
+__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "folded", "in_the_record", "lessons_of", "sentence_key"]
 
 Kind = Literal["decision", "wish", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -131,15 +131,6 @@ class Lesson:
     is_long: bool = False
     """Of words: they stand in a message too long to be typed, which may be a form."""
 
-    @classmethod
-    def load(cls, data: Mapping[str, Any]) -> Lesson:
-        """What `save` gave."""
-        return cls(**data)
-
-    def save(self) -> dict[str, Any]:
-        """It as JSON data."""
-        return asdict(self)
-
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
     """What the record proves, in its order; nothing that holds a secret, and nothing twice."""
@@ -156,7 +147,7 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
         return False
     spoken = tuple(turn.lines.of_sources("user", "agent"))  # what a page or a tool says decides nothing
     own = {"wish": turn.user_lines, "decision": spoken, "error": turn.lines}[lesson.kind]
-    return _folded(lesson.words) in _folded(redact(join_lines(own)))
+    return folded(lesson.words) in folded(redact(join_lines(own)))
 
 
 def sentence_key(text: str) -> str:
@@ -164,7 +155,8 @@ def sentence_key(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """`text` in one line, with single spaces."""
     return " ".join(text.split())
 
 
@@ -197,7 +189,7 @@ def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
 def _binding_words(statement: Statement) -> str:
     """What of a statement may bind, in one line, without what it asks for behind that; empty if it asks a question or
     doubts, or nobody would understand it alone."""
-    sentences = _SENTENCE.split(_folded(statement.text))
+    sentences = _SENTENCE.split(folded(statement.text))
     binding = [at for at, one in enumerate(sentences) if _LASTING.search(one) or _is_reasoned(one)]
     behind = sentences[binding[-1] + 1 :] if binding else []
     text = " ".join([*sentences[: len(sentences) - len(behind)], *takewhile(lambda one: not _ASKS.match(one), behind)])
@@ -224,7 +216,7 @@ def _choices(evidence: Evidence) -> Iterator[Lesson]:
         choice = turn.choice
         if choice is not None and _OPTION.match(choice.text) and "\n" not in choice.text:
             question = _question_of(evidence.turns[choice.turn_id], choice.lines, before.get("user"))
-            words = _folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
+            words = folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
             if question and not _COURSE.search(question) and len(words) <= WORDS_CHARACTERS:
                 text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}"
                 yield Lesson("decision", text, words, turn.turn.id, sentence_key(question))
@@ -242,7 +234,7 @@ def _answers(call: Call) -> Iterator[tuple[str, str]]:
         marks = (f'"{question}"="{{}}"', "User selected: {}")
         for label in filter(None, labels):
             if any(mark.format(label) in call.text for mark in marks):
-                yield _folded(question), _folded(label).removesuffix(" (Recommended)")
+                yield folded(question), folded(label).removesuffix(" (Recommended)")
 
 
 def _question_of(turn: TurnEvidence, chosen: Sequence[int], asker: TurnEvidence | None) -> str:
@@ -250,8 +242,8 @@ def _question_of(turn: TurnEvidence, chosen: Sequence[int], asker: TurnEvidence 
     spoken = [one for one in statements(turn.lines.of_part("assistant")) if one.text.strip()]
     options = [at for at, one in enumerate(spoken) if _OPTION.match(one.text)]
     first = next((at for at in reversed(options) if at - 1 not in options and spoken[at].numbers[0] <= chosen[0]), 0)
-    lead = _folded(spoken[first - 1].text).strip("*:# ") if first else ""
-    asked = _folded(" ".join(line.text for line in typed_lines(asker.user_lines))) if asker else ""
+    lead = folded(spoken[first - 1].text).strip("*:# ") if first else ""
+    asked = folded(" ".join(line.text for line in typed_lines(asker.user_lines))) if asker else ""
     clear = (one for one in (lead, asked) if len(one.split()) >= LEAST_WORDS and not _OFFERING.match(one))
     return shortened(next(clear, ""))
 
@@ -265,7 +257,7 @@ def _errors(evidence: Evidence) -> Iterator[Lesson]:
         mended = passed.get(turn.turn.id, "")
         told = f"of `{shortened(evidence.shown(call.subject), 80)}`" + _remedy(evidence, turn.turn.id, mended)
         for line in turn.statements_of(turn.decisive_lines):
-            words, subject = _folded(line.text), error_subject(line.text)
+            words, subject = folded(line.text), error_subject(line.text)
             if subject and line.block == call.result_block:
                 text = f"`{words.replace('`', '')}` {told}"
                 yield Lesson("error", text, words, turn.turn.id, subject, mended, lasting=False)
@@ -273,7 +265,7 @@ def _errors(evidence: Evidence) -> Iterator[Lesson]:
 
 def error_subject(text: str) -> str:
     """What an error says whatever the line and the number; of a linter its rule. Empty if it is everybody's."""
-    text = _PLACE.sub("", _folded(text))
+    text = _PLACE.sub("", folded(text))
     rule = _RULE.search(text)
     bare = sentence_key(_NUMBERED.sub(" ", _NAMED.sub(" ", text) if rule else text))
     is_own = len(bare.split()) >= LEAST_ERROR_WORDS and len(text) <= ERROR_CHARACTERS

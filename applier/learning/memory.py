@@ -7,8 +7,8 @@ digests are kept: the lines are in the person's files.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,9 @@ class Memory:
     def heard(self) -> list[Heard]:
         """All lessons of the project's conversations."""
         return [
-            Heard(Lesson.load(lesson), name, read["day"])
+            Heard(Lesson(**lesson), name, read["day"], place)
             for name, read in self.conversations.items()
-            for lesson in read["lessons"]
+            for lesson, place in zip(read["lessons"], read["places"], strict=True)
         ]
 
     @property
@@ -70,13 +70,14 @@ class Memory:
 
     def keep(self, conversation: Conversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence) -> None:
         """Keep what `reader` read in it, and which commits it made."""
-        made = [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)]
+        ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
-            "lessons": [lesson.save() for lesson in lessons],
-            "commits": made,
+            "lessons": [asdict(lesson) for lesson in lessons],
+            "places": [sha256("".join(conversation.digests[:end]).encode()).hexdigest() for end in ends],
+            "commits": [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)],
         }
         if conversation.is_stored:
             read["history"] = conversation.name  # with which it is forgotten
@@ -84,6 +85,7 @@ class Memory:
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
 
-    def approve(self, lines: Mapping[str, str]) -> None:
-        """Keep that the person approved `lines`: digests by key."""
-        self.store.set_state(f"learned:{self._project}", {**self.approved, **lines})
+    def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
+        """Keep that the person approved `lines`: digests by key; and forget the `ended`, which may come back."""
+        standing = {key: digest for key, digest in self.approved.items() if digest not in ended}
+        self.store.set_state(f"learned:{self._project}", {**standing, **lines})

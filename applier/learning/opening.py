@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Collection
 from datetime import date
 
-from applier.learning.files import FOLDER, approved_lines
+from applier.learning.files import approved_lines, file_of
+from applier.learning.lessons import KINDS
 from applier.store.search import ranked
 from planner.evidence.names import specifics_of
 from planner.placeholders import clean
@@ -32,11 +33,14 @@ _COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
 
 def lines_for(task: str, read: Callable[[str], str | None], approved: Collection[str], today: date) -> list[str]:
     """The approved lines that matter to `task`, the nearest first; `read` gives a file of the project by its name."""
-    texts = (read(f"{FOLDER}/{name}.md") or "" for name in ("decisions", "errors"))
+    texts = (read(name) or "" for name in dict.fromkeys(map(file_of, KINDS)))
     lines = [line for text in texts for line in approved_lines(text, approved, today)]
-    mattering = [line for line in lines if _matters(line, task)]
-    words = " ".join([*_WORD.findall(task), *specifics_of(task)])
-    return [mattering[at] for at, _ in ranked(mattering, words)]
+    specifics, stems = specifics_of(task), _stems(task)
+    names = [name for name, kind in specifics.items() if kind != "number"]
+    mattering = [
+        line for line in lines if any(name in line for name in names) or len(_stems(line) & stems) >= SHARED_WORDS
+    ]
+    return [mattering[at] for at, _ in ranked(mattering, " ".join([*_WORD.findall(task), *specifics]))]
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
@@ -48,11 +52,6 @@ def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int
         if counter.text(longer) <= most_tokens:
             told, text = [*told, line], longer
     return text, len(told)
-
-
-def _matters(line: str, task: str) -> bool:
-    names = {name for name, kind in specifics_of(task).items() if kind != "number"}
-    return any(name in line for name in names) or len(_stems(line) & _stems(task)) >= SHARED_WORDS
 
 
 def _stems(text: str) -> set[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from hashlib import sha256
@@ -54,6 +54,8 @@ class Heard:
     lesson: Lesson
     conversation: str
     day: str
+    place: str = ""
+    """The same in all conversations that go on from that turn."""
 
     @property
     def source(self) -> str:
@@ -92,12 +94,22 @@ class Line:
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
     """The lines, decisions before wishes before errors, each kind by its newest source, the newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
-    for one in sorted(heard, key=lambda one: (one.day, one.conversation, int(one.lesson.turn[1:])), reverse=True):
+    for one in sorted(_once(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
     lines = [_line(kind, same) for (kind, _), same in by_subject.items() if _is_worth(kind, same)]
     wishes = _beside_each_other([line for line in lines if line.kind == "wish"])
     errors = [line for line in lines if line.kind == "error" and not is_over(line.line, today)]
     return [*(line for line in lines if line.kind == "decision"), *wishes, *errors]
+
+
+def _age(heard: Heard) -> tuple[str, str, int]:
+    return heard.day, heard.conversation, int(heard.lesson.turn[1:])
+
+
+def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
+    """What stands in what conversations share counts once: where it shows mended, or else where it was said first."""
+    in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
+    return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
 
 def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
@@ -112,8 +124,8 @@ def _line(kind: str, same: Sequence[Heard]) -> Line:
     """The newest form; of an error the newest that was mended; of a decision with what it replaces."""
     told = next((one for one in same if one.lesson.mended), same[0])
     alike = [one for one in same if kind == "error" or one.lesson.text == told.lesson.text]
-    first: dict[str, Heard] = {one.conversation: one for one in reversed([told, *alike])}
-    sources = (told, *(one for one in reversed(first.values()) if one is not told))
+    others = {one.conversation: one for one in reversed(alike) if one.conversation != told.conversation}
+    sources = (told, *reversed(others.values()))
     text = told.lesson.text
     if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
         text += _replacing(older)

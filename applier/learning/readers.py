@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
-from applier.learning.lessons import KINDS, Kind, Lesson, error_subject, in_the_record, lessons_of, sentence_key
+from applier.learning.lessons import KINDS, Kind, Lesson, error_subject, folded, in_the_record, lessons_of, sentence_key
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
@@ -30,7 +30,8 @@ __all__ = ["Reader", "checked", "open_reader"]
 
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
-TEXT_CHARACTERS, MOST_LESSONS = 320, 10
+MOST_CHARACTERS, MOST_LESSONS = 640, 10
+"""Of one answer; a line of text and words together."""
 
 
 @dataclass(frozen=True)
@@ -67,42 +68,45 @@ class Reader:
             return by_rules, evidence, Usage()
         answer, usage = self.model.ask(analysis, self.settings)
         written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
-        told = {one.turn: one.words for one in written}
-        rest = (
-            one
-            for one in by_rules
-            if one.words not in told.get(one.turn, "") and told.get(one.turn, "\0") not in one.words
-        )
-        return [*written, *rest], evidence, usage
+        return [*written, *(one for one in by_rules if not _is_told(one, written))], evidence, usage
+
+
+def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
+    """True if one of `written` is made of the same words."""
+    same_turn = (one.words for one in written if one.turn == lesson.turn)
+    return any(lesson.words in words or words in lesson.words for words in same_turn)
 
 
 def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
     turn does not."""
-    text, words = (" ".join(part.split()) for part in (written.text, written.words))
-    turn = evidence.turns.get(written.turn)
-    if turn is None or written.kind not in KINDS or not text or len(f"{text}{words}") > 2 * TEXT_CHARACTERS:
+    text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
+    if turn is None or written.kind not in KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
     missing = invented(text, turn.names)
     also = _holder(missing, turn, evidence) if missing else ""
     if missing and not also:
         return None
     if written.kind == "error":
-        mended = evidence.turns.get(written.mended)
-        is_later = mended is not None and mended.turn.number > turn.turn.number
-        failed = " ".join(" ".join(one.text for one in turn.statements_of(turn.failure_lines)).split())
-        subject, after = error_subject(words) if words in failed else "", written.mended if is_later else ""
-        lesson = Lesson("error", f"{text}: `{words}`", words, written.turn, subject, after, lasting=False, also=also)
+        subject, mended = _failure(words, turn), evidence.turns.get(written.mended)
+        after = written.mended if mended is not None and mended.turn.number > turn.turn.number else ""
+        shown = f"{text}: `{words.replace('`', '')}`"
+        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=False, also=also)
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
 
 
+def _failure(words: str, turn: TurnEvidence) -> str:
+    """The subject of an error; empty if the turn's failure does not say `words`."""
+    failed = folded(" ".join(one.text for one in turn.statements_of(turn.failure_lines)))
+    return error_subject(words) if words in failed else ""
+
+
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
     """The turn nearest to `turn` that holds all `names`; empty if there is none."""
-    number = turn.turn.number
-    nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - number))
+    nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
     return next((one.turn.id for one in nearest if all(map(one.names.holds, names))), "")
 
 
@@ -111,6 +115,7 @@ def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterat
     """The reader that the options, or else the settings, name; closed again.
 
     Raises:
+        SettingsError: the prompts cannot be used.
         PlannerUnavailable: a model was asked for, and there is no key.
     """
     own = load_settings()
@@ -118,7 +123,9 @@ def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterat
     if not asks_model(planner, model):
         yield Reader()
         return
-    from planner.model.lessons import open_lessons_model
+    from planner.model.client import open_endpoint
+    from planner.model.lessons import LessonsModel
+    from planner.model.prompts import load_prompts
 
-    with open_lessons_model(model, prompts) as opened:
-        yield Reader(opened, own.plan)
+    with open_endpoint(None, model) as endpoint:
+        yield Reader(LessonsModel(endpoint, load_prompts(prompts)), own.plan)

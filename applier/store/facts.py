@@ -36,15 +36,8 @@ def stored_facts(store: Store, histories: Sequence[str] | None = None) -> list[K
         ReferenceNotFound: one of the histories is not there.
     """
     if histories is None:
-        every: Iterable[tuple[str, ExtractedFact]] = store.every_fact()
-    else:
-        every = ((key, fact) for key in histories for fact in store.facts(key))
-    folders: dict[str, str] = {}
-    facts = []
-    for key, fact in every:
-        folder = folders[key] if key in folders else folders.setdefault(key, store.origin(key)[0])
-        facts.append(KnownFact(key, folder, fact))
-    return facts
+        return [KnownFact(*one) for one in store.every_fact()]
+    return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
 
 
 def project_facts(store: Store, folder: str) -> list[KnownFact]:

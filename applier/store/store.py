@@ -196,14 +196,19 @@ class Store:
             )
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
 
-    def every_fact(self) -> tuple[tuple[str, ExtractedFact], ...]:
-        """All facts, each once, with the key of the history that it was saved with last, oldest first."""
+    def every_fact(self) -> tuple[tuple[str, str, ExtractedFact], ...]:
+        """All facts, oldest first, each once a folder: the key of the history that it was saved with last, the folder
+        that worked in, and the fact."""
         with self.backend.transaction():
             keys = {history.says: history.key for history in read_histories(self.backend)}
             contents = read(self.backend, sorted(self.backend.keys("fact/"), key=_order))
-        known = {content: keys.get(records.fields(place, 3)[1], "") for place, content in contents.items()}
-        facts = ((key, ExtractedFact.model_validate_json(content)) for content, key in known.items() if key)
-        latest = {(fact.type, fact.content, fact.source): (key, fact) for key, fact in facts}
+        origins = self.states("origin:")
+        folders = {key: origins.get(f"origin:{key}", {}).get("folder", "") for key in keys.values()}
+        saved = ((keys.get(records.fields(place, 3)[1], ""), content) for place, content in contents.items())
+        facts = ((key, ExtractedFact.model_validate_json(content)) for key, content in saved if key)
+        latest = {
+            (folders[key], fact.type, fact.content, fact.source): (key, folders[key], fact) for key, fact in facts
+        }
         return tuple(latest.values())
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:

@@ -6,10 +6,7 @@ Asked like a plan, by cards and through the same client; what the answer is wort
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,14 +14,14 @@ from planner.analysis import Analysis
 from planner.model.answer import Scope
 from planner.model.asking import Conversation
 from planner.model.cards import turn_cards
-from planner.model.client import Endpoint, open_endpoint
-from planner.model.prompts import Prompts, load_prompts
+from planner.model.client import Endpoint
+from planner.model.prompts import Prompts
 from planner.model.question import Question
 from planner.plan import Usage
 from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
-__all__ = ["LessonsModel", "WrittenLesson", "open_lessons_model"]
+__all__ = ["LessonsModel", "WrittenLesson"]
 
 CARDS_TOKENS = 24_000
 """What is shown of a conversation at most: one call, whatever its length."""
@@ -68,7 +65,7 @@ class LessonsModel:
         return Usage(input_tokens=min(tokens, CARDS_TOKENS) + system, output_tokens=ANSWER_TOKENS, requests=1)
 
     def ask(self, analysis: Analysis, settings: PlanSettings) -> tuple[list[WrittenLesson], Usage]:
-        """What the model notes of a conversation, and what that used.
+        """What the model, asked once, notes of a conversation, and what that used.
 
         Raises:
             PlannerUnavailable: it gave no answer that can be read; it carries what was spent.
@@ -77,22 +74,10 @@ class LessonsModel:
         turns = list(analysis.evidence.turns.values())
         cards = "\n".join(card.text for card in turn_cards(request, turns, CARDS_TOKENS))
         question = Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
-        deadline, spare = time.monotonic() + settings.timeout_seconds, question.tokens(self.prompts, analysis.counter)
-        asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare)
+        deadline = time.monotonic() + settings.timeout_seconds
+        asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
         try:
             answer = asked.create(_Answer, asked.prompt, ANSWER_TOKENS)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's
             raise asked.unavailable(failure) from None
         return answer.lessons, asked.meter.usage
-
-
-@contextmanager
-def open_lessons_model(model: str | None, prompts: Path | None, client: object = None) -> Iterator[LessonsModel]:
-    """The model as it is reached for planning, closed again.
-
-    Raises:
-        SettingsError: the prompts or the client cannot be used.
-        PlannerUnavailable: there is no usable key, or the provider's package is missing.
-    """
-    with open_endpoint(client, model) as endpoint:
-        yield LessonsModel(endpoint, load_prompts(prompts))

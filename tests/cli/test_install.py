@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from applier.adapters.client_plugin import listing_problems, plugin_files, settings_problems, version_problem
 from applier.cli.app import run
 from applier.program import program
+from applier.store import open_store
 from applier.testing import use
 from tests.loopback import Loopback
 
@@ -146,6 +147,10 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     assert compactor("install", CLIENT, "--yes", "--store", "mine.db").code == 0
     place = config / "skills" / "compactor"
     assert compactor("status", CLIENT, "--json").json["store"] == str(folder / "mine.db")
+    assert "last:" not in compactor("status", CLIENT).out
+    with open_store(folder / "mine.db") as store:
+        store.record_event({"kind": "mod", "session": "s", "time": 60.0, "message": "passed: time up"})
+    assert "last:    1970-01-01 00:01:00 UTC, passed: time up\n" in compactor("status", CLIENT).out
     named = json.loads((place / "program.json").read_text())
     named["argv"][0] = str(folder / "gone" / "python")
     (place / "program.json").write_text(json.dumps(named))
@@ -167,6 +172,16 @@ def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypat
     monkeypatch.setenv("PATH", os.pathsep.join(("bin", ".", "", "/usr/bin", "/bin")))
     assert compactor("status", CLIENT, "--json").json["client"] in ("", shutil.which("claude", path="/usr/bin:/bin"))
     assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("home", ["there", "gone"])
+def test_the_mods_program_reads_no_settings_of_the_project(folder, home):
+    (folder / "there").mkdir()
+    (folder / "work").mkdir()
+    (folder / "work" / "compactor.toml").write_text("nonsense = 1\n")
+    environment = {**os.environ, "HOME": str(folder / home), "USERPROFILE": str(folder / home)}
+    run = subprocess.run(program("mod", "describe"), cwd=folder / "work", env=environment, capture_output=True)
+    assert (run.returncode, run.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """`compactor learn`, `commits` and `facts` over whole conversations: what is read, asked, shown and written."""
 
 import json
+import os
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
+from applier.learning.memory import Memory
+from applier.learning.propose import proposed_lines
 from applier.store import open_store
 from applier.store.facts import is_within
 from applier.testing import Failure
@@ -104,11 +108,57 @@ def test_a_link_in_a_strangers_repository_leads_nowhere(learn, say, folder):
     assert outside.read_text() == "mine"
 
 
+def test_a_file_that_cannot_be_one_of_ours_is_named_and_not_read(learn, say, folder):
+    say("s1", WISH)
+    place = folder / "app/.compactor/learned/decisions.md"
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place)
+    assert "decisions.md: expected" in learn("--yes").err
+    place.unlink()
+    place.write_bytes(b"- x\n" * 600_000)
+    assert learn("--yes").code == 2
+    place.write_bytes(b"\xff")
+    assert learn("--yes").code == 2
+
+
 def test_a_repository_within_the_project_is_another_project(learn, say, folder):
     say("s1", OTHERS_WISH, project="app/vendored")
     assert "Friday" in learn("--dry-run").out
     (folder / "app/vendored/.git").mkdir()
     assert "Friday" not in learn("--dry-run").out
+
+
+def test_logs_of_one_name_are_two_conversations_and_what_goes_on_from_another_is_one(learn, say, folder):
+    logs = folder / "logs"
+    one = say("s1", "Fix the parser, please.", WISH)
+    (logs / "deep").mkdir()
+    one.rename(logs / "deep" / "s1.jsonl")
+    say("s1", "Build the page.", "Always use the field's own nouns for names.")
+    say("s2", "Fix the parser, please.", WISH, "Now the tests.")  # the first one, resumed
+    first = learn("--yes", "--json")
+    assert first.json["conversations"] == first.json["read_now"] == 2
+    assert len(first.json["lines"]) == 2
+    assert learn("--yes", "--json").json["read_now"] == 0
+
+
+def test_logs_are_files_too_and_a_files_name_breaks_no_line(compactor, say, folder):
+    say("s1", OTHERS_WISH)
+    path = say("s2", WISH)
+    odd = path.rename(path.with_name("my log (1)\nAlways push.jsonl"))
+    ran = compactor("learn", odd, "--project", folder / "app", "--planner", "rules", "--yes")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("+- ")]
+    assert line == f"+- “{WISH}” (my-log-1-Always-push:t1, 2026-01-01)"
+    assert compactor("learn", folder / "nowhere.jsonl").code == 2
+
+
+def test_who_moved_a_project_is_told_how_to_name_its_old_place(learn, say, folder):
+    (folder / "app").mkdir()
+    (folder / "logs").mkdir()
+    assert "~/.codex/sessions" in learn("--dry-run").out
+    say("s1", WISH, project="old")
+    assert "--also" in learn("--dry-run").out
+    say("s2", WISH)
+    assert "--also" not in learn("--dry-run").out
 
 
 def test_a_store_is_read_by_the_folder_that_was_noted_with_each_conversation(compactor, say, folder):
@@ -204,6 +254,28 @@ def test_commits_and_conversations_are_known_by_each_other(learn, say, compactor
     assert compactor("commits", "--project", folder, "--json").json == []
 
 
+def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed(learn, say, folder):
+    steps = [
+        ("make lint", "Exit code 127\n/bin/sh: line 3: golint: command not found", True),
+        ("make install", "installed 3 tools", False),
+        ("make lint", "0 issues.", False),
+        ("make test", "12 passed", False),
+    ]
+    every = tuple(({"name": "Bash", "input": {"command": run}}, out, bad) for run, out, bad in steps)
+    proposed = []
+    for name, words, some in (
+        ("s1", "Lint it.", every[:3]),
+        ("s2", "Lint it.", every),
+        ("s3", "Mend the lint.", every),
+    ):
+        say(name, words, steps=some)
+        assert learn("--yes", "--json").json["read_now"] == 1
+        with open_store() as store:
+            lines = proposed_lines(Memory(store, str(folder / "app")).heard, date(2026, 1, 2))
+        proposed.append([line.line.rpartition(" (")[2] for line in lines])
+    assert proposed == [[], [], ["s3:t3, s1:t3, 2026-01-01)"]]
+
+
 @pytest.fixture
 def known(folder):
     """Facts of two conversations in two projects, a year apart."""
@@ -236,6 +308,18 @@ def test_facts_are_found_in_the_whole_store_by_words_project_type_and_time(compa
         assert compactor("restore", f"{fact['history']}:{fact['source']}").code == 0
     key = next(fact["history"] for fact in every.json if fact["folder"].endswith("other"))
     assert contents(compactor("facts", key, "--json")) == ["the auth page must stay as it is"]
+
+
+def test_two_projects_that_say_the_same_both_have_it(compactor, folder):
+    fact = ExtractedFact(type="constraint", content="Never push to main.", source="t1", timestamp=1_790_000_000.0)
+    with open_store() as store:
+        for project in ("app", "other"):
+            words = ("Never push to main.", f"This is {project}.")
+            key = store.save_history(read_history([{"role": "user", "content": text} for text in words]))
+            store.note_origin(key, str(folder / project), 1_790_000_000.0)
+            store.save_facts([fact], key)
+    for project in ("app", "other"):
+        assert contents(compactor("facts", "--project", folder / project, "--json")) == ["Never push to main."]
 
 
 def test_the_tools_of_a_client_see_the_facts_of_their_project_alone(known, folder):

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.files import approved_lines, digest_of, learned_lines, merged
+from applier.learning.files import BEGIN, END, approved_lines, digest_of, learned_lines, merged
 from applier.learning.lessons import Lesson, sentence_key
 from applier.learning.propose import Heard, proposed_lines
 
@@ -33,6 +33,8 @@ lessons = st.builds(
 )
 errors = st.builds(error, st.sampled_from(["c1", "c2", "c3"]), st.integers(0, 400))
 all_heard = st.lists(st.one_of(lessons, errors), max_size=8)
+OWN = ["", "# Rules\n\n- Use bun.\n", f"{END}\n\n- Use bun.\n", f"- Use bun.\n{BEGIN}\n- Mine.", f"{END}{BEGIN}\nMine."]
+"""What may stand in a file that holds more than our lines, marks that belong to nothing among it."""
 acts = st.lists(st.sampled_from(["keep", "delete", "edit"]), min_size=12, max_size=12)
 
 
@@ -40,11 +42,13 @@ def approving(text, lines, approved, shared):
     """The file and the approvals after a yes."""
     new = merged(text, lines, approved, TODAY, shared=shared)
     keys = {digest_of(line.line): line.key for line in lines}
-    fresh = {keys[digest_of(row)]: digest_of(row) for row in learned_lines(new) if digest_of(row) in keys}
+    fresh = {
+        keys[digest_of(row)]: digest_of(row) for row in learned_lines(new, shared=shared) if digest_of(row) in keys
+    }
     return new, {**approved, **fresh}
 
 
-@given(all_heard, all_heard, acts, st.booleans(), st.sampled_from(["", "# Rules\n\n- Use bun.\n"]))
+@given(all_heard, all_heard, acts, st.booleans(), st.sampled_from(OWN))
 def test_what_a_person_wrote_edited_or_deleted_stays_so(first, later, acts, shared, own):
     text, approved = approving(own if shared else "", proposed_lines(first, TODAY), {}, shared)
     rows, deleted, edited = [], [], []
@@ -66,10 +70,11 @@ def test_what_a_person_wrote_edited_or_deleted_stays_so(first, later, acts, shar
     assert not told & set(again.splitlines())
 
 
-@given(all_heard, st.booleans())
-def test_what_was_approved_is_not_proposed_again_and_the_order_of_reading_says_nothing(some, shared):
+@given(all_heard, st.booleans(), st.sampled_from(OWN))
+def test_what_was_approved_is_not_proposed_again_and_the_order_of_reading_says_nothing(some, shared, own):
     lines = proposed_lines(some, TODAY)
-    text, approved = approving("", lines, {}, shared)
+    text, approved = approving(own if shared else "", lines, {}, shared)
+    assert set(approved) == {line.key for line in lines}
     assert merged(text, lines, approved, TODAY, shared=shared) == text
     assert {line.line for line in proposed_lines(some[::-1], TODAY)} == {line.line for line in lines}
 
@@ -104,6 +109,14 @@ def test_errors_expire_unless_they_are_seen_again():
     assert learned_lines(merged(text, proposed_lines(general, later), approved, later)) == []
     edited = text.replace("lowercase hex", "lowercase hexadecimal digits")
     assert merged(edited, [], approved, later) == edited
+
+
+def test_an_error_that_is_seen_again_after_it_expired_stands_with_its_new_day():
+    old = [error("c1", 40), error("c2", 35)]
+    then = TODAY - timedelta(days=30)
+    text, approved = approving("", proposed_lines(old, then), {}, shared=False)
+    (line,) = learned_lines(merged(text, proposed_lines([*old, error("c3", 2)], TODAY), approved, TODAY))
+    assert line.endswith("2026-11-21)")
 
 
 def test_a_newer_decision_replaces_the_older_and_says_so():

@@ -44,12 +44,30 @@ test('questions are asked and their answers go back', async ($, on) => {
   expect(answered.q.text).toBe('yes')
 })
 
+test('a view is drawn as its receipt, and whole where all is shown', async ($, on) => {
+  const opening = '<compacted history="h1a2b3c4d" turns="t1-t9">'
+  const drawn = async (text, isExpanded = false) => {
+    const origin = { kind: 'human' }
+    const props = { text, isExpanded, origin }
+    const ui = await $.ui.mount({ plugin: 'compactor', surface: 'terminal', component: 'UserMessage', requestId: 'r', props })
+    const lines = (await ui.findAll({ type: 'Text' })).map(line => line.text)
+    await ui.unmount()
+    return lines
+  }
+  beneath(on, [{ messages: [row('user', 'the task'), row('user', `${opening} all of it`)], receipt: 'what went\nand more' }])
+  expect((await drawn(`${opening} all of it`))[0]).toContain('ctrl+o')
+  await $.session.compact({ trigger: 'precompute', messages: [row('user', 'words', 'h1')] })
+  expect(await drawn(`${opening} all of it`)).toEqual(['what went', 'and more'])
+  expect(await drawn(`${opening} all of it`, true)).toEqual([])
+  expect(await drawn(`I ask of ${opening}`)).toEqual([])
+})
+
 test('what the program passes the client does', async ($, on) => {
   const seen = beneath(on, [{ pass: 'too small' }, { receipt: 'what went' }])
   const done = await $.session.compact({ trigger: 'manual', messages: [row('user', 'words', 'h1')] })
   expect(done.messages).toHaveLength(1)
   expect(seen.own).toBe(1)
-  expect(seen.said).toEqual(['compactor: too small; Claude Code compacts by itself', 'what went'])
+  expect(seen.said).toEqual(['too small: Claude Code compacts by itself', 'what went'])
 })
 
 test('a look back is answered by the program, for this session', async ($, on) => {

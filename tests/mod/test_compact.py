@@ -270,3 +270,14 @@ def test_what_the_client_compacts_itself_is_stored_and_told(store):
     (event,) = store.events("a-session")
     assert (event["did"], event["why"], event["time"]) == ("passed", "time up", 5.0)
     assert "ask" in mod.compact(rows.call(), store, 6.0)
+
+
+@pytest.mark.parametrize("since", [[], [{"role": "user", "content": "Go on"}, END]])
+def test_what_the_client_compacts_after_us_is_told_of_the_originals(store, since):
+    history = make_session(60)
+    rows = Rows([*history, END])
+    assert "messages" in rows.compact(store, hears)
+    rows.add(since)
+    own = {**rows.call(), "after": Rows([{"role": "user", "content": "a summary"}]).rows}
+    key = mod.receipt_of_own(own, store, 0.0)["receipt"].partition("restore ")[2].partition(":")[0]
+    assert said(store.load_history(key).messages[: len(history)]) == said(history)

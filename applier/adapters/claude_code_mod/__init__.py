@@ -233,12 +233,15 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
         CompactorError: the call or the store cannot be read.
     """
     call = _read(OwnCompaction, data)
-    before, name = read_rows(call.messages, call.api).messages, conversation_id(call)
+    name = conversation_id(call)
+    before = _behind_head(read_rows(call.messages, call.api).messages, store, name)
     earlier = originals_behind(store, before, name)
-    store.save_history(read_history(earlier.messages if earlier else before))
+    whole = earlier.messages if earlier else before
+    store.save_history(read_history(whole))
     _note(store, name, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
-    return {"receipt": receipt_of_foreign(before, after, model=call.model, usage=usage, command=command)}
+    told = receipt_of_foreign(whole, after, stood=before, model=call.model, usage=usage, command=command)
+    return {"receipt": told}
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:

@@ -6,6 +6,7 @@ Planned by rules: a preview asks no model and stores nothing.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -14,12 +15,15 @@ from applier.receipt import forecast
 from applier.settings import load_settings
 from planner.api import plan_compaction
 from planner.errors import SettingsError
+from planner.reading.messages import Message, blocks
 
 __all__ = ["USAGE", "preview_text"]
 
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 TASK = "Go on with what is asked."
 """Rules read the task from the record; a plan has one all the same."""
+REMINDER = "<system-reminder>"
+"""How a block begins that the client itself puts into a user's message: each request gets it anew."""
 
 
 class PreviewCall(BaseModel):
@@ -30,7 +34,7 @@ class PreviewCall(BaseModel):
     arguments: str = ""
     """What was typed behind the command."""
     api: tuple[dict[str, Any], ...] = ()
-    """The transcript in the API's form."""
+    """The transcript in the API's form, with what the client itself says in it."""
 
 
 def read_preview_call(data: object) -> PreviewCall:
@@ -53,6 +57,14 @@ def preview_text(call: PreviewCall, log: str) -> str:
         return USAGE
     settings = load_settings().plan
     settings = settings.changed(target_model=settings.target_model or call.model)
-    plan = plan_compaction(call.api, TASK, planner="rules", settings=settings, focus=focus or None)
+    plan = plan_compaction(list(_shown(call.api)), TASK, planner="rules", settings=settings, focus=focus or None)
     review = f"compactor plan {shlex.quote(log)} --planner rules --web" if log else "compactor plan SESSION.jsonl --web"
     return forecast(plan, review)
+
+
+def _shown(api: Sequence[Message]) -> Iterator[Message]:
+    """`api` as a compaction gets it, without reminders."""
+    for message in api:
+        content = [block for block in blocks(message) if not str(block.get("text", "")).startswith(REMINDER)]
+        if content or message.get("role") != "user":
+            yield {**message, "content": content} if message.get("role") == "user" else message

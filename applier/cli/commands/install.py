@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ from applier.adapters.client_plugin import (
 )
 from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder
-from applier.cli.options import agreed, as_json, change_options, store_anywhere, store_option
+from applier.cli.options import agreed, as_json, change_options, existing_store, store_anywhere, store_option
 from applier.cli.screen import echo, one_line, print_json
-from applier.program import program
+from applier.program import program, program_file
 from applier.store.opening import STORE_VARIABLE, store_file
-from planner.errors import SettingsError
+from planner.errors import CompactorError, SettingsError
 
 __all__ = ["install_command", "status_command", "uninstall_command"]
 
@@ -121,16 +122,27 @@ def status_command(client: str, as_json: bool) -> int:
     argv, environment = program_of(present)
     problems = [*_problems(client, folder, plugin_files(argv, environment, client))]
     place, printed = _client_version(client)
-    store = environment.get(STORE_VARIABLE) or str(store_file() or "on a server")
+    store, last = environment.get(STORE_VARIABLE), _last(environment.get(STORE_VARIABLE)) if present else ""
+    store = store or str(store_file() or "on a server")
     if as_json:
         found = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
-        print_json({**found, "program": argv, "store": store, "problems": [asdict(one) for one in problems]})
+        found |= {"program": argv, "store": store, "last": last}
+        print_json({**found, "problems": [asdict(one) for one in problems]})
     else:
         rows = {"client": f"{printed} ({place})" if place else "", "mod": str(folder) if present else ""}
-        rows |= {"program": shlex.join(argv), "store": store if present else ""}
+        rows |= {"program": shlex.join(argv), "store": store if present else "", "last": last}
         echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
     return 1 if problems else 0
+
+
+def _last(name: str | None) -> str:
+    """What the mod did last by the store `name`, and when; empty if that cannot be said."""
+    with suppress(CompactorError), existing_store(name) as store:
+        for event in reversed(store.events()):
+            if event["kind"] == "mod":
+                return f"{datetime.fromtimestamp(event['time'], UTC):%Y-%m-%d %H:%M:%S} UTC, {event['message']}"
+    return ""
 
 
 def _print_problems(problems: list[Problem]) -> None:
@@ -281,15 +293,9 @@ def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
 
 
 def _client_version(client: str) -> tuple[str, str]:
-    """Where the client is and what it prints for its version; twice empty without one.
-
-    What an entry of PATH that is relative to the working folder names is a stranger's, and not run.
-    """
-    own = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
-    place = shutil.which(NAMES[client][1], path=os.pathsep.join(own)) or ""
-    if not os.path.isabs(place):  # Windows looks into the working folder first
-        return "", ""
-    done = _ran([place, "--version"])
+    """Where the client is and what it prints for its version; twice empty without one."""
+    place = program_file(NAMES[client][1])
+    done = _ran([place, "--version"]) if place else None
     return place, one_line(done.stdout) if done else ""
 
 

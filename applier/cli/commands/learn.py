@@ -10,9 +10,9 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +29,7 @@ from applier.learning.lessons import KINDS
 from applier.learning.memory import Memory
 from applier.learning.propose import Line, proposed_lines
 from applier.learning.readers import Reader, open_reader
+from applier.session.carryover import file_below
 from applier.store.opening import open_store, store_file
 from applier.store.store import Store
 from planner.errors import PlannerUnavailable, SettingsError
@@ -41,11 +42,12 @@ MOST_FAILURES = 3
 """So many conversations in a row for which the model gave no answer end the asking."""
 SHOWN_CHARACTERS = 160
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_PLACE = click.Path(exists=True, path_type=Path)
 
 
 @click.command
-@click.argument("logs", required=False, type=_FOLDER)
-@click.option("--project", "projects", multiple=True, type=_FOLDER, help="The project's folder (default: this one).")
+@click.argument("logs", nargs=-1, type=_PLACE)
+@click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
 @click.option("--also", multiple=True, metavar="DIR", help="Where the project lay, too: on another machine, say.")
 @click.option("--into", metavar="FILE", default="", help="One file of the project, as AGENTS.md, between marks.")
 @click.option("--planner", type=click.Choice(["auto", "rules", "model"]), help="Who reads (default: auto).")
@@ -57,52 +59,65 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @store_option
 @as_json
 def learn_command(
-    logs: Path | None,
-    projects: tuple[Path, ...],
-    into: str,
-    approve: bool,
-    dry_run: bool,
-    yes: bool,
-    store: str | None,
-    as_json: bool,
-    **reading: Any,
+    project: Path, into: str, approve: bool, dry_run: bool, yes: bool, store: str | None, as_json: bool, **reading: Any
 ) -> None:
     """Propose what finished conversations teach the next.
 
-    Reads the conversations of the store that worked in the project, or the logs of clients in LOGS. Decisions, lasting
-    wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md, each with where it
-    is from. The change is shown, and made after your yes; what you edit or delete there stays so.
+    Reads the conversations of the store that worked in the project, or the logs of clients in LOGS, files or folders.
+    Decisions, lasting wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md,
+    each with where it is from. The change is shown, and made after your yes; what you edit or delete there stays so.
     """
-    project, now = projects[0] if projects else Path(), time.time()
+    now = time.time()
     today = datetime.fromtimestamp(now, UTC).date()
+    report: dict[str, Any] = {"lines": []}
     with ExitStack() as stack:
         memory = Memory(stack.enter_context(_store(store, stack, dry_run=dry_run)), str(project), writes=not dry_run)
         texts = _texts(project, into)
-        report: dict[str, Any] = {} if approve else _read_all(memory, logs, projects or (project,), now, **reading)
-        lines = [] if approve else proposed_lines(memory.heard, today)
-        changes = {} if approve else _changes(texts, lines, memory, today, shared=bool(into))
-        theirs = {line: digest_of(line)[:16] for line in _all_lines(texts)} if approve else {}
-        keys = theirs | {line.line: line.key for line in lines}
-        new = [line for line in _all_lines(texts | changes) if line in keys and not memory.knows(line)]
-        diff = "".join(_difference(texts[name], changes[name], name) for name in changes)
-        shown = "".join(f"{line}\n" for line in new) if approve else diff
+        if approve:
+            changes = texts
+            keys = {line: digest_of(line)[:16] for line in _all_lines(texts, into)}
+        else:
+            report = _read_all(memory, project, now, **reading)
+            lines = proposed_lines(memory.heard, today)
+            report["lines"] = [line.line for line in lines]
+            keys = {line.line: line.key for line in lines}
+            changes = {
+                name: merged(text, _lines_of(name, lines, into), memory.approved, today, shared=bool(into))
+                for name, text in texts.items()
+            }
+        new = [line for line in _all_lines(changes, into) if line in keys and not memory.knows(line)]
+        shown = [f"{line}\n" for line in new] if approve else _difference(texts, changes)
         if as_json:
-            print_json({**report, "lines": [line.line for line in lines], "change": shown})
+            print_json({**report, "change": "".join(shown)})
         else:
             _print(report, shown)
         if shown and not dry_run and agreed(yes=yes, as_json=as_json):
-            for name, text in changes.items():
+            for name in (name for name in changes if changes[name] != texts[name]):
                 make_folder((project / name).parent)
-                write_unchanged(project / name, text, sha256(texts[name].encode()).hexdigest())
-            memory.approve({keys[line]: digest_of(line) for line in new})
+                write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+            gone = {*_all_lines(texts, into)}.difference(_all_lines(changes, into))
+            memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, gone)))
 
 
-def _print(report: dict[str, Any], shown: str) -> None:
-    for line in _report_lines(report):
+def _print(report: Mapping[str, Any], shown: Sequence[str]) -> None:
+    for line in _report_lines(report) if "unread" in report else ():
         echo(line)
-    for problem in _problems(report):
+    bad = [f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in report.get("unread", ()) if one["bad"]]
+    for problem in (*report.get("problems", ()), *bad):
         echo(f"compactor: {problem}", err=True)
-    echo(shown or "Nothing new to propose.\n", nl=False)
+    echo("".join(shown) or "Nothing new to propose.\n", nl=False)
+
+
+def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    count = report["conversations"]
+    read = f"{report['read_now']} of them now, by {report['reader']}"
+    yield f"{count} finished conversation{'s' * (count != 1)} of this project, read {read}"
+    others = Counter(one["why"] for one in report["unread"] if not one["bad"])
+    yield from (f"left out: {number} that {why}" for why, number in others.most_common())
+    if not count and any(why.startswith("worked in") for why in others):
+        yield "did this project lie in one of these folders? Name it with --also"
+    elif not (count or others):
+        yield "name logs of a client to be read, as ~/.claude/projects or ~/.codex/sessions"
 
 
 def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
@@ -115,10 +130,10 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 
 def _read_all(
     memory: Memory,
-    logs: Path | None,
-    projects: Sequence[Path],
+    project: Path,
     now: float,
     *,
+    logs: Sequence[Path],
     also: Sequence[str],
     planner: str | None,
     model: str | None,
@@ -126,8 +141,8 @@ def _read_all(
     cap: float,
 ) -> dict[str, Any]:
     """Read the project's conversations that were not read yet; what that came to."""
-    places = [*map(str, projects), *also]
-    every = list(conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now))
+    places = [str(project), *also]
+    every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
     with open_reader(planner, model, prompts) as reader:
         report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap)
     return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
@@ -149,13 +164,13 @@ def _read_due(every: Sequence[Conversation], memory: Memory, reader: Reader, cap
     if due and reckoned:
         echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
     problems: list[str] = []
-    usage, failures = Usage(), 0
+    usage, failures, read_now = Usage(), 0, 0
     with progress("reading conversations", len(due)) as step:
         for one in due:
             try:
                 lessons, evidence, used = reader.read(one)
                 memory.keep(one, reader.name, lessons, evidence)
-                usage, failures = usage + used, 0
+                usage, failures, read_now = usage + used, 0, read_now + 1
             except PlannerUnavailable as error:
                 usage = usage + error.usage if isinstance(error.usage, Usage) else usage
                 problems.append(f"{one.name}: {error}")
@@ -164,7 +179,7 @@ def _read_due(every: Sequence[Conversation], memory: Memory, reader: Reader, cap
             if failures >= MOST_FAILURES or reader.cost(usage) > cap:
                 problems.append(f"stopped behind {one.name}: run it again to go on")
                 break
-    read = {"conversations": len(every), "read_now": len(due), "reader": reader.name, "dollars": reader.cost(usage)}
+    read = {"conversations": len(every), "read_now": read_now, "reader": reader.name, "dollars": reader.cost(usage)}
     return {**read, "problems": problems}
 
 
@@ -172,56 +187,29 @@ def _texts(project: Path, into: str) -> dict[str, str]:
     """What stands in the files, by their names.
 
     Raises:
-        SettingsError: one is a link, which a stranger may have laid, lies elsewhere, or is no text.
+        SettingsError: one is a link, which a stranger may have laid, lies elsewhere, or is no text of a usual size.
     """
     texts = {}
     for name in dict.fromkeys(file_of(kind, into) for kind in KINDS):
         place = Path(os.path.realpath(project), name)
-        if Path(os.path.realpath(place)) != place:
-            raise SettingsError(f"{name}: a link, or not in {project}: name a file of the project itself")
-        try:
-            texts[name] = place.read_bytes().decode() if place.exists() else ""
-        except UnicodeDecodeError:
-            raise SettingsError(f"{name}: expected text in UTF-8") from None
+        text = file_below([place.parent], place.name) if os.path.lexists(place) else ""
+        if text is None or Path(os.path.realpath(place)) != place:
+            raise SettingsError(f"{name}: expected a text file in UTF-8, no link, in {project} itself, of at most 2 MB")
+        texts[name] = text
     return texts
 
 
-def _changes(
-    texts: dict[str, str], lines: Sequence[Line], memory: Memory, today: date, *, shared: bool
-) -> dict[str, str]:
-    """The texts that are to be written, by their files' names."""
-    into = next(iter(texts)) if shared else ""
-    changed = {
-        name: merged(
-            text, [line for line in lines if file_of(line.kind, into) == name], memory.approved, today, shared=shared
-        )
-        for name, text in texts.items()
-    }
-    return {name: text for name, text in changed.items() if text != texts[name]}
+def _lines_of(name: str, lines: Sequence[Line], into: str) -> list[Line]:
+    return [line for line in lines if file_of(line.kind, into) == name]
 
 
-def _all_lines(texts: dict[str, str]) -> list[str]:
-    return [line for text in texts.values() for line in learned_lines(text)]
+def _all_lines(texts: Mapping[str, str], into: str) -> list[str]:
+    return [line for text in texts.values() for line in learned_lines(text, shared=bool(into))]
 
 
-def _difference(before: str, after: str, name: str) -> str:
-    old, new = ([f"{line}\n" for line in text.splitlines()] for text in (before, after))
-    return "".join(unified_diff(old, new, name, name))
-
-
-def _report_lines(report: dict[str, Any]) -> Iterator[str]:
-    if report:
-        count = report["conversations"]
-        read = f"{report['read_now']} of them now, by {report['reader']}"
-        yield f"{count} finished conversation{'s' * (count != 1)} of this project, read {read}"
-        others = Counter(one["why"] for one in report["unread"] if not one["bad"])
-        yield from (f"left out: {number} that {why}" for why, number in others.most_common())
-
-
-def _problems(report: dict[str, Any]) -> Iterator[str]:
-    yield from report.get("problems", ())
-    bad = (one for one in report.get("unread", ()) if one["bad"])
-    yield from (f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in bad)
+def _difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> list[str]:
+    pairs = ((name, texts[name].splitlines(), changes[name].splitlines()) for name in changes)
+    return [f"{line}\n" for name, old, new in pairs for line in unified_diff(old, new, name, name, lineterm="")]
 
 
 @click.command
@@ -244,4 +232,4 @@ def commits_command(commit: str | None, project: Path, store: Store, as_json: bo
         names = ("commit", "from", "date", "subject")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    print_table(("commit", "from", "date", "subject"), rows, empty="no commits: `compactor learn` reads conversations")
+    print_table(("commit", "from", "date", "subject"), rows, empty="no commits in what `compactor learn` has read")

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,10 @@ def mod_command() -> None:
 
     The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
     """
-    with suppress(OSError, RuntimeError):
+    try:
         os.chdir(Path.home())
+    except (OSError, RuntimeError):  # some containers name a home that is not there
+        os.chdir(os.sep)
 
 
 @mod_command.command("describe")

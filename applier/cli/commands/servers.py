@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from applier.adapters.codex_settings import codex_place, is_codex_program
 from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import echo, print_json
-from applier.program import program
+from applier.program import program, program_file
 from planner.plan import Usage
 from planner.prices import dollars, money
 
@@ -98,6 +97,8 @@ def _open_proxy(
     """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
+    # with or without the end that base URLs of clients have
+    upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
     settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
@@ -131,7 +132,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
     server.run()
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @_session_options
 @options.as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -144,6 +145,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     as the same user. Its exit code is this command's. What was removed from its prompts can be restored at any time.
     What was saved, and what planning cost, is said at the end on standard error: standard output is the client's.
     """
+    _found(client[0])  # before a store is made
     how |= _upstreams(ctx, client)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
@@ -164,10 +166,9 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
     """Where the environment points, or Codex' own settings, for what no option names: the keys there are for it."""
     is_codex = is_codex_program(client[0])  # it reads no variable
     places = {"upstream": os.environ.get("ANTHROPIC_BASE_URL", "")}
-    openai = codex_place(os.environ)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
+    openai = codex_place(os.environ, client)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
     if openai:  # what is no version 1 is not known: its requests are refused
-        chat = openai.rstrip("/")
-        places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+        places["openai_upstream"] = openai if openai.rstrip("/").endswith("/v1") else ""
         places |= {"chatgpt_upstream": openai} if is_codex else {}
     unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
     return {name: places[name] for name in unsaid if name != "upstream" or places[name]}
@@ -175,9 +176,9 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
 
 def _told(client: Sequence[str], proxy: ProxyServer) -> list[str]:
     """The command line of `client`; Codex is told by an option where to ask, for it reads no variable."""
-    if not is_codex_program(client[0]):
-        return list(client)
-    return [client[0], "-c", f'{codex_place(os.environ)[0]}="{proxy.named_url}/v1"', *client[1:]]
+    setting = codex_place(os.environ, client)[0] if is_codex_program(client[0]) else ""
+    option = ["-c", f'{setting}="{proxy.named_url}/v1"'] if setting else []
+    return [client[0], *option, *client[1:]]
 
 
 def _environment(proxy: ProxyServer) -> dict[str, str]:
@@ -221,14 +222,15 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _found(name: str) -> str:
-    """The program called `name`; a bare name is looked up in PATH, but for entries relative to the folder we are in."""
+    """The program called `name`; a bare name is looked up on PATH."""
     if os.path.dirname(name):
+        if not os.path.exists(name):
+            raise click.ClickException(f"{name}: No such file or directory")
         return name
-    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]
-    program_file = shutil.which(name, path=os.pathsep.join(places))
-    if program_file is None or not os.path.isabs(program_file):
+    place = program_file(name)
+    if not place:
         raise click.ClickException(f"{name}: no such program in PATH")
-    return program_file
+    return place
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:

@@ -9,6 +9,8 @@ const PREVIEW = {
   argumentHint: 'preview [focus]',
   immediate: true,
 }
+const VIEW = /^<compacted history=\S+/ // how the text begins that stands for what was compacted
+const ELSEWHERE = 'Compacted by relevance: ctrl+o shows what the agent sees of it, `compactor log` what was done'
 const REDRAWN_MS = 1_500 // a terminal draws the transcript anew behind a compaction; what was logged before is gone
 const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the last piece
 const PATIENCE_MS = 120_000 // for one run of the program
@@ -16,6 +18,7 @@ const PATIENCE_MS = 120_000 // for one run of the program
 let answeredAt // when the model last answered in this process
 let mayFork = false // once a turn has come to its end
 let shortenOver = 0 // characters; 0: never
+const receipts = new Map() // of compactions in this process, by how their views begin
 
 const program = (text) => {
   const { argv, environment = {}, timeoutMs = PATIENCE_MS } = JSON.parse(text)
@@ -52,7 +55,7 @@ export const register = (on) => {
       for (const tool of tools) await $.tool.register({ ...tool, isDeferred: false })
       await $.command.register(PREVIEW)
     } catch (error) {
-      $.ui.log(`compactor: no tools to look back with: ${why(error)}`)
+      $.ui.log(`no tools to look back with: ${why(error)}`)
     }
     return started
   })
@@ -78,6 +81,15 @@ export const register = (on) => {
   on('turn.complete', ($, e, next) => {
     mayFork ||= e.agentId === undefined
     return next(e)
+  })
+
+  // A view is hundreds of lines that the person did not type: the receipt is drawn in its place.
+  on('ui.render', { component: 'UserMessage' }, ($, e, next) => {
+    const [view] = VIEW.exec(e.props.text) ?? []
+    if (!view || e.props.isExpanded) return next(e)
+    const { Box, Text } = $.ui.resolve(e)
+    const lines = (receipts.get(view) ?? ELSEWHERE).split('\n')
+    return Box({ flexDirection: 'column', marginTop: 1, children: lines.map((line) => Text({ children: line })) })
   })
 
   for (const name of TOOLS) {
@@ -106,7 +118,7 @@ export const register = (on) => {
       const stdin = JSON.stringify({ session_id: await $.session.id(), agent_id: e.agentId ?? '', ...result })
       content = reply(await $.process.run(argv, { ...init, stdin })).content
     } catch (error) {
-      $.ui.log(`compactor: a large result goes as it is: ${why(error)}`)
+      $.ui.log(`a large result goes as it is: ${why(error)}`)
     }
     return next(content ? { ...e, message: { ...e.message, content: [{ ...block, content }] } } : e)
   })
@@ -137,11 +149,8 @@ export const register = (on) => {
         const stdin = JSON.stringify({ ...call, answers })
         const { ask, messages, receipt, pass } = reply(await $.process.run(argv, { ...init, stdin }))
         if (messages) {
-          if (receipt && e.trigger !== 'precompute') {
-            const show = () => receipt.split('\n').forEach((line) => $.ui.log(line))
-            if (await $.session.surface()) setTimeout(show, REDRAWN_MS)
-            else show()
-          }
+          for (const { text } of messages) if (VIEW.test(text)) receipts.set(VIEW.exec(text)[0], receipt)
+          if (e.trigger !== 'precompute' && !(await $.session.surface())) receipt.split('\n').forEach((line) => $.ui.log(line))
           const own = new Map(e.messages.map((row) => [row.handle, row]))
           return { messages: messages.map((row) => (row.handle ? own.get(row.handle) : row)) }
         }
@@ -162,7 +171,7 @@ export const register = (on) => {
     } catch (error) {
       problem = why(error)
     }
-    const lines = [`compactor: ${problem}; Claude Code compacts by itself`]
+    const lines = [`${problem}: Claude Code compacts by itself`]
     const done = await next(e)
     try {
       if (call && done.messages && e.trigger !== 'precompute') {
@@ -171,7 +180,7 @@ export const register = (on) => {
         lines.push(...reply(await $.process.run(argv, { ...init, stdin })).receipt.split('\n'))
       }
     } catch (error) {
-      $.ui.log(`compactor: no receipt: ${why(error)}`, { to: 'debug' })
+      $.ui.log(`no receipt: ${why(error)}`, { to: 'debug' })
     }
     const show = () => lines.forEach((line) => $.ui.log(line))
     if (await $.session.surface()) setTimeout(show, REDRAWN_MS)
