@@ -24,11 +24,12 @@ from planner.layout import joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls, switch_dollars
 from planner.reading.history import History, read_history
+from planner.reading.messages import Message, blocks, readable_text, to_json
 
 StorePlace = Store | str | os.PathLike[str] | None
 """A store, its path, or None for the default one."""
 
-__all__ = ["Preview", "apply", "laid_out", "look_in", "preview"]
+__all__ = ["Preview", "apply", "laid_out", "look_in", "preview", "view_text"]
 
 
 @dataclass(frozen=True)
@@ -213,3 +214,19 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
     if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
     return analysis, behind
+
+
+def view_text(view: Sequence[Message]) -> str:
+    """A view as words, for a client that takes nothing else."""
+    return "\n\n".join(filter(None, map(_message_text, view)))
+
+
+def _message_text(message: Message) -> str:
+    texts = []
+    for block in blocks(message):
+        if block["type"] == "tool_use":
+            texts.append(f"[{block.get('name')} {to_json(block.get('input'))}]")
+        else:
+            texts.append(readable_text(block.get("content") if block["type"] == "tool_result" else block))
+    text = "\n".join(filter(None, texts))
+    return f"[{message['role']}]\n{text}" if text else ""

@@ -1,4 +1,4 @@
-"""The plugin by which Claude Code compacts with us: the files of its folder, and what keeps the client from loading it.
+"""The plugins by which clients compact with us: their folders' files, and what keeps Claude Code from loading its own.
 
 A folder in the client's ``skills`` is loaded by itself, in every session and project (seen with 2.1.330): there is no
 setting to change, and no copy that could grow old. Pure: reads no file but those of the wheel, writes none.
@@ -15,6 +15,8 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 __all__ = [
+    "CLAUDE_CODE",
+    "CLIENTS",
     "PLUGIN_NAME",
     "Problem",
     "is_ours",
@@ -26,6 +28,9 @@ __all__ = [
     "version_problem",
 ]
 
+CLAUDE_CODE = "claude-code"
+CLIENTS = {CLAUDE_CODE: ("claude_code_mod", "plugin"), "pi": ("pi_extension",)}
+"""What can be installed, and where in the wheel its files are."""
 PLUGIN_NAME = "compactor"
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """How the client calls it."""
@@ -46,9 +51,9 @@ class Problem:
     cure: str
 
 
-def plugin_files(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, bytes]:
+def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
     """Every file of the folder, by its path in it; the program that it runs is `argv`, with `environment` added."""
-    shipped = files("applier.adapters").joinpath("claude_code_mod", "plugin")
+    shipped = files("applier.adapters").joinpath(*CLIENTS[client])
     program = {"argv": list(argv), "environment": dict(environment)}
     return {**dict(_below(shipped, "")), PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
 

@@ -67,6 +67,25 @@ def test_installing_again_changes_nothing_and_uninstalling_leaves_nothing(compac
     assert compactor("uninstall", CLIENT, "--yes").code == 0
 
 
+def test_pi_has_an_extension_and_what_is_not_ours_there_is_left_alone(compactor, folder, monkeypatch):
+    agent = folder / "the person's pi"
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(agent))
+    monkeypatch.setenv("PATH", str(folder / "empty"))
+    place = agent / "extensions" / "compactor"
+    assert compactor("install", "pi", "--yes").code == 0
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == plugin_files(program("mod"), {}, "pi")
+    assert compactor("install", "pi", "--json").json["changes"] == []
+    (wrong,) = compactor("status", "pi", "--json").json["problems"]
+    assert "no `pi` is on the PATH" in wrong["what"]
+    assert compactor("uninstall", "pi", "--yes").code == 0
+    assert held(agent) == set()
+    place.mkdir(parents=True)
+    (place / "index.js").write_text("an extension of the person's own")
+    for command in ("install", "uninstall"):
+        assert compactor(command, "pi", "--yes").code == 2
+    assert held(place) == {"index.js"}
+
+
 def test_others_in_the_folder_of_skills_are_left_alone(compactor, config):
     other = config / "skills" / "mine" / "SKILL.md"
     other.parent.mkdir(parents=True)

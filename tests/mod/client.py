@@ -21,7 +21,7 @@ from typing import Any
 from applier.program import program
 from applier.testing import Answer, MessagesServer, Request, say, use
 
-__all__ = ["PLUGIN", "Client", "Model", "install_mod", "opened", "refused"]
+__all__ = ["BROKEN", "PLUGIN", "Client", "Model", "install_mod", "opened", "refused"]
 
 PLUGIN = Path(__file__).parents[2] / "applier/adapters/claude_code_mod/plugin"
 LOOK_UPS = ("mcp__compactor__restore_context", "mcp__compactor__search_context")
@@ -32,6 +32,15 @@ BRIEF = ["REQUEST", "- build the modules (t1)", "STATE", "- modules were written
 ANSWER = json.dumps({"brief": BRIEF, "turns": ["t2 summarize 7 | it wrote the first module"]})
 SUMMARY = f"<analysis>x</analysis>\n<summary>{'Modules were built and looked at one by one. ' * 120}</summary>"
 """About 1,100 tokens: of real sessions the client's own has 4.5 %."""
+BROKEN = {
+    "missing": {"argv": ["/nowhere/python"]},
+    "killed": {"argv": ["sh", "-c", "kill -9 $$"]},
+    "slow": {"argv": ["sleep", "20"], "timeoutMs": 300},
+    "garbage": {"argv": ["echo", "all is well"]},
+    "refusing": {"argv": ["sh", "-c", "echo 'no such store' >&2; exit 1"]},
+    "no program": {},
+}
+"""What becomes of program.json."""
 _QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
 
 

@@ -69,6 +69,30 @@ def test_whatever_is_answered_the_list_is_valid_and_what_went_is_stored(tmp_path
         assert all(any(text in one for one in whole) for text in texts)
 
 
+@settings(max_examples=12)
+@given(histories(min_turns=3, max_turns=9), ANSWERS, st.sampled_from(("manual", "auto")), st.booleans())
+def test_a_summary_and_what_is_kept_behind_it_are_the_list_that_would_be_sent(
+    tmp_path_factory, history, answer, when, ended
+):
+    rows, others = (Rows([*history, END] if ended else history) for _ in range(2))
+    before, folder = deepcopy(rows.sent), tmp_path_factory.mktemp("any")
+    with open_store(folder / "s.db") as store, open_store(folder / "o.db") as other:
+        done = rows.compact(store, answer, trigger=when, as_summary=True)
+        others.compact(other, answer, trigger=when)
+        if "pass" in done:
+            return
+        handles = [*(row["handle"] for row in rows.rows), None]
+        rows.rows = rows.rows[handles.index(done["kept"]) :]
+        kept = rows.sent
+        summary = {"role": "user", "content": done["summary"]}
+        front = [summary, {"role": "assistant", "content": "OK"}][: 2 if kept and kept[0]["role"] == "user" else 1]
+        assert not refusals([*front, *kept, *([{"role": "user", "content": "go on"}] if ended and kept else [])])
+        shown = said([summary, *kept])
+        assert all(line in shown for line in said(others.sent).split("\n"))
+        assert all(content in read_by_model(before) for content in read_by_model(kept))
+        assert restored(store, before)
+
+
 @given(GARBAGE)
 def test_garbage_is_refused_in_words(tmp_path_factory, garbage):
     with open_store(tmp_path_factory.mktemp("garbage") / "s.db") as store:

@@ -11,7 +11,7 @@ import pytest
 
 from applier import open_store
 from applier.testing import MessagesServer
-from tests.mod.client import BUILT_IN, BY_CARDS, FORKED, PLUGIN, Model, install_mod, opened, refused
+from tests.mod.client import BROKEN, BUILT_IN, BY_CARDS, FORKED, PLUGIN, Model, install_mod, opened, refused
 
 pytestmark = [
     pytest.mark.real,
@@ -85,16 +85,6 @@ def test_compactions_amid_the_work_are_planned_by_cards(tmp_path, model):
         assert {one["trigger"] for one in client.compactions} == {"auto"}
         assert (model.asked[BY_CARDS] > 0, model.asked[BUILT_IN]) == (True, 0)
         assert "never delete a file" in sent_text(server.exchanges[-1])
-
-
-BROKEN = {
-    "missing": {"argv": ["/nowhere/python"]},
-    "killed": {"argv": ["sh", "-c", "kill -9 $$"]},
-    "slow": {"argv": ["sleep", "20"], "timeoutMs": 300},
-    "garbage": {"argv": ["echo", "all is well"]},
-    "refusing": {"argv": ["sh", "-c", "echo 'no such store' >&2; exit 1"]},
-    "no program": {},
-}
 
 
 def test_whatever_breaks_the_client_compacts_by_itself_and_a_line_says_so(tmp_path, model):

@@ -1,4 +1,4 @@
-"""The mod inside Claude Code: what the shim in `plugin` asks, and what becomes of the answers.
+"""The mod inside Claude Code: what the shim in `plugin` asks, and Pi's likewise, and what becomes of the answers.
 
 Each call is a process of its own and a pure function of what comes in and of the store; what only the client can do,
 asking its model, is answered by a list of questions, and the same call with their answers goes on from there. Originals
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.adapters.claude_code_mod.rows import Row, read_rows, rows_of
+from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, Answer, answer_call
 from applier.adapters.visible import Visible
 from applier.receipt import receipt, receipt_of_foreign
@@ -26,6 +26,7 @@ from applier.session.result_tiers import DemoteLarge
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
 from applier.store.views import originals_behind
+from applier.view import view_text
 from planner.api import PlannerChoice
 from planner.errors import CompactorError, SettingsError
 from planner.layout import thinking_policy
@@ -34,6 +35,7 @@ from planner.plan import MOST_TOKENS, Usage
 from planner.prices import CACHE_LIFETIME_SECONDS
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks
+from planner.settings import OptionalToolName
 from planner.validity import check_messages
 
 __all__ = ["compact", "conversation_id", "describe", "look_up", "receipt_of_own", "shorten"]
@@ -95,6 +97,12 @@ class CompactCall(_Call):
     api: tuple[dict[str, Any], ...] = ()
     """The same in the API's form."""
     answers: Mapping[str, Answered] = {}
+    as_summary: bool = False
+    """The client takes one text in place of what stands first, and keeps the rest itself (Pi)."""
+    cards_model: str = ""
+    """Whom it asks about cards unless the person names another; empty: a small one."""
+    restore_tool: OptionalToolName = f"{PREFIX}restore_context"
+    """As the agent knows it."""
 
 
 class ToolCall(_Call):
@@ -172,8 +180,11 @@ def look_up(data: object, open_store: Callable[[], Store]) -> dict[str, Answer]:
 
 
 def compact(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """``{"messages", "receipt"}`` in place of the transcript; ``{"ask"}``: questions to be answered first; or
-    ``{"pass"}``: why the client is to compact by itself. `command` is how a person calls this program.
+    """What becomes of the transcript; `command` is how a person calls this program.
+
+    ``{"messages", "receipt"}``: rows in its place. ``{"summary", "kept", "receipt"}``: a text in place of what stands
+    before the row that is kept first, or of all. ``{"ask"}``: questions to be answered first. ``{"pass"}``: why the
+    client is to compact by itself.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -190,8 +201,7 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
             done = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        rows = list(rows_of(done.messages, transcript, thinking=thinking_policy(call.model) == "leave"))
-        why = _broken_rule(rows, call) if done.applied else done.reason
+        shown, why = _shown(done.messages, transcript, call) if done.applied else ({}, done.reason)
         if done.applied and why:
             session.undo()
     _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
@@ -199,7 +209,16 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
     told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
-    return {"messages": rows, "receipt": told}
+    return {**shown, "receipt": told}
+
+
+def _shown(view: Sequence[Message], transcript: Transcript, call: CompactCall) -> tuple[dict[str, Any], str]:
+    """What the client takes in place of its transcript, and what speaks against it."""
+    if call.as_summary:
+        front, kept = without_tail(view, transcript)
+        return {"summary": view_text(front), "kept": kept or None}, ""
+    rows = list(rows_of(view, transcript, thinking=thinking_policy(call.model) == "leave"))
+    return {"messages": rows}, _broken_rule(rows, call)
 
 
 def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
@@ -249,11 +268,11 @@ def _settings(call: CompactCall) -> SessionSettings:
     settings = load_settings()
     told = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
     window = max(2_000, min([settings.window_of(call.model), *filter(None, told)]))
-    return _with_tool(settings.changed(window_tokens=window))
+    return _with_tool(settings.changed(window_tokens=window), call.restore_tool)
 
 
-def _with_tool(settings: SessionSettings) -> SessionSettings:
-    tool = settings.plan.restore_tool or f"{PREFIX}restore_context"
+def _with_tool(settings: SessionSettings, name: str = f"{PREFIX}restore_context") -> SessionSettings:
+    tool = settings.plan.restore_tool or name
     return settings.changed(plan=settings.plan.changed(restore_tool=tool))
 
 
@@ -266,7 +285,7 @@ def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
     named = settings.planner_model.removeprefix("anthropic/")
     behind = warm and not call.agent_id and named in ("", call.model)
     answers = {key: answered.answer for key, answered in call.answers.items()}
-    return RelayedPlanner(answers, named, call.model, max(1, call.context_tokens) if behind else 0)
+    return RelayedPlanner(answers, named or call.cards_model, call.model, max(1, call.context_tokens) if behind else 0)
 
 
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from planner.placeholders import clean
 from planner.reading.messages import Block, Message, blocks, media_mark
 
-__all__ = ["Row", "Transcript", "read_rows", "rows_of"]
+__all__ = ["Row", "Transcript", "read_rows", "rows_of", "without_tail"]
 
 IN_ROWS = ("text", "tool_use", "tool_result")
 """Blocks that a row shows; of a result the texts alone: no image, document, reference to a tool."""
@@ -61,6 +61,8 @@ class Transcript:
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By what stands in them: rows with something that only the client has, and all rows of an assistant's message."""
+    firsts: Sequence[str] = ()
+    """The handle of each message's first row."""
 
 
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Transcript:
@@ -77,7 +79,8 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Tra
     whole = _joined(_paired(_joined(parts)))
     handles |= {_key(one.content): one.handles for one in whole if one.role == "assistant"}
     messages: list[Message] = [{"role": one.role, "content": one.content} for one in whole]
-    return Transcript(messages, {key: found for key, found in handles.items() if all(found)})
+    known = {key: found for key, found in handles.items() if all(found)}
+    return Transcript(messages, known, [one.handles[0] for one in whole])
 
 
 @dataclass(frozen=True)
@@ -202,13 +205,39 @@ def rows_of(view: Sequence[Message], transcript: Transcript, *, thinking: bool =
     """
     given: set[str] = set()
     for message in view:
-        content = [{name: value for name, value in one.items() if name != "cache_control"} for one in blocks(message)]
+        content = _unmarked(message)
         if thinking and message["role"] == "assistant" and (own := transcript.handles.get(_key(content))):
             yield from ({"handle": handle} for handle in own)
         elif message["role"] == "assistant":
             yield from _assistant_rows(content)
         else:
             yield from _user_rows(content, transcript, given)
+
+
+def _unmarked(message: Message) -> list[Block]:
+    return [{name: value for name, value in one.items() if name != "cache_control"} for one in blocks(message)]
+
+
+def without_tail(view: Sequence[Message], transcript: Transcript) -> tuple[list[Message], str]:
+    """`view` up to what stands at its end as it was, and the handle of the first row of that; none: nothing does.
+
+    For a client that keeps that itself. What was added to the newest message goes in front with the rest.
+    """
+    ours, own = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
+    last = len(own[-1])
+    ends = [at for at in range(last, len(ours[-1])) if ours[-1][at - last : at] == own[-1]]
+    added = ours[-1][ends[0] :] if ends else []
+    ours[-1] = ours[-1][: len(ours[-1]) - len(added)]
+    kept, before = 0, list[Block]()
+    for one, other in zip(reversed(ours), reversed(own), strict=False):
+        at = len(one) - len(other)
+        if before or one[at:] != other:
+            break
+        kept, before = kept + 1, one[:at]
+    while kept and own[-kept][0]["type"] == "tool_result":  # never without its call
+        kept, before = kept - 1, []
+    front = [*view[: len(view) - kept], *({"role": "user", "content": one} for one in (before, added) if one)]
+    return front, transcript.firsts[-kept] if kept else ""
 
 
 def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:

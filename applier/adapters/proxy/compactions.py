@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 from applier.adapters.transcripts.openai_chat import REMAINDER
 from applier.adapters.transcripts.responses import VIEW, read_items
+from applier.view import view_text
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
-__all__ = ["Ask", "asked", "carried", "opened", "reply", "standing", "view_text", "without_ask"]
+__all__ = ["Ask", "asked", "carried", "opened", "reply", "standing", "without_ask"]
 
 Ask = Literal["", "trigger", "words", "window"]
 """How a compaction is asked for: not at all, by an item, in words, by the endpoint for it."""
@@ -131,22 +132,6 @@ def _unpacked(text: str) -> Data | None:
     except (ValueError, binascii.Error, zlib.error, KeyError, TypeError, RecursionError):
         return None
     return held if is_ours else None
-
-
-def view_text(view: Sequence[Message]) -> str:
-    """A view as words, for a client that takes nothing else."""
-    return "\n\n".join(filter(None, map(_message_text, view)))
-
-
-def _message_text(message: Message) -> str:
-    texts = []
-    for block in blocks(message):
-        if block["type"] == "tool_use":
-            texts.append(f"[{block.get('name')} {to_json(block.get('input'))}]")
-        else:
-            texts.append(readable_text(block.get("content") if block["type"] == "tool_result" else block))
-    text = "\n".join(filter(None, texts))
-    return f"[{message['role']}]\n{text}" if text else ""
 
 
 def reply(ask: Ask, body: Data, held: Data, number: str) -> tuple[bytes, str, str]:

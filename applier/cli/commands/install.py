@@ -24,6 +24,8 @@ import click
 
 from applier.adapters.client_hooks import without_hooks
 from applier.adapters.client_plugin import (
+    CLAUDE_CODE,
+    CLIENTS,
     PLUGIN_NAME,
     Problem,
     is_ours,
@@ -44,14 +46,17 @@ from planner.errors import CompactorError, SettingsError
 
 __all__ = ["install_command", "status_command", "uninstall_command"]
 
-CLIENT = "claude-code"
+NAMES = {CLAUDE_CODE: ("Claude Code", "claude"), "pi": ("Pi", "pi")}
+"""What a client is called, and how it is run."""
 PART = f".{PLUGIN_NAME}-install-"
 """How a folder begins that is being made or taken away; the client does not look into hidden ones."""
-QUIET = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+QUIET = dict.fromkeys(
+    ("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "PI_OFFLINE"), "1"
+)
 """The client is asked for what it knows, and is to do nothing else meanwhile."""
 ANSWER_SECONDS = 60
 
-_client = click.argument("client", type=click.Choice([CLIENT]))
+_client = click.argument("client", type=click.Choice([*CLIENTS]))
 
 
 @click.command
@@ -59,15 +64,16 @@ _client = click.argument("client", type=click.Choice([CLIENT]))
 @change_options
 @store_option
 @as_json
-def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: ARG001
+def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Let a client compact with us: its own login, no proxy, no key.
 
-    A plugin is put into the client's folder of skills ($CLAUDE_CONFIG_DIR or ~/.claude), from where the client loads
-    it in every session. It runs this installation of compactor by its absolute path.
+    A plugin is put into Claude Code's folder of skills ($CLAUDE_CONFIG_DIR or ~/.claude), or into Pi's of extensions
+    ($PI_CODING_AGENT_DIR or ~/.pi/agent), from where the client loads it in every session. It runs this installation
+    of compactor by its absolute path.
     """
     environment = {STORE_VARIABLE: store_anywhere(store)} if store else {}
-    folder, wanted = _folder(), plugin_files(program("mod"), environment)
-    present = _present(folder)
+    folder, wanted = _folder(client), plugin_files(program("mod"), environment, client)
+    present = _present(client, folder)
     changes = [*_changes(present, wanted)]
     write = bool(changes) and not dry_run
     if as_json:
@@ -77,19 +83,19 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     if write and agreed(yes=yes, as_json=as_json):
         _put(folder, wanted)
         if not as_json:
-            echo("Installed: from its next session on Claude Code compacts with it.")
+            echo(f"Installed: from its next session on {NAMES[client][0]} compacts with it.")
     if changes and not dry_run and not as_json:
-        _print_problems([*_problems(folder, wanted)])
+        _print_problems([*_problems(client, folder, wanted)])
 
 
 @click.command
 @_client
 @change_options
 @as_json
-def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: ARG001
+def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Take away what `install` put there; the store stays."""
-    folder = _folder()
-    present, left = _present(folder), store_file()
+    folder = _folder(client)
+    present, left = _present(client, folder), store_file()
     write = folder.is_dir() and not dry_run
     if as_json:
         print_json({"folder": str(folder), "changes": [f"- {path}" for path in present], "written": write})
@@ -106,16 +112,16 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
 @click.command
 @_client
 @as_json
-def status_command(client: str, as_json: bool) -> int:  # noqa: ARG001
+def status_command(client: str, as_json: bool) -> int:
     """Say whether a client compacts with us, and if not, why and what to do.
 
     Exits with 1 where something keeps it from that.
     """
-    folder = _folder()
-    present = _present(folder)
+    folder = _folder(client)
+    present = _present(client, folder)
     argv, environment = program_of(present)
-    problems = [*_problems(folder, plugin_files(argv, environment))]
-    place, printed = _client_version()
+    problems = [*_problems(client, folder, plugin_files(argv, environment, client))]
+    place, printed = _client_version(client)
     store, last = environment.get(STORE_VARIABLE), _last(environment.get(STORE_VARIABLE)) if present else ""
     store = store or str(store_file() or "on a server")
     if as_json:
@@ -149,12 +155,15 @@ def _shown(text: str) -> str:
     return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
-def _folder() -> Path:
+def _folder(client: str) -> Path:
     """Where the client finds the mod."""
+    if client != CLAUDE_CODE:
+        own = os.environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent"
+        return Path(own).expanduser().absolute() / "extensions" / PLUGIN_NAME
     return config_folder(os.environ) / "skills" / PLUGIN_NAME
 
 
-def _present(folder: Path) -> dict[str, bytes]:
+def _present(client: str, folder: Path) -> dict[str, bytes]:
     """Every file of `folder`, by its path in it; none where there is no such folder.
 
     Raises:
@@ -164,7 +173,8 @@ def _present(folder: Path) -> dict[str, bytes]:
         raise SettingsError(f"{folder}: is there and not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     present = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    if not is_ours(present, plugin_files([], {})):
+    # an extension of somebody's own may well be of one file of that name
+    if not is_ours(present, plugin_files([], {}) if client == CLAUDE_CODE else ()):
         raise SettingsError(f"{folder}: is there and not ours: move it away")
     return present
 
@@ -208,14 +218,14 @@ def _beside(folder: Path) -> Iterator[Path]:
         yield Path(beside)
 
 
-def _problems(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[Problem]:
+def _problems(client: str, folder: Path, wanted: Mapping[str, bytes]) -> Iterator[Problem]:
     """Everything that keeps the mod in `folder` from its work."""
-    again = f"compactor install {CLIENT}"
-    present = _present(folder)
-    place, printed = _client_version()
+    again = f"compactor install {client}"
+    present, (name, command) = _present(client, folder), NAMES[client]
+    place, printed = _client_version(client)
     if not place:
-        yield Problem("no `claude` is on the PATH", "install Claude Code, or say where it is by PATH")
-    elif problem := version_problem(printed):
+        yield Problem(f"no `{command}` is on the PATH", f"install {name}, or say where it is by PATH")
+    elif client == CLAUDE_CODE and (problem := version_problem(printed)):
         yield problem
     if not present:
         yield Problem(f"the mod is not installed: nothing is in {folder}", again)
@@ -223,6 +233,12 @@ def _problems(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[Problem]:
     if present != wanted:
         yield Problem("the mod is of another version, or was changed or damaged", again)
     yield from _program_problems(program_of(present)[0], again)
+    if client == CLAUDE_CODE:
+        yield from _claude_code_problems(place, folder)
+
+
+def _claude_code_problems(place: str, folder: Path) -> Iterator[Problem]:
+    """What its settings say against the mod in `folder`, and what itself does, if it is at that `place`."""
     for name, settings, managed in _settings():
         yield from settings_problems(name, settings, managed=managed)
         with suppress(ValueError):
@@ -276,9 +292,9 @@ def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
                 yield str(path), settings, path != own
 
 
-def _client_version() -> tuple[str, str]:
+def _client_version(client: str) -> tuple[str, str]:
     """Where the client is and what it prints for its version; twice empty without one."""
-    place = program_file("claude")
+    place = program_file(NAMES[client][1])
     done = _ran([place, "--version"]) if place else None
     return place, one_line(done.stdout) if done else ""
 

@@ -1,4 +1,4 @@
-"""`compactor mod`: what the mod inside Claude Code calls. JSON in, JSON out; no command for people."""
+"""`compactor mod`: what our plugins inside Claude Code and Pi call. JSON in, JSON out; no command for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["mod_command"]
 
 @click.group
 def mod_command() -> None:
-    """Called by the mod inside Claude Code: JSON on standard input, JSON on standard output.
+    """Called from inside Claude Code and Pi: JSON on standard input, JSON on standard output.
 
     The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
     """
