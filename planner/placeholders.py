@@ -185,10 +185,11 @@ class _Entry:
         """One call in a few words, or by the `whole` line of its arguments, with how it ended unless a longer line of
         its `result` stands below and says so."""
         root = self.evidence.root
-        head = call_head(call, root, failed=self.decision.failed_approach)
-        head = (
-            self.ended([whole], self.evidence.shown(call_line(call, whole.text, root))) if whole is not None else head
-        )
+        line = call_line(call, whole.text, root) if whole is not None else call.name
+        if whole is None or line.strip() == call.name:  # what it is about stands in lines of its own
+            head = call_head(call, root, failed=self.decision.failed_approach)
+        else:
+            head = self.ended([whole], self.evidence.shown(line))
         outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED

@@ -180,9 +180,10 @@ def _line_tokens(turn: TurnEvidence, numbers: Iterable[int]) -> int:
     return sum(turn.line_tokens[number - 1] for number in numbers)
 
 
-def _shows_call(turn: TurnEvidence, numbers: Iterable[int]) -> bool:
-    """True if some of the lines bring the head of a call with them."""
-    return any(turn.lines.text_at(number - 1).part in ("call", "result") for number in numbers)
+def _shown_calls(turn: TurnEvidence, numbers: Iterable[int]) -> set[int]:
+    """The calls, by their places among the turn's, whose heads the lines bring with them."""
+    blocks = {turn.lines.text_at(number - 1).block for number in numbers}
+    return {at for at, call in enumerate(turn.calls) if not blocks.isdisjoint((call.block, call.result_block))}
 
 
 def _typed(turn: TurnEvidence) -> list[Line]:
@@ -398,9 +399,12 @@ class _Selecting:
         turn, standing = self.turns[turn_id], grown.get(turn_id) or self._standing(turn_id)
         new = set(numbers) - standing
         cost = float(_line_tokens(turn, new) + MARK_TOKENS * len(new))
-        if new and (not standing or (_shows_call(turn, new) and not _shows_call(turn, standing))):
+        more = _shown_calls(turn, new) - _shown_calls(turn, standing)
+        if more or (new and not standing):
             head = {"turn_id": turn_id, "strategy": "reference", "relevance_score": 0, "failed_approach": turn.failed}
-            cost += self._raw_tokens(TurnDecision.model_validate(head))
+            heads = self._entry(TurnDecision.model_validate(head))
+            added = [heads.split("\n")[at] for at in more] if standing else [heads]
+            cost += sum(self.request.counter.raw(f"{text}\n") for text in added) + 1
         return cost
 
     def _standing(self, turn_id: str) -> set[int]:

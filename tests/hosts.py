@@ -111,10 +111,10 @@ def _handler(host: Host) -> type[BaseHTTPRequestHandler]:
 
         def answer(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"] or 0))
-            arrival = Arrival(self.command, self.path, str(self.headers), raw.decode())
+            arrival = Arrival(self.command, self.path, str(self.headers), raw.decode("utf-8", "surrogateescape"))
             host.arrivals.append(arrival)
             away = bool(host.redirects_to) and arrival.is_planner
-            data = json.dumps({} if away else host.answer(json.loads(raw or b"{}"))).encode()
+            data = json.dumps({} if away else host.answer(json.loads(raw) if raw[:1] == b"{" else {})).encode()
             self.send_response(307 if away else 200)
             for name, value in (("location", host.redirects_to + self.path),) if away else ():
                 self.send_header(name, value)

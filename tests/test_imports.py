@@ -165,7 +165,8 @@ FOLDERS = {
     "applier.program": (),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
-    "applier.session": ("planner", "applier.settings", "applier.store", "applier.view"),
+    "applier.learning": ("planner", "applier.settings", "applier.store", "applier.adapters.transcripts"),
+    "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",
         "applier.program",
@@ -205,6 +206,7 @@ def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_bel
             "applier.eval",
             "applier.cli",
             "applier.adapters.claude_code_mod",
+            "applier.learning.readers",
         ),
         "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),

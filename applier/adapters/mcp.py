@@ -7,6 +7,7 @@ one session and below it, or one history. A store that is not there yet holds no
 from __future__ import annotations
 
 import inspect
+import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from pydantic.fields import FieldInfo
 
 from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
 from applier.adapters.visible import NOTHING_YET, Conversation, Visible
+from applier.store.facts import facts_about
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
@@ -102,11 +104,16 @@ class _Tools:
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
 
-    def facts(self, type: Annotated[FactType | None, Field(description="only facts of this type")] = None) -> str:
-        """What was found out, decided, asked for or forbidden, each with the turn it came from."""
-        store = self._visible.store
-        known = [fact for shown in self._visible.conversations() for fact in store.facts(shown.history_key)]
-        lines = [f"{fact.type} ({fact.source}): {fact.content}" for fact in known if type in (None, fact.type)]
+    def facts(
+        self,
+        type: Annotated[FactType | None, Field(description="only facts of this type")] = None,
+        words: Annotated[str, Field(description="only facts that hold some of these words, best first")] = "",
+        days: Annotated[int | None, Field(ge=1, description="only facts of the last N days")] = None,
+    ) -> str:
+        """What was found out, decided, asked for or forbidden in this project, each with the turn it came from."""
+        since = 0.0 if days is None else time.time() - 86_400 * days
+        known = facts_about(self._visible.facts(), kind=type, since=since, words=words)
+        lines = [f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known]
         text, most = "\n".join(lines), self._visible.page_characters
         if len(text) > most:
             text = text[:most].rpartition("\n")[0] + "\n… cut here; ask for less"

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from applier.session.persistence import load_session
+from applier.store.facts import KnownFact, project_facts, stored_facts
 from applier.store.store import Restored, SearchResult, Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lazy_property import lazy_property
@@ -43,12 +44,15 @@ class Visible:
     page_characters = 20_000
     """What one answer may have: about 5,000 to 10,000 tokens, so that looking back never fills the window."""
 
-    def __init__(self, open_store: Callable[[], Store], *, session: str = "", history: str = "") -> None:
-        """`session`: its id, or the name that a proxy's client gave; `history`: a key. Without one it shows nothing.
+    def __init__(
+        self, open_store: Callable[[], Store], *, session: str = "", history: str = "", project: str = ""
+    ) -> None:
+        """`session`: its id, or the name that a proxy's client gave; `history`: a key. Without one it shows nothing
+        but, where it is told a `project`, the facts of the conversations that worked in that folder.
 
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
-        self._open, self._session, self._history = open_store, session, history
+        self._open, self._session, self._history, self._project = open_store, session, history, project
 
     @lazy_property
     def store(self) -> Store:
@@ -94,6 +98,12 @@ class Visible:
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
         matches = (replace(m, turn_id=f"{key}:{m.turn_id}") for key, result in results.items() for m in result.matches)
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
+
+    def facts(self) -> list[KnownFact]:
+        """Those of all that may be seen, and of the project."""
+        own = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
+        others = project_facts(self.store, self._project) if self._project else []
+        return list({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values())
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""

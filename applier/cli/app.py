@@ -30,6 +30,8 @@ COMMANDS = {
     "restore": "stores",
     "facts": "stores",
     "log": "stores",
+    "learn": "learn",
+    "commits": "learn",
     "undo": "plans",
     "watch": "watch",
     "eval": "evaluate",

@@ -10,7 +10,9 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ __all__ = [
     "EXISTING_FILE",
     "OUTPUT_FILE",
     "SHARE",
+    "SINCE",
     "agreed",
     "as_csv",
     "as_json",
@@ -101,6 +104,25 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
         if last < first:
             raise click.BadParameter(f"{text[:60]!r}: the range runs backwards; expected t{last}-t{first}.")
     return ranges if len(ranges) == len(matches) else []
+
+
+class _Since(click.ParamType[float]):
+    name = "DATE|DAYS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value)
+        if isinstance(value, float):
+            return value
+        try:
+            if text.endswith("d"):
+                return time.time() - 86_400 * int(text[:-1])
+            return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(f"{text[:40]!r}: expected a day like 2026-11-01, or a number of days like 7d.", param, ctx)
+
+
+SINCE = _Since()
+"""A time in seconds since the epoch, given as a day or as so many days ago."""
 
 
 class _OutputFile(click.Path):

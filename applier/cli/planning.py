@@ -84,10 +84,16 @@ def planned(
     )
 
 
-def apply_and_record(plan: CompactionPlan, messages: Sequence[object], store: Store, **event: Any) -> list[Any]:
-    """The view of `plan`, once originals, plan and facts are in `store`, and an event with the fields `event`."""
+def apply_and_record(
+    plan: CompactionPlan, messages: Sequence[object], store: Store, folder: str = "", **event: Any
+) -> list[Any]:
+    """The view of `plan`, once originals, plan and facts are in `store`, and an event with the fields `event`.
+
+    `folder`: where the conversation worked; empty if nobody says.
+    """
     key = history_key(plan.history.digest)
     view = apply(plan, messages, store=store)
+    store.note_origin(key, folder, time.time())
     plan_id = store.save_plan(plan)
     store.save_facts(plan.extracted_facts, key)
     sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
@@ -109,7 +115,7 @@ def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, 
         }
         event |= {"session": session_id} if session_id else {}
         with open_store(store) as opened:
-            view = apply_and_record(sheet.plan, read.messages, opened, **event)
+            view = apply_and_record(sheet.plan, read.messages, opened, read.working_folder, **event)
     text = write_transcript(view, read, session_id=session_id)
     if str(output) == "-":
         print_data(text)

@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from applier.session.carryover import named_again, restored_text
+from applier.learning.memory import Memory
+from applier.learning.opening import lines_for, opening_text
+from applier.session.carryover import file_below, named_again, restored_text
 from applier.session.compaction import NO_BOUNDS, Compaction, attempt, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
 from applier.session.persistence import save_session
+from applier.session.planning import first_words
 from applier.session.presets import Step, level_after
 from applier.session.request import TooLong
 from applier.session.state import State
@@ -64,9 +70,10 @@ def _work(state: State, arrival: Arrival) -> None:
     if state.troubles.get("fixed_parts_too_large"):
         return
     state.give_up_lost()
+    _tell_learned(state, arrival)
     if not may_store(state) and state.tokens > state.limit_tokens:  # asked at every call before planning in vain
         with suppress(StoreError):
-            state.store.use(lambda store: store.save_history(state.tracker.history))
+            state.store.save(state.tracker.history)
             state.store_failed_at = None
     unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
     _note_new(state, unsent)
@@ -89,6 +96,27 @@ def _hand_out(state: State) -> list[Any]:
     sent = state.hand_out()
     _save(state)
     return sent
+
+
+def _tell_learned(state: State, arrival: Arrival) -> None:
+    """Say in a new conversation, behind what was said last, the approved lines that matter to its task."""
+    project, most, tracker = state.settings.project, state.settings.learned_tokens, state.tracker
+    is_new = arrival.start == 0 and state.last.at is None and state.committed.frame.is_empty
+    if not (project and most and is_new and tracker.plain[-1]["role"] == "user" and may_store(state)):
+        return
+    try:
+        approved = state.store.use(lambda store: Memory(store, project).approved)
+        today = datetime.fromtimestamp(state.clock(), UTC).date()
+        task = state.planning.task or first_words(tracker.history)
+        lines = lines_for(task, partial(file_below, [Path(project)]), set(approved.values()), today)
+        text, count = opening_text(lines, tracker.counter, most)
+        if text:
+            edits = Edits("learned", additions={len(tracker) - 1: text})
+            state.commit(draft(state.committed.frame, edits, tracker, state.committed.key))
+            sources = "; ".join(line.rpartition(" (")[2].rstrip(")") for line in lines[:count])
+            state.log("learned", f"begins with approved lines of {project}: {sources}")
+    except StoreError as error:
+        state.log("store_failed", f"nothing was told of earlier conversations: {error}")
 
 
 def _note_new(state: State, start: int) -> None:

@@ -33,6 +33,7 @@ EventKind = Literal[
     "breaker_opened",
     "breaker_closed",
     "recalled",
+    "learned",
     "recovered",
     "undone",
     "resumed",

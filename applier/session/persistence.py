@@ -6,6 +6,7 @@ The only file of a session that touches the store. Whatever goes wrong in there 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
+from planner.reading.history import History
 from planner.reading.messages import plain_message
 
 __all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session"]
@@ -44,6 +46,8 @@ class SessionStore:
         else:
             raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
         self._is_callers = self._store is not None
+        self.folder, self.clock = "", time.time
+        """Where the conversation works, which is noted with each history that is saved, and when."""
         self.opening = 0
         """How often it was begun anew because its file was gone: what was stored before is not in it."""
 
@@ -64,6 +68,21 @@ class SessionStore:
             raise
         except Exception as error:
             raise StoreError(f"{type(error).__name__}: {error}") from error
+
+    def save(self, history: History) -> str:
+        """Save `history`, and where its conversation worked; its key.
+
+        Raises:
+            StoreError: it could not be.
+        """
+
+        def act(store: Store) -> str:
+            key = store.save_history(history)
+            if self.folder:
+                store.note_origin(key, self.folder, self.clock())
+            return key
+
+        return self.use(act)
 
     def _used(self, act: Callable[[Store], T]) -> T:
         store = self._open()
@@ -118,7 +137,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
     plan, is_new = frame.plan, not frame.plan_id
     has_all = before.messages == len(tracker) or (not (plan and is_new) and before.holds(frame, len(tracker)))
     if not (before.key and has_all):
-        key = store.use(lambda opened: opened.save_history(tracker.history))
+        key = store.save(tracker.history)
         before = replace(before, key=key, messages=len(tracker))
     if plan is not None and is_new:
         frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))

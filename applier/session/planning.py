@@ -20,7 +20,7 @@ from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["BreakerState", "Planned", "Planning", "Worker", "within"]
+__all__ = ["BreakerState", "Planned", "Planning", "Worker", "first_words", "within"]
 
 BreakerState = Literal["closed", "open", "half_open"]
 
@@ -186,7 +186,7 @@ class Planning:
         try:
             plan = plan_analysis(
                 analysis,
-                self.task or _first_words(analysis.history),
+                self.task or first_words(analysis.history),
                 target_tokens=target_tokens,
                 focus=focus,
                 planner=open_planner("model" if planner == "auto" else planner, model or None, self.client),
@@ -235,7 +235,7 @@ class Planning:
         self.failures = 0
 
 
-def _first_words(history: History) -> str:
+def first_words(history: History) -> str:
     """What the user said first and last, for sessions without a task."""
     words = [turn for turn in history.turns if turn.kind == "user"]
     texts = [block.get("text") for turn in words[:1] + words[-1:] for _, block in history.blocks_of(turn)]

@@ -103,6 +103,7 @@ class Session:
         self._lock, self._hooks, self._children = threading.RLock(), hooks, 0
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
+        shared.folder, shared.clock = settings.project, clock
         log = EventLog(self.session_id, clock, hooks, shared)
         tuned = preset_named(settings.preset if preset is None else preset).tuned(settings)
         known = (self.session_id, settings, tuned, shared, log, clock, session_id or "", planner, client)
@@ -280,7 +281,7 @@ class Session:
         with self._alone() as state:
             name, known = reference.strip(), len(state.tracker) > 0
             if known:
-                key = state.store.use(lambda store: store.save_history(state.tracker.history))
+                key = state.store.save(state.tracker.history)
                 state.give_up_lost()
                 state.keys[:] = [*(older for older in state.keys if older != key), key]
                 name = name if ":" in name else f"{key}:{name}"
@@ -357,7 +358,7 @@ class Session:
         state.planning.worker.is_closed = True
         try:
             if state.store.is_open and len(state.tracker):
-                state.store.use(lambda store: store.save_history(state.tracker.history))
+                state.store.save(state.tracker.history)
         except StoreError as error:
             state.log("store_failed", f"the newest messages were not stored: {error}")
         finally:

@@ -196,6 +196,21 @@ class Store:
             )
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
 
+    def every_fact(self) -> tuple[tuple[str, str, ExtractedFact], ...]:
+        """All facts, oldest first, each once a folder: the key of the history that it was saved with last, the folder
+        that worked in, and the fact."""
+        with self.backend.transaction():
+            keys = {history.says: history.key for history in read_histories(self.backend)}
+            contents = read(self.backend, sorted(self.backend.keys("fact/"), key=_order))
+        origins = self.states("origin:")
+        folders = {key: origins.get(f"origin:{key}", {}).get("folder", "") for key in keys.values()}
+        saved = ((keys.get(records.fields(place, 3)[1], ""), content) for place, content in contents.items())
+        facts = ((key, ExtractedFact.model_validate_json(content)) for key, content in saved if key)
+        latest = {
+            (folders[key], fact.type, fact.content, fact.source): (key, folders[key], fact) for key, fact in facts
+        }
+        return tuple(latest.values())
+
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
         """The history, and what it and its prefixes say."""
         history = find_history(self.backend, history_key)
@@ -237,6 +252,23 @@ class Store:
         with self.backend.transaction():
             contents = read(self.backend, [f"state/{to_json(name)}"])
         return next(map(json.loads, contents.values()), None)
+
+    def states(self, prefix: str) -> dict[str, Any]:
+        """All that `set_state` stored under names that begin with `prefix`, by name."""
+        with self.backend.transaction():
+            contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))
+        return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
+
+    def note_origin(self, history_key: str, folder: str, time: float) -> None:
+        """Note that the conversation worked in `folder` (empty: as was noted before) and was saved at `time`, seconds
+        since the epoch."""
+        known = folder or self.origin(history_key)[0]
+        self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
+
+    def origin(self, history_key: str) -> tuple[str, float]:
+        """The folder that a conversation worked in, and when it was saved; empty and 0 where that was not noted."""
+        noted = self.get_state(f"origin:{history_key}") or {}
+        return str(noted.get("folder", "")), float(noted.get("time", 0.0))
 
     def forget(self, history_key: str) -> list[Finding]:
         """Delete a history, every one that extends it or that it extends, their plans and facts, the states and

@@ -121,10 +121,14 @@ HOSTS = (
             "<(?:INSTRUCTIONS|user_instructions|environment_context|skills_instructions|apps_instructions)>",
         ),
         answers={"request_user_input": ('{"answers"',)},
-        wrapping=("Chunk ID", "Wall time", "Process exited", "Original token count", "Total output lines", "Output:"),
+        wrapping=(
+            *("Chunk ID", "Wall time", "Process exited", "Original token count", "Total output lines", "Output:"),
+            *("Script completed", "Script failed"),
+        ),
         silent=(
             r"Chunk ID: \S+",
-            r"Wall time: [\d.]+ seconds?",
+            r"Wall time:? [\d.]+ seconds?",
+            "Script completed",
             r"Original token count: \d+",
             "Output:",
             "Process exited with code 0",

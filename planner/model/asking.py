@@ -183,7 +183,7 @@ class Conversation(Asking):
         """Ask until the answer can be used, at least in part."""
         error = None
         try:
-            answer = self._create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
+            answer = self.create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: what stands is used
             answer, error = self.answer(), failure
         reading = read_answer(answer, self.scope, self.request.now)
@@ -209,7 +209,7 @@ class Conversation(Asking):
         if not self.meter.may_read(self._count(self.system) + self._count(prompt)):
             return tuple(brief)
         try:
-            mended = self._create(Mended, prompt, MEND_OUTPUT_TOKENS)
+            mended = self.create(Mended, prompt, MEND_OUTPUT_TOKENS)
         except Exception:  # noqa: BLE001 - the guards strike what was not mended
             return tuple(brief)
         for at, line in zip(doubts, mended.statements, strict=False):
@@ -218,8 +218,8 @@ class Conversation(Asking):
                 statements[at] = again[0]
         return tuple(brief_text(statements).splitlines())
 
-    def _create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """One request, and others while they fail in passing, or while its answers are not of `shape`."""
+    def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
+        """The answer as a `shape`: by one request, and others while they fail in passing, or answers are no `shape`."""
         import tenacity
         from instructor.core import Hooks
 

@@ -36,6 +36,8 @@ PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         "update_system": frozenset(),
         "update": frozenset({"latest", "task", "focus", "sizes", "brief", "before", "outcomes", "cards"}),
+        "learn_system": frozenset(),
+        "learn": frozenset({"cards"}),
         "mend": frozenset({"statements"}),
         "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
     }

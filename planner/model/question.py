@@ -131,14 +131,14 @@ class Question:
     """The turns it may rank."""
     values: Mapping[str, str]
     """What fills the places of its prompt."""
-    name: Literal["plan", "update"] = "plan"
+    name: Literal["plan", "update", "learn"] = "plan"
     """Of that prompt."""
     entries: bool = True
     """If anything beside the brief is asked for."""
 
     def system(self, prompts: Prompts) -> str:
         """The system prompt."""
-        return prompts.render("system" if self.name == "plan" else "update_system", self.entries)
+        return prompts.render("system" if self.name == "plan" else f"{self.name}_system", self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""

@@ -145,6 +145,22 @@ def test_what_only_another_provider_understands_reaches_it(new_session, odd):
     assert agent.invoke({"messages": messages})["messages"][-1].text == "seen"
 
 
+QUOTED = (
+    [{"type": "text", "text": "heron", "at": {1}}],
+    [{"type": "heron at dawn", "source": {1}}],
+    [{"text": "heron"}],
+)
+
+
+@pytest.mark.parametrize("content", QUOTED)
+def test_whatever_fails_here_the_messages_go_out_as_they_came_and_the_log_has_no_word_of_them(
+    new_session, content, caplog
+):
+    messages = [HumanMessage(content), AIMessage("Yes."), HumanMessage("Go on.")]
+    assert pre_model_hook(new_session())({"messages": messages})["llm_input_messages"] == messages
+    assert "heron" not in caplog.text
+
+
 def test_system_messages_stay_where_they_stand(new_session):
     messages = [
         SystemMessage("s"),

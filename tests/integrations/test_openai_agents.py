@@ -278,6 +278,24 @@ def test_items_of_another_kind_reach_the_model_as_they_are(new_session):
     assert model.sent[0]["input"] == items
 
 
+UNREADABLE = (
+    "heron at dawn",
+    {"type": "compactor_view"},
+    {"type": "compactor_view", "messages": [5]},
+    {"role": "user", "content": [{"type": "input_text", "text": {"heron at dawn"}}]},
+    {"type": "function_call", "call_id": "c", "name": {"heron at dawn": 1}, "arguments": "{}"},
+)
+
+
+@pytest.mark.parametrize("item", UNREADABLE)
+def test_whatever_fails_here_the_items_go_out_as_they_came_and_the_log_has_no_word_of_them(new_session, item, caplog):
+    items, model = [{"role": "user", "content": words(900)}, item, {"role": "user", "content": "Go on."}], Recording()
+    asked(CompactedModels(new_session(window_tokens=4_000)).around(model), items)
+    assert model.sent[0]["input"] == items
+    assert "the items go out as they came" in caplog.text
+    assert "heron" not in caplog.text
+
+
 def test_what_is_neither_session_nor_provider_is_refused_with_the_cure(new_session):
     with pytest.raises(SettingsError, match="session: expected a Session, found str"):
         CompactedModels("run-7")

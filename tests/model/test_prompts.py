@@ -56,7 +56,7 @@ def test_what_is_filled_in_is_not_read_for_places_again():
         (
             "sytem.md",
             "Hello",
-            "no prompt has this name: rename it to one of brief.md, mend.md, plan.md, prefix.md, system.md",
+            "no prompt has this name: rename it to one of brief.md, learn.md, learn_system.md, mend.md, plan.md",
         ),
     ],
 )

@@ -78,7 +78,10 @@ def answers(draw, name: str):
         items.append({key: value for key, value in call.items() if kind != "local_shell_call" or key != "name"})
         own = "custom_tool_call_output" if kind == "custom_tool_call" else "function_call_output"
         text = draw(texts(max_lines=40))
-        output = draw(st.sampled_from((text, [{"type": "input_text", "text": text}], [IMAGE])))
+        told = json.dumps({"chunk_id": "4070ea", "exit_code": 1, "output": text}, separators=(",", ":"))
+        output = draw(
+            st.sampled_from((text, *([{"type": "input_text", "text": one}] for one in (text, told)), [IMAGE]))
+        )
         outputs.append({"type": own, "call_id": call["call_id"], "output": output})
     return [*items, *draw(st.lists(host_items(), max_size=1)), *draw(st.permutations(outputs))]
 
@@ -88,6 +91,7 @@ CALLS = (
     ("function_call", {"arguments": '{"path":"src/auth.ts"}', "namespace": "fs"}),
     ("function_call", {"arguments": "no JSON"}),
     ("custom_tool_call", {"input": "text(await tools.exec_command({cmd: 'ls'}))"}),
+    ("custom_tool_call", {"input": 'text(await tools.exec_command({"cmd": "ls", "workdir": "/w"}))', "name": "exec"}),
     ("local_shell_call", {"action": {"type": "exec", "command": ["ls"]}}),
 )
 
@@ -129,6 +133,15 @@ def test_a_result_that_is_shortened_stays_the_output_of_its_call(items):
     ]
 
 
+def test_a_script_whose_command_is_shortened_stays_a_script():
+    script = 'text(await tools.exec_command({"cmd": "make all", "workdir": "/w"}))'
+    read = read_items([{"type": "custom_tool_call", "call_id": "a", "name": "exec", "input": script}])
+    (message,) = read.messages
+    shorter = [{**message, "content": [{**block, "input": {"cmd": "make…"}} for block in message["content"]]}]
+    (item,) = to_items(read, shorter)
+    assert (item["name"], item["input"]) == ("exec", 'text(await tools.exec_command({"cmd": "make…"}))')
+
+
 @given(data=st.data(), items=item_lists(), foreign=st.booleans())
 def test_whatever_a_plan_says_the_compacted_list_is_valid_and_what_is_the_host_s_stands(
     data, items, foreign, tmp_path_factory
@@ -158,13 +171,16 @@ def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, item
     if in_words:
         item = words("user", TOLD + item["content"][0]["text"])
     users = [one for one in items if one.get("role") == "user"]
-    unknown, new = words("user", "said meanwhile"), words("user", "and now?")
-    whole = opened({"input": [*users, unknown, item, new]}, lambda name: held if name == digest else None)
-    (first, *rest) = read_items(whole["input"]).messages
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    unknown = [words("user", "said meanwhile"), {"type": "message", "role": "user", "content": [picture]}]
+    new, earlier = words("user", "and now?"), [] if in_words else [item]
+    whole = opened({"input": [*users, *earlier, *unknown, item, new]}, lambda name: held if name == digest else None)
+    (first, second, *rest) = read_items(whole["input"]).messages
     assert rest[:-1] == view
-    assert [message_digest(one) for one in (first, rest[-1])] == [
-        message_digest(read_items([one]).messages[0]) for one in (unknown, new)
+    assert [message_digest(one) for one in (first, second, rest[-1])] == [
+        message_digest(read_items([one]).messages[0]) for one in (*unknown, new)
     ]
+    assert not read_items(whole["input"]).has_foreign
 
 
 @given(item_lists(foreign=True))
@@ -300,13 +316,14 @@ def test_a_compressed_body_is_read_and_one_that_cannot_be_passes_as_it_came():
     raw = json.dumps({"model": "gpt-5.5", "input": [words("user", "Hi")]}).encode()
     packed = zstandard.ZstdCompressor().compress(raw)
     with hosts(1) as (chatgpt,), ProxyServer(ProxySettings(upstreams=Upstreams("", "", chatgpt.url))) as proxy:
-        for content, encoding in ((packed, "zstd"), (raw, "br"), (raw, "zstd")):
+        for content, encoding in ((packed, "zstd"), (raw, "br"), (raw, "zstd"), (packed + b"more", "zstd")):
             headers = {**LOGIN, "content-type": "application/json", "content-encoding": encoding}
             httpx.post(f"{proxy.url}/v1/responses", content=content, headers=headers)
         failed = proxy.metrics.value("requests", 'kind="failed"')
     assert failed == 0
-    assert ["content-encoding" in one.headers for one in chatgpt.arrivals] == [False, True, True]
-    assert [one.body.encode() for one in chatgpt.arrivals] == [raw] * 3
+    assert ["content-encoding" in one.headers for one in chatgpt.arrivals] == [False, True, True, True]
+    bodies = [one.body.encode("utf-8", "surrogateescape") for one in chatgpt.arrivals]
+    assert bodies == [raw, raw, raw, packed + b"more"]
 
 
 @pytest.mark.real

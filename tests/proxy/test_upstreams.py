@@ -130,7 +130,11 @@ def test_a_login_is_sent_with_the_beta_that_lets_it_in_and_no_other(tmp_path):
     assert all("anthropic-beta: oauth-2025-04-20\n" in question.headers for question in claude.questions)
 
 
-@pytest.mark.parametrize("address", ["api.example.org", "ftp://example.org", "https://", "http://[", "localhost:8000"])
+NO_ADDRESSES = ["api.example.org", "ftp://example.org", "https://", "http://[", "localhost:8000", "http://h:port"]
+NO_ADDRESSES += ["https://h?key=1", "https://h/#part", "https://example org", "http://h\n"]
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES)
 def test_an_upstream_that_is_no_address_is_refused_at_the_start(address):
     for upstreams in ({"anthropic": address}, {"openai": address}):
         with pytest.raises(SettingsError, match="expected an address such as https://"):

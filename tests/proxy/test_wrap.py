@@ -155,6 +155,8 @@ def test_a_store_that_cannot_be_opened_is_told_of_at_the_start_in_health_and_at_
 CODEX = """#!{python}
 import json, sys, urllib.request
 option = dict(one.split("=", 1) for flag, one in zip(sys.argv, sys.argv[1:]) if flag == "-c")
+if not option:
+    sys.exit("asks where no option tells it")
 (url,) = option.values()
 body = json.dumps({{"model": "gpt-5.5", "input": "Hi"}}).encode()
 headers = {{"content-type": "application/json", "authorization": "Bearer sk-1"}}
@@ -179,6 +181,52 @@ def test_codex_is_told_by_an_option_and_its_requests_go_where_its_settings_say(t
         done = run("wrap", str(codex), env=env)
     assert (done.stdout, done.stderr.count("bypassed")) == (f"{SETTINGS[setting]}\n", 0), done.stderr
     assert server.paths == [("POST", "/v1/responses")]
+
+
+@pytest.mark.parametrize("flags", [["-p", "work"], ["exec", "-pwork"], ["exec", "--profile=work"]])
+def test_codex_called_with_a_profile_is_sent_where_that_says_and_its_key_nowhere_else(tmp_path, flags):
+    codex, home = tmp_path / "codex", tmp_path / ".codex"
+    codex.write_text(CODEX.format(python=sys.executable))
+    codex.chmod(0o755)
+    home.mkdir()
+    with MessagesServer("hello") as other, MessagesServer("hello") as server:
+        (home / "config.toml").write_text(f'openai_base_url = "{other.url}/v1"')
+        (home / "work.config.toml").write_text(f'openai_base_url = "{server.url}/v1"')
+        done = run("wrap", str(codex), *flags, env=environment(tmp_path, CODEX_HOME=str(home)))
+    assert done.stdout == "openai_base_url\n", done.stderr
+    assert (server.paths, other.paths) == ([("POST", "/v1/responses")], [])
+
+
+def test_codex_on_a_provider_that_it_has_built_in_starts_and_is_told_to_go_around(tmp_path):
+    """It refuses to start where an option names another place for one."""
+    codex, home = tmp_path / "codex", tmp_path / ".codex"
+    codex.write_text(CODEX.format(python=sys.executable))
+    codex.chmod(0o755)
+    home.mkdir()
+    (home / "config.toml").write_text('model_provider = "ollama"')
+    done = run("wrap", str(codex), env=environment(tmp_path, CODEX_HOME=str(home)))
+    assert "asks where no option tells it" in done.stderr
+    assert "compactor: bypassed: nothing came from" in done.stderr
+
+
+def test_an_option_of_wrap_that_there_is_not_is_no_client(tmp_path):
+    done = run("wrap", "--windo", "3000", "codex", env=environment(tmp_path))
+    assert (done.returncode, done.stderr.split(".")[0]) == (2, "compactor: No such option '--windo'")
+
+
+ASKS = """
+import os, urllib.request
+headers = {"content-type": "application/json", "authorization": "Bearer sk-1"}
+body = b'{"model": "gpt-5.5", "input": "Hi"}'
+urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/responses", body, headers)).read()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_an_upstream_is_named_with_or_without_the_end_of_a_client_s_base_url(tmp_path, end):
+    with MessagesServer("hello") as server:
+        done = run("wrap", "--openai-upstream", server.url + end, sys.executable, "-c", ASKS, env=environment(tmp_path))
+    assert (done.returncode, server.paths) == (0, [("POST", "/v1/responses")]), done.stderr
 
 
 WAITING = """

@@ -135,6 +135,8 @@ STRANGE = {
     "max_failures": 1_000_000,
     "rest_seconds": 0.0,
     "recall_tokens": 100_000,
+    "project": "/",
+    "learned_tokens": 500,
     "shorten_over_tokens": 1,
     "file_roots": ["/"],
     "permissions": ["all is allowed"],

@@ -146,7 +146,8 @@ def test_a_plan_keeps_both_ends_as_told(tier, kept):
 
 
 def test_a_plan_frees_no_more_than_a_round_may():
-    situation = situation_of(make_session(60), limit_tokens=20_000)
+    texts = ("\n".join(f"row_{turn}_{n} is {turn * n} in size" for n in range(40)) for turn in range(50))
+    situation = situation_of(results(*texts), limit_tokens=40_000)
     plan = PlanTurns(0.1, max_freed_tokens=3_000)(situation).plan
     assert situation.tokens - plan.estimated_tokens <= 3_300
 

@@ -7,6 +7,10 @@ from hypothesis import given, settings
 
 from applier.adapters.transcripts import read_transcript
 from planner.errors import TranscriptError
+from planner.evidence import gather_evidence
+from planner.evidence.changes import file_changes
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
 from tests.transcripts.session_logs import codex_logs
 
 
@@ -90,6 +94,81 @@ def test_every_kind_of_call_and_output():
     }
     assert [b["type"] for b in pictured["content"][0]["content"]] == ["text", "image"]
     assert transcript.warnings == ("text, line 7: web_search_call has no place in a transcript; left out",)
+
+
+HEAD = "Script completed\nWall time 0.1 seconds\nOutput:\n"
+SCRIPTS = {
+    'text(await tools.exec_command({"cmd": "cat /nope/x", "workdir": "/w"}))': (
+        ("exec_command", {"cmd": "cat /nope/x"}),
+        '{"chunk_id":"369b9e","wall_time_seconds":0.000007792,"exit_code":1,"original_token_count":22,"output":"cat: '
+        '/nope/x: No such file or directory\\n"}',
+        "Process exited with code 1\nOutput:\ncat: /nope/x: No such file or directory\n",
+    ),
+    'const r = await tools.exec_command({cmd: "sleep 3; echo \\"done\\"", yield_time_ms: 500}); text(r);': (
+        ("exec_command", {"cmd": 'sleep 3; echo "done"'}),
+        '{"chunk_id":"6b0d3d","wall_time_seconds":0.501465713,"session_id":86242,"original_token_count":0,"output":""}',
+        "Process running with session ID 86242\nOutput:\n",
+    ),
+    'const r = await tools.exec_command({"cmd": "seq 3"}); text(r.output);': (
+        ("exec_command", {"cmd": "seq 3"}),
+        "1\n2\n3\n",
+        "1\n2\n3\n",
+    ),
+    'text(await tools.apply_patch("*** Begin Patch\\n*** Add File: a.txt\\n+hello\\n*** End Patch"))': (
+        ("apply_patch", {"input": "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch"}),
+        "{}",
+        "{}",
+    ),
+}
+"""What scripts say, the outputs that Codex 0.169 made of them, and how both are read."""
+OPEN_SCRIPTS = (
+    'for (const f of files) text(await tools.exec_command({cmd: "cat a"}))',
+    'text(await tools.exec_command({cmd: "cat " + name}))',
+    'const r = await tools.exec_command({cmd: "make"}); if (r.exit_code) text(await tools.exec_command({cmd: "ls"}))',
+    'text(await tools.exec_command({cmd: "exit 3"})); text(await tools.write_stdin({session_id: 1}))',
+    "text(await tools.exec_command({cmd: `ls ${folder}`}))",
+    'text(await tools.exec_command({cmd: "\\x6cs"}))',
+)
+"""Which calls these make, and what with, their text alone does not say."""
+
+
+def scripted(script, *printed):
+    """A script and its output, as Codex writes them."""
+    parts = [{"type": "input_text", "text": part} for part in printed]
+    return (
+        {"type": "custom_tool_call", "name": "exec", "input": script, "call_id": "a"},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": parts},
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_that_calls_one_tool_is_read_as_that_call_and_its_output_as_that_of_a_command(script):
+    (name, called), printed, wanted = SCRIPTS[script]
+    text = lines(said("user", "go on"), *scripted(script, HEAD, printed))
+    _, asked, told = read_transcript(text).messages
+    assert [(block["name"], block["input"]) for block in asked["content"]] == [(name, called)]
+    assert [block["text"] for block in told["content"][0]["content"]] == [HEAD, wanted]
+
+
+@pytest.mark.parametrize("script", OPEN_SCRIPTS)
+def test_a_script_whose_text_leaves_open_what_it_calls_stays_a_script(script):
+    _, asked, _ = read_transcript(lines(said("user", "go on"), *scripted(script, HEAD))).messages
+    assert [(block["name"], block["input"]) for block in asked["content"]] == [("exec", {"input": script})]
+
+
+@pytest.mark.parametrize(("number", "status"), [(0, "failed"), (1, "running"), (2, "done"), (3, "done")])
+def test_the_planner_knows_how_a_script_s_call_ended_and_which_file_it_wrote(number, status):
+    script, (_, printed, _) = list(SCRIPTS.items())[number]
+    read = read_history(read_transcript(lines(said("user", "go on"), *scripted(script, HEAD, printed))).messages)
+    evidence = gather_evidence(read, TokenCounter.for_model(""))
+    assert [outcome.status for turn in evidence.turns.values() for outcome in turn.outcomes] == [status]
+    assert [change.path for change in file_changes(evidence)] == (["a.txt"] if number == 3 else [])
+
+
+def test_a_script_that_failed_has_failed():
+    broken = scripted("throw new Error('boom')", HEAD.replace("completed", "failed"), "Script error:\nError: boom")
+    (result,) = read_transcript(lines(said("user", "go on"), *broken)).messages[-1]["content"]
+    assert result["is_error"]
 
 
 def test_turns_that_the_session_went_back_over_are_not_read():

@@ -176,18 +176,16 @@ def through(
 ) -> list[T] | None:
     """`foreign` messages after `act` on their `plain` form; what that leaves as it was is the same object.
 
-    None if `act` says None, or a message has no plain form.
+    None if `act` says None, or whatever fails: what only its own provider understands must reach it all the same.
     """
     try:
         pairs = [(plain(message), message) for message in foreign]
-    except Exception as error:  # noqa: BLE001 - what only its own provider understands must reach it all the same
-        logger.warning("the messages go out as they came: %s: %s", type(error).__name__, error)
+        view = act([message for message, _ in pairs])
+        known = {message_digest(message): original for message, original in pairs}
+        return None if view is None else [known.get(message_digest(message)) or built(message) for message in view]
+    except Exception as error:  # noqa: BLE001 - its text may quote the conversation
+        logger.warning("the messages go out as they came: %s", type(error).__name__)
         return None
-    view = act([message for message, _ in pairs])
-    if view is None:
-        return None
-    known = {message_digest(message): original for message, original in pairs}
-    return [known.get(message_digest(message)) or built(message) for message in view]
 
 
 def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:

@@ -27,7 +27,7 @@ from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_
 from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
 from applier.session import Session
 from applier.session.request import fields_of_body
-from planner.errors import CompactorError, SettingsError, TranscriptError
+from planner.errors import CompactorError, SettingsError
 from planner.reading.messages import Block, Message
 
 __all__ = ["CONTEXT_TOOLS", "CompactedModels"]
@@ -157,14 +157,17 @@ class _Call:
         return self._member.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
-        """The request with its items after `act` on their plain form; None if that says None or they have none."""
+        """The request with its items after `act` on their plain form; None if that says None or they have none.
+
+        None, too, whatever fails: what only its own provider understands must reach it all the same.
+        """
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))
-        except TranscriptError as error:  # what only its own provider understands must reach it all the same
-            logger.warning("the items go out as they came: %s", error)
+            view = act(read.messages) if read.messages else None
+            return None if view is None else {**self._request, "input": to_items(read, view)}
+        except Exception as error:  # noqa: BLE001 - its text may quote the conversation
+            logger.warning("the items go out as they came: %s", type(error).__name__)
             return None
-        view = act(read.messages) if read.messages else None
-        return None if view is None else {**self._request, "input": to_items(read, view)}
 
 
 def _definition(tool: Tool) -> dict[str, Any]:

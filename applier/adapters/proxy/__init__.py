@@ -1,7 +1,7 @@
 """A proxy between any client and its provider, with a session behind every conversation; needs the extra ``proxy``.
 
-Two endpoints with sessions behind them on a port, everything else passed on. Decides who may use the proxy, and which
-upstream a request is for. One that is for none is refused, for its key was given for another.
+An endpoint for each API with sessions behind it on a port, everything else passed on. Decides who may use the proxy,
+and which upstream a request is for. One that is for none is refused, for its key was given for another.
 """
 
 from __future__ import annotations
@@ -85,8 +85,17 @@ class Upstreams:
     def __post_init__(self) -> None:
         """See that they can be reached."""
         for address in filter(None, (self.anthropic, self.openai, self.chatgpt)):
-            if not address.lower().startswith(("http://", "https://")) or not _host(address):
+            if not _is_base(address):
                 raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
+
+
+def _is_base(address: str) -> bool:
+    """True for an address that a path can be put behind, such as ``http://127.0.0.1:8000/openai``."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        return False
+    return url.scheme in ("http", "https") and bool(_host(address)) and not (set("?# ") & set(address))
 
 
 def _host(url: str) -> str | None:
@@ -316,7 +325,7 @@ class _Proxy:
         body = _streamed(request)
         raw = await _whole(body) if wire else body
         if isinstance(raw, bytes) and "content-encoding" in request.headers:
-            plain = _decoded(raw, request.headers["content-encoding"])
+            plain = await anyio.to_thread.run_sync(_decoded, raw, request.headers["content-encoding"])
             wire, raw = (wire, plain) if plain is not None else (None, raw)
         if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", 'kind="passed"')
@@ -440,7 +449,7 @@ def _decoded(raw: bytes, encoding: str) -> bytes | None:
                 return None
     except zstandard.ZstdError:
         return None
-    return bytes(plain) if decoding.eof else None
+    return bytes(plain) if decoding.eof and not decoding.unused_data else None
 
 
 async def _whole(body: Body) -> Body:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
+from applier.adapters.transcripts.openai_chat import REMAINDER
 from applier.adapters.transcripts.responses import VIEW, read_items
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
@@ -57,13 +58,13 @@ def opened(body: Data, words: Callable[[str], Data | None]) -> Data:
     """`body` with the view in place of our own answer to its last compaction, and of what that stands for; the same
     object if there is none. `words` finds what an answer in words stands for, by its digest."""
     items = _items(body)
-    for at in range(len(items) - 1, -1, -1):
-        held = _held(items[at], words) if isinstance(items[at], dict) else None
-        if held is not None:
-            known = set(held["users"])
-            before = [item for item in items[:at] if not _is_known(item, known)]
-            return {**body, "input": [*before, {"type": VIEW, **held}, *items[at + 1 :]]}
-    return body
+    at = next((at for at in reversed(range(len(items))) if _is_candidate(items[at])), -1)
+    held = _held(items[at], words) if at >= 0 else None
+    if held is None:
+        return body
+    known = set(held["users"])
+    before = [item for item in items[:at] if not (_is_ours(item) or _is_known(item, known))]
+    return {**body, "input": [*before, {"type": VIEW, **held}, *items[at + 1 :]]}
 
 
 def standing(body: Mapping[str, Any]) -> Data:
@@ -76,11 +77,21 @@ def _items(body: Mapping[str, Any]) -> list[Any]:
     return items if isinstance(items, list) else []
 
 
+def _is_ours(item: Any) -> bool:
+    is_compaction = isinstance(item, dict) and item.get("type") == _ITEM
+    return is_compaction and str(item.get("encrypted_content")).startswith(_OURS)
+
+
+def _is_candidate(item: Any) -> bool:
+    """True for an item of ours, and for what may be words of ours."""
+    is_users = isinstance(item, dict) and item.get("role") == "user"
+    return _is_ours(item) or (is_users and readable_text(item.get("content")).startswith(_FOUND_AGAIN))
+
+
 def _held(item: Data, words: Callable[[str], Data | None]) -> Data | None:
-    if item.get("type") == _ITEM:
-        return _unpacked(str(item.get("encrypted_content") or ""))
-    text = readable_text(item.get("content")) if item.get("role") == "user" else ""
-    return words(_digest(text.partition("\n")[2])) if text.startswith(_FOUND_AGAIN) else None
+    if _is_ours(item):
+        return _unpacked(item["encrypted_content"])
+    return words(_digest(readable_text(item["content"]).partition("\n")[2]))
 
 
 def _is_known(item: Data, known: set[str]) -> bool:
@@ -96,10 +107,11 @@ def carried(messages: Sequence[Message], view: Sequence[Message], before: Data, 
 
 
 def _words_of(messages: Sequence[Message]) -> Iterator[str]:
-    """A digest of each text of the user's."""
-    for message in messages:
-        if message["role"] == "user":
-            yield from (_digest(block["text"]) for block in blocks(message) if block["type"] == "text")
+    """A digest of each text and image of the user's."""
+    own = (block for message in messages if message["role"] == "user" for block in blocks(message))
+    for block in own:
+        if block["type"] != "tool_result":
+            yield _digest(block.get("text") or to_json({**block, REMAINDER: None}))
 
 
 def _digest(text: str) -> str:
@@ -111,9 +123,7 @@ def _packed(held: Data) -> str:
 
 
 def _unpacked(text: str) -> Data | None:
-    """What one of our items carries; None for a foreign one, and one that is damaged, which is as good."""
-    if not text.startswith(_OURS):
-        return None
+    """What one of our items carries; None for one that is damaged, which is as good as foreign."""
     try:
         unpacking = zlib.decompressobj()
         held = json.loads(unpacking.decompress(base64.b64decode(text[len(_OURS) :], validate=True), _MOST_BYTES))

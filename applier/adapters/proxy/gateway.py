@@ -1,8 +1,9 @@
 """One request on its way: which conversation it belongs to, what goes out for it, what its answer tells the session.
 
-A conversation is known by what was said up to its newest answer, so a client need say nothing. Requests without an
-answer in them (titles, one-shot questions, the very first one) have no session: there is nothing to compact yet.
-Whatever fails here, the request goes out as it came. Sends nothing itself; counts hold no content and no key.
+A conversation is known by what was said up to its newest answer, or by a compaction of ours that it begins with, so a
+client need say nothing. Requests with neither (titles, one-shot questions, the very first one) have no session: there
+is nothing to compact yet. One that asks for a compaction is answered here, if one can be made. Whatever fails here,
+the request goes out as it came. Sends nothing itself; counts hold no content and no key.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +26,9 @@ from planner.reading.messages import Block, Message, blocks, readable_text
 __all__ = ["CALLS", "CODEX", "OUTPUTS", "Item", "item_blocks", "item_result", "item_use"]
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
-OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+"""Calls of the client's tools, and where each has its input."""
+OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 _SILENT = frozenset(
     {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}
 )
@@ -193,13 +195,37 @@ class _Rollout:
         self.answer, self.answered, self.open = self.answer + 1, False, set()
 
 
+_SCRIPT = "exec"
+"""The tool that takes a script, in JavaScript."""
+_CALLED = {"exec_command": "cmd", "apply_patch": "input"}
+"""Tools that scripts call, and the key of what they are called with."""
+_CALL = re.compile(r'\btools\.(exec_command|apply_patch)\(\s*(?:\{\s*"?cmd"?\s*:\s*)?("(?:[^"\\\n]|\\.)*")(?=\s*[,})])')
+"""``tools.exec_command({"cmd": "ls"})``, ``tools.apply_patch("*** Begin Patch…")``; not ``{cmd: "cat " + name}``."""
+_OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|\|\|")
+"""What leaves open which calls a script makes: ``tools[name]``, ``for (``; not ``text(r.output)``."""
+
+
 def item_use(item: Item) -> Block:
-    """The call that `item` is."""
+    """The call that `item` is; of a script that calls one tool, with words that stand in it, the call of that."""
+    name, value = item.name or "local_shell", item.action or {}
     if item.type == "function_call":
         value = arguments_as_object(item.arguments)
-    else:
-        value = {"input": item.input} if item.type == "custom_tool_call" else item.action or {}
-    return {"type": "tool_use", "id": item.call_id, "name": item.name or "local_shell", "input": value}
+    elif item.type == "custom_tool_call":
+        called = _called(item.input) if name == _SCRIPT else None
+        name, value = called or (name, {"input": item.input})
+    return {"type": "tool_use", "id": item.call_id, "name": name, "input": value}
+
+
+def _called(script: str) -> tuple[str, dict[str, Any]] | None:
+    """The one tool that a `script` calls, whatever it finds, and its input; None if its text does not say that."""
+    calls = list(_CALL.finditer(script))
+    if len(calls) != 1 or _OPEN.search(script[: calls[0].start()] + script[calls[0].end() :]):
+        return None
+    tool, literal = calls[0].groups()
+    try:
+        return tool, {_CALLED[tool]: json.loads(literal)}
+    except ValueError:
+        return None
 
 
 def item_result(item: Item) -> Block:
@@ -208,8 +234,22 @@ def item_result(item: Item) -> Block:
     failed = isinstance(output, dict) and output.get("success") is False
     content = output.get("content") if isinstance(output, dict) else output
     inner = item_blocks(content) if isinstance(content, list) else content or ""
+    if item.type == "custom_tool_call_output" and isinstance(inner, list):
+        failed = failed or any(str(block.get("text")).startswith("Script failed\n") for block in inner[:1])
+        inner = [{**block, "text": _ended(block["text"])} if block["type"] == "text" else block for block in inner]
     flag = {"is_error": True} if failed else {}
     return {"type": "tool_result", "tool_use_id": item.call_id, "content": inner, **flag}
+
+
+def _ended(text: str) -> str:
+    """How a command ended that a script ran and what it printed, as Codex says it of one without a script around it."""
+    try:
+        told = json.loads(text) if text.startswith('{"chunk_id":') else {}
+        code = told.get("exit_code")
+        ended = f"running with session ID {told['session_id']}" if code is None else f"exited with code {code}"
+        return f"Process {ended}\nOutput:\n{told['output']}"
+    except (ValueError, KeyError, RecursionError):
+        return text
 
 
 def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:

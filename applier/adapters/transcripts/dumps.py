@@ -363,7 +363,7 @@ def _response_item(entry: Data) -> Spoken:
 def _is_item(entry: Data) -> bool:
     content = entry.get("content")
     parts = [part.get("type") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    return entry.get("type") in CALLS | OUTPUTS or "input_text" in parts or "output_text" in parts
+    return entry.get("type") in {*CALLS, *OUTPUTS} or "input_text" in parts or "output_text" in parts
 
 
 def _responses(value: Any) -> Conversations:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from applier.adapters.transcripts.codex import Item, item_blocks, item_result, item_use
+from applier.adapters.transcripts.codex import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
 from applier.adapters.transcripts.openai_chat import REMAINDER
 from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks, call_ids, result_ids
@@ -26,9 +26,6 @@ __all__ = ["VIEW", "ReadItems", "read_items", "to_items"]
 Data = dict[str, Any]
 VIEW = "compactor_view"
 """The type of an item of ours, which never leaves the proxy: under ``messages`` it has those that it stands for."""
-_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
-"""Calls of the client's tools, and where each has its input."""
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
@@ -97,14 +94,14 @@ def _kind(item: Any, place: str) -> str:
     if not isinstance(item, dict):
         raise TranscriptError(f"{place}: expected an item as an object, found {item!r:.60}")
     kind, role = str(item.get("type") or "message"), item.get("role")
-    key = _CALLS.get(kind) or ("output" if kind in _OUTPUTS else "")
+    key = CALLS.get(kind) or ("output" if kind in OUTPUTS else "")
     is_whole = isinstance(item.get("call_id"), str) and item.get(key) is not None
     if kind == "message":
         said = role == "assistant" or (role == "user" and not _is_context(item))
         return ("host" if not said else str(role)) if item.get("content") and role else "host"
-    if kind == "reasoning" or kind in _SERVER_CALLS or (kind in _CALLS and is_whole):
+    if kind == "reasoning" or kind in _SERVER_CALLS or (kind in CALLS and is_whole):
         return "assistant"
-    if kind in _OUTPUTS and is_whole:
+    if kind in OUTPUTS and is_whole:
         return "result"
     return "host" if kind in _HOSTS else VIEW if kind == VIEW else ""
 
@@ -152,7 +149,7 @@ def _thought(item: Data) -> Block:
 
 
 def _called(item: Data) -> Block:
-    key = _CALLS[item["type"]]
+    key = CALLS[item["type"]]
     block, head = item_use(Item.model_validate(item)), _without(item, key)
     exact = {} if _input(block, head) == item[key] else {key: item[key]}
     return {**block, REMAINDER: {"item": head, **exact}}
@@ -224,7 +221,7 @@ def _item(bare: Block, rest: Data) -> Data | None:
         return {**head, **({"encrypted_content": bare["data"]} if bare.get("data") else {})}
     if kind == "tool_use":
         head = head or {"type": "function_call", "call_id": bare["id"], "name": bare["name"]}
-        key = _CALLS[head["type"]]
+        key = CALLS[head["type"]]
         exact = key in rest and item_use(Item.model_validate({**head, key: rest[key]})) == bare
         return {**head, key: rest[key] if exact else _input(bare, head)}
     if kind == "tool_result":
@@ -253,7 +250,10 @@ def _input(block: Block, head: Data) -> Any:
     if head["type"] == "function_call":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if head["type"] == "custom_tool_call":
-        return value.get("input", "") if isinstance(value, dict) else ""
+        words = value.get("input", "") if isinstance(value, dict) else ""
+        if block["name"] == head.get("name"):
+            return words
+        return f"text(await tools.{block['name']}({json.dumps(words or value, ensure_ascii=False)}))"
     return value
 
 

@@ -223,7 +223,8 @@ def _keep(call: HookCall) -> None:
     with open_store() as store:
         key = store.save_history(read_history(read.messages))
         note = f"{key} before the client compacts"
-        apply_and_record(plan, read.messages, store, kind=EVENT, session=call.session_id, message=note)
+        folder = read.working_folder
+        apply_and_record(plan, read.messages, store, folder, kind=EVENT, session=call.session_id, message=note)
 
 
 def _brief(session_id: str) -> str:

@@ -38,6 +38,8 @@ SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Names the conversations of clients wrapped in this folder, for `compactor mcp` inside the client."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 TOKEN_KINDS = ("uncached", "read", "written")
+PROJECT_VARIABLE = "COMPACTOR_PROJECT"
+"""The folder that its conversations work in."""
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
 
@@ -95,6 +97,8 @@ def _open_proxy(
     """A proxy that listens, as the options say; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
+    # with or without the end that base URLs of clients have
+    upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
     settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
@@ -128,7 +132,7 @@ def proxy_command(as_json: bool, **how: Any) -> None:
     server.run()
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @_session_options
 @options.as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -141,10 +145,12 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     as the same user. Its exit code is this command's. What was removed from its prompts can be restored at any time.
     What was saved, and what planning cost, is said at the end on standard error: standard output is the client's.
     """
+    _found(client[0])  # before a store is made
     how |= _upstreams(ctx, client)
     logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
+    how["project"] = os.path.realpath(".")
     with _open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
         _warn_of_store(proxy)
         code = _run(_told(client, proxy), _environment(proxy))
@@ -160,10 +166,9 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
     """Where the environment points, or Codex' own settings, for what no option names: the keys there are for it."""
     is_codex = is_codex_program(client[0])  # it reads no variable
     places = {"upstream": os.environ.get("ANTHROPIC_BASE_URL", "")}
-    openai = codex_place(os.environ)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
+    openai = codex_place(os.environ, client)[1] if is_codex else os.environ.get("OPENAI_BASE_URL", "")
     if openai:  # what is no version 1 is not known: its requests are refused
-        chat = openai.rstrip("/")
-        places["openai_upstream"] = chat.removesuffix("/v1") if chat.endswith("/v1") else ""
+        places["openai_upstream"] = openai if openai.rstrip("/").endswith("/v1") else ""
         places |= {"chatgpt_upstream": openai} if is_codex else {}
     unsaid = (name for name in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT)
     return {name: places[name] for name in unsaid if name != "upstream" or places[name]}
@@ -171,9 +176,9 @@ def _upstreams(ctx: click.Context, client: Sequence[str]) -> dict[str, str]:
 
 def _told(client: Sequence[str], proxy: ProxyServer) -> list[str]:
     """The command line of `client`; Codex is told by an option where to ask, for it reads no variable."""
-    if not is_codex_program(client[0]):
-        return list(client)
-    return [client[0], "-c", f'{codex_place(os.environ)[0]}="{proxy.named_url}/v1"', *client[1:]]
+    setting = codex_place(os.environ, client)[0] if is_codex_program(client[0]) else ""
+    option = ["-c", f'{setting}="{proxy.named_url}/v1"'] if setting else []
+    return [client[0], *option, *client[1:]]
 
 
 def _environment(proxy: ProxyServer) -> dict[str, str]:
@@ -186,6 +191,7 @@ def _environment(proxy: ProxyServer) -> dict[str, str]:
         "OPENAI_BASE_URL": f"{proxy.named_url}/v1",
         _HEADERS_VARIABLE: "\n".join(line for line in lines if line),
         SESSION_VARIABLE: name,
+        PROJECT_VARIABLE: os.path.realpath("."),
     }
     return {key: value for key, value in {**os.environ, **ours}.items() if key != TOKEN_VARIABLE}
 
@@ -217,7 +223,11 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _found(name: str) -> str:
     """The program called `name`; a bare name is looked up on PATH."""
-    place = name if os.path.dirname(name) else program_file(name)
+    if os.path.dirname(name):
+        if not os.path.exists(name):
+            raise click.ClickException(f"{name}: No such file or directory")
+        return name
+    place = program_file(name)
     if not place:
         raise click.ClickException(f"{name}: no such program in PATH")
     return place
@@ -292,28 +302,33 @@ def _times(count: int) -> str:
 @click.command
 @click.option("--session", envvar=SESSION_VARIABLE, help="A session, or the name of a client's (set by `wrap`).")
 @click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
+@click.option("--project", metavar="DIR", envvar=PROJECT_VARIABLE, help="Also the facts of all that worked in DIR.")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @options.store_option
-def mcp_command(session: str | None, history: str | None, config: bool, store: str | None) -> None:
+def mcp_command(session: str | None, history: str | None, project: str | None, config: bool, store: str | None) -> None:
     """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
 
-    Nothing of other conversations in the store can be reached, whatever the client asks for; nothing at all where none
-    is named.
+    Nothing of other conversations in the store can be reached, whatever the client asks for, but facts of those that
+    worked in the folder DIR, where it is named; nothing at all where none is named.
     """
     if config:
-        print_json(_configuration(session, history, store and options.store_anywhere(store)))
+        print_json(_configuration(session, history, project, store and options.store_anywhere(store)))
         return
     if history:
         with options.existing_store(store) as opened:
             opened.load_history(history)
     adapter = options.import_extra("applier.adapters.mcp", "mcp")
-    visible = Visible(lambda: options.existing_store(store), session=session or "", history=history or "")
+    visible = Visible(
+        lambda: options.existing_store(store), session=session or "", history=history or "", project=project or ""
+    )
     with closing(visible):
         adapter.mcp_server(visible).run("stdio")
 
 
-def _configuration(session: str | None, history: str | None, store: str | None) -> dict[str, object]:
+def _configuration(
+    session: str | None, history: str | None, project: str | None, store: str | None
+) -> dict[str, object]:
     """What MCP clients call a server, with the options that were given."""
-    named = {"--session": session, "--history": history, "--store": store}
+    named = {"--session": session, "--history": history, "--project": project, "--store": store}
     command, *arguments = program("mcp", *(part for name, value in named.items() if value for part in (name, value)))
     return {"type": "stdio", "command": command, "args": arguments}

@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 import click
 
-from applier.cli.options import as_json, turn_ranges, with_store
+from applier.cli.options import SINCE, as_json, turn_ranges, with_store
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
+from applier.store.facts import facts_about, is_within, stored_facts
 from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
@@ -73,24 +74,37 @@ def _references(text: str) -> Iterator[str]:
 @click.command
 @click.argument("history", required=False)
 @click.option("--type", "kind", type=click.Choice(get_args(FactType)), help="Only facts of this type.")
+@click.option("--words", metavar="TEXT", default="", help="Only facts that hold words of TEXT, best first.")
+@click.option("--project", metavar="DIR", help="Only of conversations that worked in this folder.")
+@click.option("--since", type=SINCE, default=0.0, help="Only facts extracted since: 2026-11-01, or 7d.")
 @with_store
 @as_json
-def facts_command(history: str | None, kind: str | None, store: Store, as_json: bool) -> None:
-    """Print the facts that were extracted.
+def facts_command(
+    history: str | None, kind: str | None, words: str, project: str | None, since: float, store: Store, as_json: bool
+) -> None:
+    """Print the facts that were extracted, each with the turn that it came from.
 
-    HISTORY is a key like h1a2b3c4d; without it, the one saved last.
+    HISTORY is a key like h1a2b3c4d; without it, all conversations of the store are asked.
     """
-    known = store.histories()
-    if not history and not known:
+    if history:
+        store.load_history(history)  # facts of a history that is not there would be none
+    elif not store.histories():
         raise StoreError("the store holds no history yet: `compactor apply` saves one")
-    history = history or known[-1].key
-    store.load_history(history)  # facts of a history that is not there would be none
-    facts = [fact for fact in store.facts(history) if kind in (None, fact.type)]
+    known = stored_facts(store, [history] if history else None)
+    here = [one for one in known if not project or is_within(one.folder, project)]
+    facts = facts_about(here, kind=kind, since=since, words=words)
     if as_json:
-        print_json([fact.model_dump(mode="json") for fact in facts])
+        own = ({"history": one.history, "folder": one.folder} for one in facts)
+        print_json([{**one.fact.model_dump(mode="json"), **of} for one, of in zip(facts, own, strict=True)])
         return
-    rows = ((fact.type, fact.source, fact.quote or fact.content) for fact in facts)
-    print_table(("type", "from", "fact"), rows, empty="no facts")
+    rows = (
+        (one.fact.type, one.reference, _day(one.fact.timestamp), one.fact.quote or one.fact.content) for one in facts
+    )
+    print_table(("type", "from", "date", "fact"), rows, empty="no facts")
+
+
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
 @click.command

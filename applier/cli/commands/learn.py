@@ -1,0 +1,235 @@
+"""`compactor learn` and `commits`: what finished conversations of a project teach the next, and what they committed.
+
+Reads conversations one by one, keeps what each says in the store, and shows the change to the project's files. Nothing
+is written there without a yes, and no model is asked for more than the cap.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from difflib import unified_diff
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+
+from applier.cli.files import make_folder, write_unchanged
+from applier.cli.options import agreed, as_json, change_options, store_option, with_store
+from applier.cli.screen import echo, print_json, print_table, progress, shorten
+from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
+from applier.learning.files import digest_of, file_of, learned_lines, merged
+from applier.learning.lessons import KINDS
+from applier.learning.memory import Memory
+from applier.learning.propose import Line, proposed_lines
+from applier.learning.readers import Reader, open_reader
+from applier.session.carryover import file_below
+from applier.store.opening import open_store, store_file
+from applier.store.store import Store
+from planner.errors import PlannerUnavailable, SettingsError
+from planner.plan import Usage
+from planner.prices import money
+
+__all__ = ["commits_command", "learn_command"]
+
+MOST_FAILURES = 3
+"""So many conversations in a row for which the model gave no answer end the asking."""
+SHOWN_CHARACTERS = 160
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_PLACE = click.Path(exists=True, path_type=Path)
+
+
+@click.command
+@click.argument("logs", nargs=-1, type=_PLACE)
+@click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
+@click.option("--also", multiple=True, metavar="DIR", help="Where the project lay, too: on another machine, say.")
+@click.option("--into", metavar="FILE", default="", help="One file of the project, as AGENTS.md, between marks.")
+@click.option("--planner", type=click.Choice(["auto", "rules", "model"]), help="Who reads (default: auto).")
+@click.option("--model", help="The model that reads, or an instructor provider string.")
+@click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
+@click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
+@click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
+@change_options
+@store_option
+@as_json
+def learn_command(
+    project: Path, into: str, approve: bool, dry_run: bool, yes: bool, store: str | None, as_json: bool, **reading: Any
+) -> None:
+    """Propose what finished conversations teach the next.
+
+    Reads the conversations of the store that worked in the project, or the logs of clients in LOGS, files or folders.
+    Decisions, lasting wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md,
+    each with where it is from. The change is shown, and made after your yes; what you edit or delete there stays so.
+    """
+    now = time.time()
+    today = datetime.fromtimestamp(now, UTC).date()
+    report: dict[str, Any] = {"lines": []}
+    with ExitStack() as stack:
+        memory = Memory(stack.enter_context(_store(store, stack, dry_run=dry_run)), str(project), writes=not dry_run)
+        texts = _texts(project, into)
+        if approve:
+            changes = texts
+            keys = {line: digest_of(line)[:16] for line in _all_lines(texts, into)}
+        else:
+            report = _read_all(memory, project, now, **reading)
+            lines = proposed_lines(memory.heard, today)
+            report["lines"] = [line.line for line in lines]
+            keys = {line.line: line.key for line in lines}
+            changes = {
+                name: merged(text, _lines_of(name, lines, into), memory.approved, today, shared=bool(into))
+                for name, text in texts.items()
+            }
+        new = [line for line in _all_lines(changes, into) if line in keys and not memory.knows(line)]
+        shown = [f"{line}\n" for line in new] if approve else _difference(texts, changes)
+        if as_json:
+            print_json({**report, "change": "".join(shown)})
+        else:
+            _print(report, shown)
+        if shown and not dry_run and agreed(yes=yes, as_json=as_json):
+            for name in (name for name in changes if changes[name] != texts[name]):
+                make_folder((project / name).parent)
+                write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+            gone = {*_all_lines(texts, into)}.difference(_all_lines(changes, into))
+            memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, gone)))
+
+
+def _print(report: Mapping[str, Any], shown: Sequence[str]) -> None:
+    for line in _report_lines(report) if "unread" in report else ():
+        echo(line)
+    bad = [f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in report.get("unread", ()) if one["bad"]]
+    for problem in (*report.get("problems", ()), *bad):
+        echo(f"compactor: {problem}", err=True)
+    echo("".join(shown) or "Nothing new to propose.\n", nl=False)
+
+
+def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    count = report["conversations"]
+    read = f"{report['read_now']} of them now, by {report['reader']}"
+    yield f"{count} finished conversation{'s' * (count != 1)} of this project, read {read}"
+    others = Counter(one["why"] for one in report["unread"] if not one["bad"])
+    yield from (f"left out: {number} that {why}" for why, number in others.most_common())
+    if not count and any(why.startswith("worked in") for why in others):
+        yield "did this project lie in one of these folders? Name it with --also"
+    elif not (count or others):
+        yield "name logs of a client to be read, as ~/.claude/projects or ~/.codex/sessions"
+
+
+def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
+    """The store; for a dry run where there is none yet one that goes away."""
+    file = store_file(name)
+    if dry_run and file is not None and not file.exists():
+        return open_store(Path(stack.enter_context(tempfile.TemporaryDirectory()), "store.db"))
+    return open_store(name)
+
+
+def _read_all(
+    memory: Memory,
+    project: Path,
+    now: float,
+    *,
+    logs: Sequence[Path],
+    also: Sequence[str],
+    planner: str | None,
+    model: str | None,
+    prompts: Path | None,
+    cap: float,
+) -> dict[str, Any]:
+    """Read the project's conversations that were not read yet; what that came to."""
+    places = [str(project), *also]
+    every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
+    with open_reader(planner, model, prompts) as reader:
+        report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap)
+    return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
+
+
+def _read_due(every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float) -> dict[str, Any]:
+    """Read those that were not read yet, one by one.
+
+    Raises:
+        SettingsError: it might cost more than `cap`; nothing was asked.
+    """
+    due = [one for one in every if not memory.is_read(one, reader.name)]
+    reckoned = reader.reckoned(due)
+    if reckoned > cap:
+        raise SettingsError(
+            f"{len(due)} conversations may cost {money(reckoned)} with {reader.name}, more than --cap {cap:g}: "
+            "raise it, or say --planner rules"
+        )
+    if due and reckoned:
+        echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
+    problems: list[str] = []
+    usage, failures, read_now = Usage(), 0, 0
+    with progress("reading conversations", len(due)) as step:
+        for one in due:
+            try:
+                lessons, evidence, used = reader.read(one)
+                memory.keep(one, reader.name, lessons, evidence)
+                usage, failures, read_now = usage + used, 0, read_now + 1
+            except PlannerUnavailable as error:
+                usage = usage + error.usage if isinstance(error.usage, Usage) else usage
+                problems.append(f"{one.name}: {error}")
+                failures += 1
+            step()
+            if failures >= MOST_FAILURES or reader.cost(usage) > cap:
+                problems.append(f"stopped behind {one.name}: run it again to go on")
+                break
+    read = {"conversations": len(every), "read_now": read_now, "reader": reader.name, "dollars": reader.cost(usage)}
+    return {**read, "problems": problems}
+
+
+def _texts(project: Path, into: str) -> dict[str, str]:
+    """What stands in the files, by their names.
+
+    Raises:
+        SettingsError: one is a link, which a stranger may have laid, lies elsewhere, or is no text of a usual size.
+    """
+    texts = {}
+    for name in dict.fromkeys(file_of(kind, into) for kind in KINDS):
+        place = Path(os.path.realpath(project), name)
+        text = file_below([place.parent], place.name) if os.path.lexists(place) else ""
+        if text is None or Path(os.path.realpath(place)) != place:
+            raise SettingsError(f"{name}: expected a text file in UTF-8, no link, in {project} itself, of at most 2 MB")
+        texts[name] = text
+    return texts
+
+
+def _lines_of(name: str, lines: Sequence[Line], into: str) -> list[Line]:
+    return [line for line in lines if file_of(line.kind, into) == name]
+
+
+def _all_lines(texts: Mapping[str, str], into: str) -> list[str]:
+    return [line for text in texts.values() for line in learned_lines(text, shared=bool(into))]
+
+
+def _difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> list[str]:
+    pairs = ((name, texts[name].splitlines(), changes[name].splitlines()) for name in changes)
+    return [f"{line}\n" for name, old, new in pairs for line in unified_diff(old, new, name, name, lineterm="")]
+
+
+@click.command
+@click.argument("commit", required=False)
+@click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
+@with_store
+@as_json
+def commits_command(commit: str | None, project: Path, store: Store, as_json: bool) -> None:
+    """Print which conversation made which commit.
+
+    COMMIT is a hash, or a conversation; without it, all commits of the conversations that `compactor learn` has read.
+    """
+    rows = [
+        (made, f"{name}:{turn}", str(read["day"]), subject)
+        for name, read in Memory(store, str(project)).conversations.items()
+        for made, subject, turn in read["commits"]
+        if not commit or commit == name or (len(commit) >= 7 and (made.startswith(commit) or commit.startswith(made)))
+    ]
+    if as_json:
+        names = ("commit", "from", "date", "subject")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
+    print_table(("commit", "from", "date", "subject"), rows, empty="no commits in what `compactor learn` has read")

@@ -1,0 +1,146 @@
+"""The finished conversations of one project: those of a store, or client logs.
+
+Decides which are read: those that worked in the project's folders, are over, and that no other goes on from. One that
+does not say where it worked counts only if its paths do. What cannot be read is a line of the report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from applier.adapters.transcripts import Transcript, read_transcript
+from applier.store.facts import is_within
+from applier.store.store import Store
+from planner.analysis import analyze
+from planner.errors import CompactorError
+from planner.reading.history import History, read_history
+
+__all__ = ["OPEN_SECONDS", "Conversation", "Unread", "conversations_in", "stored_conversations"]
+
+OPEN_SECONDS = 3_600.0
+"""One in which something was said so short a time ago is not over."""
+SUFFIXES = (".jsonl", ".json")
+TOKENS_A_CHARACTER = 0.3
+"""For what reading one costs at most, before it is counted."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One of the project."""
+
+    name: str
+    """By which it is found: a history's key, or the file's name without its ending."""
+    digests: tuple[str, ...]
+    """Of its messages: what goes on from it begins with them."""
+    digest: str
+    tokens: int
+    """About so many, rather more than it has."""
+    time: float
+    """When something was said last, in seconds since the epoch; 0 if it does not say."""
+    day: str
+    """On which that was, or the file was written."""
+    load: Callable[[], History]
+    is_stored: bool = False
+
+
+@dataclass(frozen=True)
+class Unread:
+    """One that is not read, and why."""
+
+    name: str
+    why: str
+    bad: bool = False
+    """True if it should be readable."""
+
+
+def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[Conversation | Unread]:
+    """Those in the files `logs`, and in the files of the folders among them and below."""
+    return _finished([_logged(path, projects) for path in _files(logs)], now)
+
+
+def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[Conversation | Unread]:
+    """Those of `store`."""
+    return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
+
+
+def _files(logs: Sequence[Path]) -> Iterator[Path]:
+    for place in logs:
+        below = sorted(one for one in place.rglob("*") if one.suffix in SUFFIXES and one.is_file())
+        yield from below if place.is_dir() else [place]
+
+
+def _logged(path: Path, projects: Sequence[str]) -> Conversation | Unread:
+    try:
+        read = read_transcript(path)
+        history, end = read_history(read.messages), _end(read)
+        name = re.sub(r"[^\w.-]+", "-", path.stem)  # it stands in the lines
+        here = _conversation(name, history, end, end or path.stat().st_mtime, partial(_load, path))
+        return _elsewhere(path.name, read.working_folder or _root(history), projects) or here
+    except (CompactorError, OSError) as error:
+        return Unread(path.name, str(error), bad=True)
+
+
+def _load(path: Path) -> History:
+    return read_history(read_transcript(path).messages)
+
+
+def _stored(store: Store, key: str, projects: Sequence[str]) -> Conversation | Unread:
+    folder, end = store.origin(key)
+    if folder and (elsewhere := _elsewhere(key, folder, projects)):
+        return elsewhere
+    try:
+        history = store.load_history(key)
+    except CompactorError as error:
+        return Unread(key, str(error), bad=True)
+    here = _conversation(key, history, end, end, partial(store.load_history, key))
+    return _elsewhere(key, folder or _root(history), projects) or replace(here, is_stored=True)
+
+
+def _conversation(name: str, history: History, end: float, written: float, load: Callable[[], History]) -> Conversation:
+    tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
+    day = datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d")
+    return Conversation(name, tuple(history.digests), history.digest, tokens, end, day, load)
+
+
+def _root(history: History) -> str:
+    """The folder that the paths of a conversation share."""
+    return analyze(history.messages).evidence.root
+
+
+def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
+    if any(is_within(place, project) for project in projects):
+        return None
+    return Unread(name, f"worked in {place}" if place else "do not say where they worked")
+
+
+def _finished(every: Sequence[Conversation | Unread], now: float) -> list[Conversation | Unread]:
+    """`every` without those that another goes on from, each with a name of its own; those that are not over unread."""
+    in_order = sorted((one for one in every if isinstance(one, Conversation)), key=lambda one: one.digests)
+    longer = {id(one) for one, behind in pairwise(in_order) if behind.digests[: len(one.digests)] == one.digests}
+    names: set[str] = set()
+    finished: list[Conversation | Unread] = []
+    for one in every:
+        if isinstance(one, Unread):
+            finished.append(one)
+        elif now - one.time < OPEN_SECONDS:
+            finished.append(Unread(one.name, "are not over: something was said within the hour"))
+        elif id(one) not in longer:
+            finished.append(replace(one, name=f"{one.name}-{one.digest[7:13]}") if one.name in names else one)
+            names.add(one.name)
+    return finished
+
+
+def _end(read: Transcript) -> float:
+    """When the last line of a log was written; 0 if it does not say."""
+    for line in reversed(read.source.get("log", {}).values()):
+        try:
+            return datetime.fromisoformat(str(line.get("timestamp"))).timestamp()
+        except ValueError:
+            continue
+    return 0.0

@@ -1,0 +1,131 @@
+"""Who reads a conversation for lessons: the rules alone, or with them a model, asked once a conversation.
+
+A model's line is untrusted: it stands only if the turn that it cites holds its words and all that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from applier.learning.conversations import Conversation
+from applier.learning.lessons import KINDS, Kind, Lesson, error_subject, folded, in_the_record, lessons_of, sentence_key
+from applier.settings import load_settings
+from planner.analysis import analyze_history
+from planner.api import asks_model
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.grounding import invented
+from planner.plan import Usage
+from planner.prices import dollars
+from planner.reading.tokens import TokenCounter
+from planner.settings import PlanSettings
+
+if TYPE_CHECKING:
+    from planner.model.lessons import LessonsModel, WrittenLesson
+
+__all__ = ["Reader", "checked", "open_reader"]
+
+DEAREST = "fable-5-1"
+"""By its price a model is reckoned whose own is not known."""
+MOST_CHARACTERS, MOST_LESSONS = 640, 10
+"""Of one answer; a line of text and words together."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads one conversation at a time."""
+
+    model: LessonsModel | None = None
+    """None: the rules read alone."""
+    settings: PlanSettings = field(default_factory=PlanSettings)
+
+    @property
+    def name(self) -> str:
+        """The model and its prompts, or ``rules``."""
+        return self.model.name if self.model is not None else "rules"
+
+    def reckoned(self, due: Sequence[Conversation]) -> float:
+        """The dollars that asking once about each of these costs at most."""
+        return sum(self.cost(self.model.reckoned(one.tokens)) for one in due) if self.model is not None else 0.0
+
+    def cost(self, usage: Usage) -> float:
+        """The dollars that `usage` cost; by the dearest price if that of the model is not known."""
+        known = dollars(self.model.endpoint.model, usage) if self.model is not None else 0.0
+        return (dollars(DEAREST, usage) or 0.0) if known is None else known
+
+    def read(self, conversation: Conversation) -> tuple[list[Lesson], Evidence, Usage]:
+        """Its lessons, what they were read from, and what that used.
+
+        Raises:
+            PlannerUnavailable: the model gave no answer; it carries what was spent.
+        """
+        analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
+        evidence, by_rules = analysis.evidence, lessons_of(analysis.evidence)
+        if self.model is None:
+            return by_rules, evidence, Usage()
+        answer, usage = self.model.ask(analysis, self.settings)
+        written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
+        return [*written, *(one for one in by_rules if not _is_told(one, written))], evidence, usage
+
+
+def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
+    """True if one of `written` is made of the same words."""
+    same_turn = (one.words for one in written if one.turn == lesson.turn)
+    return any(lesson.words in words or words in lesson.words for words in same_turn)
+
+
+def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
+    """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
+    turn does not."""
+    text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
+    if turn is None or written.kind not in KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
+        return None
+    missing = invented(text, turn.names)
+    also = _holder(missing, turn, evidence) if missing else ""
+    if missing and not also:
+        return None
+    if written.kind == "error":
+        subject, mended = _failure(words, turn), evidence.turns.get(written.mended)
+        after = written.mended if mended is not None and mended.turn.number > turn.turn.number else ""
+        shown = f"{text}: `{words.replace('`', '')}`"
+        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=False, also=also)
+    else:
+        subject = sentence_key(written.about) or sentence_key(text)
+        lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)
+    return lesson if lesson.subject and in_the_record(lesson, evidence) else None
+
+
+def _failure(words: str, turn: TurnEvidence) -> str:
+    """The subject of an error; empty if the turn's failure does not say `words`."""
+    failed = folded(" ".join(one.text for one in turn.statements_of(turn.failure_lines)))
+    return error_subject(words) if words in failed else ""
+
+
+def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
+    """The turn nearest to `turn` that holds all `names`; empty if there is none."""
+    nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
+    return next((one.turn.id for one in nearest if all(map(one.names.holds, names))), "")
+
+
+@contextmanager
+def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
+    """The reader that the options, or else the settings, name; closed again.
+
+    Raises:
+        SettingsError: the prompts cannot be used.
+        PlannerUnavailable: a model was asked for, and there is no key.
+    """
+    own = load_settings()
+    planner, model = planner or own.planner, model or own.planner_model or None
+    if not asks_model(planner, model):
+        yield Reader()
+        return
+    from planner.model.client import open_endpoint
+    from planner.model.lessons import LessonsModel
+    from planner.model.prompts import load_prompts
+
+    with open_endpoint(None, model) as endpoint:
+        yield Reader(LessonsModel(endpoint, load_prompts(prompts)), own.plan)

@@ -1,0 +1,64 @@
+"""Facts of several conversations at once: by type, place, time and words, each with its source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from applier.store.search import ranked
+from applier.store.store import Store
+from planner.plan import ExtractedFact
+
+__all__ = ["KnownFact", "facts_about", "is_within", "project_facts", "stored_facts"]
+
+
+class KnownFact(NamedTuple):
+    """A fact and where it is from."""
+
+    history: str
+    """The key of the conversation."""
+    folder: str
+    """Where that worked; empty if nobody noted it."""
+    fact: ExtractedFact
+
+    @property
+    def reference(self) -> str:
+        """What restores the turn that the fact is from: ``h1a2b3c4d:t12``."""
+        return f"{self.history}:{self.fact.source}"
+
+
+def stored_facts(store: Store, histories: Sequence[str] | None = None) -> list[KnownFact]:
+    """The facts of these histories and what they go on from, or of all; oldest first.
+
+    Raises:
+        ReferenceNotFound: one of the histories is not there.
+    """
+    if histories is None:
+        return [KnownFact(*one) for one in store.every_fact()]
+    return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
+
+
+def project_facts(store: Store, folder: str) -> list[KnownFact]:
+    """The facts of all conversations that worked in `folder` or below it."""
+    return [one for one in stored_facts(store) if is_within(one.folder, folder)]
+
+
+def facts_about(
+    facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
+) -> list[KnownFact]:
+    """Those of `facts` of this type, extracted since then; with `words` those that hold one of them, best first."""
+    some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
+    if not words.strip():
+        return some
+    return [some[at] for at, _ in ranked([f"{one.fact.content}\n{one.fact.quote}" for one in some], words)]
+
+
+def is_within(folder: str, project: str) -> bool:
+    """True if `folder` is known and is `project`, or lies in it and in no repository of its own; links are followed."""
+    if not folder or not project:
+        return False
+    own, whole = (Path(os.path.realpath(place)) for place in (folder, project))
+    between = [own, *own.parents][: len(own.parts) - len(whole.parts)]  # of a worktree ``.git`` is a file
+    return own.is_relative_to(whole) and not any((place / ".git").is_dir() for place in between)

@@ -1,0 +1,83 @@
+"""One finished conversation is shown to the planner model, which notes what the next ones should know.
+
+Asked like a plan, by cards and through the same client; what the answer is worth is judged by who asked.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.analysis import Analysis
+from planner.model.answer import Scope
+from planner.model.asking import Conversation
+from planner.model.cards import turn_cards
+from planner.model.client import Endpoint
+from planner.model.prompts import Prompts
+from planner.model.question import Question
+from planner.plan import Usage
+from planner.proposal import PlanRequest
+from planner.settings import PlanSettings
+
+__all__ = ["LessonsModel", "WrittenLesson"]
+
+CARDS_TOKENS = 24_000
+"""What is shown of a conversation at most: one call, whatever its length."""
+ANSWER_TOKENS = 1_500
+
+
+class WrittenLesson(BaseModel):
+    """One line, as a model wrote it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: str = Field(default="", description="decision, wish or error")
+    about: str = ""
+    text: str = ""
+    turn: str = ""
+    words: str = Field(default="", description="Copied from the turn, letter by letter")
+    mended: str = ""
+
+
+class _Answer(BaseModel):
+    """What the conversation teaches."""
+
+    lessons: list[WrittenLesson]
+
+
+@dataclass(frozen=True)
+class LessonsModel:
+    """A model that can be asked, one conversation a call."""
+
+    endpoint: Endpoint
+    prompts: Prompts
+
+    @property
+    def name(self) -> str:
+        """The model and its prompts: another one reads anew."""
+        return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
+
+    def reckoned(self, tokens: int) -> Usage:
+        """What asking about a conversation of so many tokens uses, the longest answer with it."""
+        system = len(self.prompts.texts["learn_system"]) // 3
+        return Usage(input_tokens=min(tokens, CARDS_TOKENS) + system, output_tokens=ANSWER_TOKENS, requests=1)
+
+    def ask(self, analysis: Analysis, settings: PlanSettings) -> tuple[list[WrittenLesson], Usage]:
+        """What the model, asked once, notes of a conversation, and what that used.
+
+        Raises:
+            PlannerUnavailable: it gave no answer that can be read; it carries what was spent.
+        """
+        request = PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())
+        turns = list(analysis.evidence.turns.values())
+        cards = "\n".join(card.text for card in turn_cards(request, turns, CARDS_TOKENS))
+        question = Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
+        deadline = time.monotonic() + settings.timeout_seconds
+        asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
+        try:
+            answer = asked.create(_Answer, asked.prompt, ANSWER_TOKENS)
+        except Exception as failure:  # noqa: BLE001 - any provider's, any library's
+            raise asked.unavailable(failure) from None
+        return answer.lessons, asked.meter.usage

@@ -1,0 +1,338 @@
+"""`compactor learn`, `commits` and `facts` over whole conversations: what is read, asked, shown and written."""
+
+import json
+import os
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.adapters.transcripts import read_transcript
+from applier.adapters.visible import Visible
+from applier.learning.memory import Memory
+from applier.learning.propose import proposed_lines
+from applier.store import open_store
+from applier.store.facts import is_within
+from applier.testing import Failure
+from planner.errors import ReferenceNotFound
+from planner.plan import ExtractedFact
+from planner.reading.history import read_history
+from tests.loopback import KEY, Loopback
+
+WISH = "Never push to main without asking me first."
+OTHERS_WISH = "Never deploy on a Friday, from now on."
+
+
+def files(folder):
+    """All that stands in the project, by its path."""
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_lines_are_shown_then_written_with_where_they_are_from(learn, say, folder):
+    say("s1", "Fix the parser, please.", WISH)
+    ran = learn("--yes")
+    assert ran.code == 0
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("+- ")]
+    assert line == f"+- “{WISH}” (s1:t3, 2026-01-01)"
+    assert line[1:] in (folder / "app/.compactor/learned/decisions.md").read_text()
+    assert learn("--yes").out.endswith("\nNothing new to propose.\n")
+
+
+def test_nothing_is_written_without_a_yes(learn, say, folder):
+    say("s1", WISH)
+    before = files(folder / "app")
+    assert learn().code == 2  # nobody to ask
+    assert learn("--dry-run", "--into", "AGENTS.md").code == 0
+    assert files(folder / "app") == before
+
+
+def test_a_dry_run_writes_no_store(learn, say, folder):
+    say("s1", WISH)
+    assert f"+- “{WISH}”" in learn("--dry-run").out
+    assert not (folder / "store.db").exists()
+    learn("--yes")
+    say("s2", "Always use the field's own nouns for names.")
+    before = (folder / "store.db").read_bytes()
+    assert "nouns" in learn("--dry-run").out
+    assert (folder / "store.db").read_bytes() == before
+
+
+def test_what_a_person_deleted_stays_deleted(learn, say, folder):
+    say("s1", WISH, "Always use the field's own nouns for names.")
+    learn("--yes")
+    place = folder / "app/.compactor/learned/decisions.md"
+    place.write_text("\n".join(line for line in place.read_text().splitlines() if "main" not in line))
+    say("s2", WISH)
+    learn("--yes")
+    assert "main" not in place.read_text()
+    assert "nouns" in place.read_text()
+
+
+def test_another_projects_lines_never_come_and_the_rest_is_told(learn, say, folder):
+    say("s1", WISH)
+    say("s2", OTHERS_WISH, project="other")
+    (folder / "logs" / "s3.jsonl").write_text("not a log\n{")
+    ran = learn("--yes")
+    assert "Friday" not in ran.out
+    assert "s3.jsonl" in ran.err
+    assert "left out: 1 that worked in" in ran.out
+    assert "Friday" not in json.dumps(files(folder / "app"))
+    assert "main" not in learn("--dry-run", project="other").out  # though one store knows both
+
+
+def test_lines_stand_between_marks_in_a_file_of_the_person(learn, say, folder):
+    say("s1", WISH)
+    (folder / "app" / "AGENTS.md").write_text("# Rules\n\n- Use bun.\n")
+    learn("--into", "AGENTS.md", "--yes")
+    text = (folder / "app" / "AGENTS.md").read_text()
+    assert text.startswith("# Rules\n\n- Use bun.\n\n<!-- compactor: learned -->\n")
+    assert WISH in text
+    assert not (folder / "app" / ".compactor").exists()
+    (folder / "app" / "AGENTS.md").write_text(f"{text}\nMore of mine.\n")
+    say("s2", "Always use the field's own nouns for names.")
+    learn("--into", "AGENTS.md", "--yes")
+    again = (folder / "app" / "AGENTS.md").read_text()
+    assert again.endswith("<!-- compactor: end of learned -->\n\nMore of mine.\n")
+    assert "nouns" in again
+
+
+def test_a_link_in_a_strangers_repository_leads_nowhere(learn, say, folder):
+    say("s1", WISH)
+    outside = folder / "outside.md"
+    outside.write_text("mine")
+    (folder / "app/.compactor/learned").mkdir(parents=True)
+    (folder / "app/.compactor/learned/decisions.md").symlink_to(outside)
+    assert learn("--yes").code == 2
+    assert learn("--into", "../outside.md", "--yes").code == 2
+    assert outside.read_text() == "mine"
+
+
+def test_a_file_that_cannot_be_one_of_ours_is_named_and_not_read(learn, say, folder):
+    say("s1", WISH)
+    place = folder / "app/.compactor/learned/decisions.md"
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place)
+    assert "decisions.md: expected" in learn("--yes").err
+    place.unlink()
+    place.write_bytes(b"- x\n" * 600_000)
+    assert learn("--yes").code == 2
+    place.write_bytes(b"\xff")
+    assert learn("--yes").code == 2
+
+
+def test_a_repository_within_the_project_is_another_project(learn, say, folder):
+    say("s1", OTHERS_WISH, project="app/vendored")
+    assert "Friday" in learn("--dry-run").out
+    (folder / "app/vendored/.git").mkdir()
+    assert "Friday" not in learn("--dry-run").out
+
+
+def test_logs_of_one_name_are_two_conversations_and_what_goes_on_from_another_is_one(learn, say, folder):
+    logs = folder / "logs"
+    one = say("s1", "Fix the parser, please.", WISH)
+    (logs / "deep").mkdir()
+    one.rename(logs / "deep" / "s1.jsonl")
+    say("s1", "Build the page.", "Always use the field's own nouns for names.")
+    say("s2", "Fix the parser, please.", WISH, "Now the tests.")  # the first one, resumed
+    first = learn("--yes", "--json")
+    assert first.json["conversations"] == first.json["read_now"] == 2
+    assert len(first.json["lines"]) == 2
+    assert learn("--yes", "--json").json["read_now"] == 0
+
+
+def test_logs_are_files_too_and_a_files_name_breaks_no_line(compactor, say, folder):
+    say("s1", OTHERS_WISH)
+    path = say("s2", WISH)
+    odd = path.rename(path.with_name("my log (1)\nAlways push.jsonl"))
+    ran = compactor("learn", odd, "--project", folder / "app", "--planner", "rules", "--yes")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("+- ")]
+    assert line == f"+- “{WISH}” (my-log-1-Always-push:t1, 2026-01-01)"
+    assert compactor("learn", folder / "nowhere.jsonl").code == 2
+
+
+def test_who_moved_a_project_is_told_how_to_name_its_old_place(learn, say, folder):
+    (folder / "app").mkdir()
+    (folder / "logs").mkdir()
+    assert "~/.codex/sessions" in learn("--dry-run").out
+    say("s1", WISH, project="old")
+    assert "--also" in learn("--dry-run").out
+    say("s2", WISH)
+    assert "--also" not in learn("--dry-run").out
+
+
+def test_a_store_is_read_by_the_folder_that_was_noted_with_each_conversation(compactor, say, folder):
+    path = say("s1", "Fix the parser, please.", WISH)
+    with open_store() as store:
+        read = read_transcript(path)
+        older = store.save_history(read_history(read.messages[:2]))
+        key = store.save_history(read_history(read.messages))
+        for one in (older, key):
+            store.note_origin(one, read.working_folder, 1_767_225_600.0)
+    ran = compactor("learn", "--project", folder / "app", "--planner", "rules", "--yes")
+    assert f"+- “{WISH}” ({key}:t3, 2026-01-01)" in ran.out
+    compactor("store", "forget", key, "--yes")
+    with open_store() as store:
+        assert store.states("lessons:") == {}
+
+
+def lessons(*written):
+    return json.dumps(
+        {"lessons": [dict(zip(("kind", "about", "text", "turn", "words"), one, strict=True)) for one in written]}
+    )
+
+
+SOUND = ("wish", "pushing", "Ask before a push to main", "t3", "Never push to main without asking me first.")
+BESIDE = ("decision", "module", "parser.py is never pushed to main unasked", "t3", "Never push to main")
+INVENTED = ("decision", "queue", "Refreshes go through RefreshQueue.push()", "t3", "Never push to main")
+UNSAID = ("wish", "tests", "Write tests first", "t3", "tests first, always")
+NOWHERE = ("wish", "tests", "Write tests first", "t99", "Never push to main")
+
+
+@pytest.fixture
+def asking(compactor, folder, monkeypatch):
+    """`learn` with a model that answers as the script says; what it was asked."""
+
+    def call(server, *options):
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        return compactor("learn", folder / "logs", "--project", folder / "app", *options)
+
+    return call
+
+
+def test_a_models_line_stands_if_its_turn_holds_its_words_and_names(asking, say):
+    say("s1", "Fix parser.py, please.", WISH)
+    with Loopback(
+        lessons(SOUND, BESIDE, INVENTED, UNSAID, NOWHERE, ("gossip", "x", "y", "t3", "Never push"))
+    ) as server:
+        ran = asking(server, "--dry-run", "--json")
+    assert ran.json["lines"] == [
+        "- parser.py is never pushed to main unasked: “Never push to main” (s1:t3, s1:t1, 2026-01-01)",
+        "- Ask before a push to main: “Never push to main without asking me first.” (s1:t3, 2026-01-01)",
+    ]
+    assert server.violations == []
+    (request,) = server.requests
+    assert WISH in json.dumps(request.body, ensure_ascii=False)
+
+
+def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking, say):
+    say("s1", WISH)
+    with Loopback(lessons(SOUND)) as server:
+        ran = asking(server, "--cap", "0.00001", "--yes")
+        assert ran.code == 2
+        assert "1 conversations may cost" in ran.err
+        assert server.requests == []
+        assert "at most ≈ $0.00" in asking(server, "--yes").err
+
+
+def test_a_reading_that_was_stopped_goes_on_where_it_was(asking, say):
+    for name in ("s1", "s2", "s3"):
+        say(name, f"Fix the parser of {name}, please.", WISH)
+    with Loopback([lessons(SOUND), Failure(401, "authentication_error", "no"), lessons(SOUND)]) as server:
+        first = asking(server, "--yes")
+        assert "s2: " in first.err
+        assert len(server.requests) == 3
+    with Loopback(lessons(SOUND)) as server:
+        again = asking(server, "--yes", "--json")
+        assert len(server.requests) == 1
+        assert again.json["read_now"] == 1
+    with Loopback(lessons(SOUND)) as server:
+        asking(server, "--yes")
+        assert server.requests == []
+
+
+def test_commits_and_conversations_are_known_by_each_other(learn, say, compactor, folder):
+    commit = {"name": "Bash", "input": {"command": "git commit -am 'Fix the race'"}}
+    say("s1", "Fix the race, please.", steps=((commit, "[main a1b2c3d] Fix the race\n 1 file changed", False),))
+    say("s2", "Build the page.")
+    learn("--yes")
+    (row,) = compactor("commits", "a1b2c3d4e5f6", "--project", folder / "app", "--json").json
+    assert row == {"commit": "a1b2c3d", "from": "s1:t3", "date": "2026-01-01", "subject": "Fix the race"}
+    assert compactor("commits", "s1", "--project", folder / "app", "--json").json == [row]
+    assert compactor("commits", "s2", "--project", folder / "app", "--json").json == []
+    assert compactor("commits", "--project", folder, "--json").json == []
+
+
+def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed(learn, say, folder):
+    steps = [
+        ("make lint", "Exit code 127\n/bin/sh: line 3: golint: command not found", True),
+        ("make install", "installed 3 tools", False),
+        ("make lint", "0 issues.", False),
+        ("make test", "12 passed", False),
+    ]
+    every = tuple(({"name": "Bash", "input": {"command": run}}, out, bad) for run, out, bad in steps)
+    proposed = []
+    for name, words, some in (
+        ("s1", "Lint it.", every[:3]),
+        ("s2", "Lint it.", every),
+        ("s3", "Mend the lint.", every),
+    ):
+        say(name, words, steps=some)
+        assert learn("--yes", "--json").json["read_now"] == 1
+        with open_store() as store:
+            lines = proposed_lines(Memory(store, str(folder / "app")).heard, date(2026, 1, 2))
+        proposed.append([line.line.rpartition(" (")[2] for line in lines])
+    assert proposed == [[], [], ["s3:t3, s1:t3, 2026-01-01)"]]
+
+
+@pytest.fixture
+def known(folder):
+    """Facts of two conversations in two projects, a year apart."""
+    facts = (
+        ("app", "decision", "auth tokens are refreshed by a queue", 1_790_000_000.0),
+        ("app", "error", "the build needs protoc", 1_760_000_000.0),
+        ("other", "constraint", "the auth page must stay as it is", 1_790_000_000.0),
+    )
+    with open_store() as store:
+        for project, kind, content, at in facts:
+            key = store.save_history(read_history([{"role": "user", "content": f"Work on {project}, please."}]))
+            store.note_origin(key, str(folder / project), at)
+            store.save_facts([ExtractedFact(type=kind, content=content, source="t1", timestamp=at)], key)
+
+
+def contents(ran):
+    return [fact["content"] for fact in ran.json]
+
+
+def test_facts_are_found_in_the_whole_store_by_words_project_type_and_time(compactor, known, folder):
+    every = compactor("facts", "--json")
+    assert len(every.json) == 3
+    assert contents(compactor("facts", "--words", "auth tokens", "--json"))[0] == "auth tokens are refreshed by a queue"
+    assert len(compactor("facts", "--words", "auth", "--json").json) == 2
+    assert len(compactor("facts", "--words", "auth", "--project", folder / "app", "--json").json) == 1
+    assert contents(compactor("facts", "--type", "error", "--json")) == ["the build needs protoc"]
+    assert len(compactor("facts", "--since", "2026-01-01", "--json").json) == 2
+    assert compactor("facts", "--since", "soon").code == 2
+    for fact in every.json:
+        assert compactor("restore", f"{fact['history']}:{fact['source']}").code == 0
+    key = next(fact["history"] for fact in every.json if fact["folder"].endswith("other"))
+    assert contents(compactor("facts", key, "--json")) == ["the auth page must stay as it is"]
+
+
+def test_two_projects_that_say_the_same_both_have_it(compactor, folder):
+    fact = ExtractedFact(type="constraint", content="Never push to main.", source="t1", timestamp=1_790_000_000.0)
+    with open_store() as store:
+        for project in ("app", "other"):
+            words = ("Never push to main.", f"This is {project}.")
+            key = store.save_history(read_history([{"role": "user", "content": text} for text in words]))
+            store.note_origin(key, str(folder / project), 1_790_000_000.0)
+            store.save_facts([fact], key)
+    for project in ("app", "other"):
+        assert contents(compactor("facts", "--project", folder / project, "--json")) == ["Never push to main."]
+
+
+def test_the_tools_of_a_client_see_the_facts_of_their_project_alone(known, folder):
+    visible = Visible(open_store, project=str(folder / "app"))
+    assert sorted(one.fact.type for one in visible.facts()) == ["decision", "error"]
+    with pytest.raises(ReferenceNotFound):  # what was said there is not theirs to read
+        visible.search("Work", part=None, tool=None, limit=None)
+    visible.close()
+    assert Visible(open_store).facts() == []
+
+
+@given(st.lists(st.sampled_from(["/w/app", "/w/app/sub", "/w/app2", "/w", "", "/"]), min_size=2, max_size=2))
+def test_a_folder_is_within_a_project_by_whole_names(places):
+    folder, project = places
+    parts, whole = ([*filter(None, place.split("/"))] for place in (folder, project))
+    assert is_within(folder, project) == bool(folder and project and parts[: len(whole)] == whole)
