@@ -1,11 +1,11 @@
 """What `/compactor preview` shows is of the transcript that `/compact` would get, and of nothing else."""
 
-from applier.adapters.claude_code_mod.preview import preview_text, read_preview_call
+from applier.adapters.claude_code_mod.preview import PreviewCall, preview_text
 from tests.strategies import make_session
 
 
 def shown(messages, arguments=""):
-    return preview_text(read_preview_call({"session_id": "s", "arguments": arguments, "api": messages}), "")
+    return preview_text(PreviewCall(session_id="s", arguments=arguments, api=messages), "")
 
 
 def test_reminders_of_the_client_do_not_count():

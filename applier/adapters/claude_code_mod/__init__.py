@@ -38,14 +38,12 @@ from planner.reading.messages import Message, blocks
 from planner.settings import OptionalToolName
 from planner.validity import check_messages
 
-__all__ = ["compact", "conversation_id", "describe", "look_up", "receipt_of_own", "shorten"]
+__all__ = ["compact", "conversation_id", "describe", "look_up", "read_call", "receipt_of_own", "shorten"]
 
 Of = TypeVar("Of", bound=BaseModel)
 
 PREFIX = "mcp__compactor__"
 """What the client puts before the names of tools that a plugin called ``compactor`` registers."""
-LEAST_CHARACTERS_A_TOKEN = 1
-"""So that no result that is too large goes unasked: the counter never counts less."""
 MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
 
@@ -144,7 +142,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _read(kind: type[Of], data: object) -> Of:
+def read_call(kind: type[Of], data: object) -> Of:
+    """What the shim says, as one `kind` of call.
+
+    Raises:
+        SettingsError: it is none; the text names the field, and nothing that stands in it.
+    """
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -161,7 +164,7 @@ def describe() -> dict[str, Any]:
             {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
             for tool in looks
         ],
-        "shorten_over_characters": load_settings().shorten_over_tokens * LEAST_CHARACTERS_A_TOKEN,
+        "shorten_over_characters": load_settings().shorten_over_tokens,  # no text has more tokens than characters
     }
 
 
@@ -171,7 +174,7 @@ def look_up(data: object, open_store: Callable[[], Store]) -> dict[str, Answer]:
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
     """
-    call = _read(ToolCall, data)
+    call = read_call(ToolCall, data)
     name = call.name.removeprefix(PREFIX)
     if name not in LOOK_UPS:
         raise CompactorError(f"{name}: no such tool; there are {', '.join(LOOK_UPS)}")
@@ -189,7 +192,7 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
     """
-    call = _read(CompactCall, data)
+    call = read_call(CompactCall, data)
     settings, name = _settings(call), conversation_id(call)
     transcript = read_rows(call.messages, call.api)
     messages = _behind_head(transcript.messages, store, name)
@@ -232,7 +235,7 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     Raises:
         CompactorError: the call or the store cannot be read.
     """
-    call = _read(OwnCompaction, data)
+    call = read_call(OwnCompaction, data)
     name = conversation_id(call)
     before = _behind_head(read_rows(call.messages, call.api).messages, store, name)
     earlier = originals_behind(store, before, name)
@@ -250,7 +253,7 @@ def shorten(data: object, store: Store) -> dict[str, str]:
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
     """
-    call = _read(LargeResult, data)
+    call = read_call(LargeResult, data)
     settings = _with_tool(load_settings())
     use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
     result = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": call.content}

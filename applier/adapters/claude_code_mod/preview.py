@@ -9,15 +9,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from applier.receipt import forecast
 from applier.settings import load_settings
 from planner.api import plan_compaction
-from planner.errors import SettingsError
 from planner.reading.messages import Message, blocks
 
-__all__ = ["USAGE", "preview_text"]
+__all__ = ["PreviewCall", "preview_text"]
 
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 TASK = "Go on with what is asked."
@@ -35,19 +34,6 @@ class PreviewCall(BaseModel):
     """What was typed behind the command."""
     api: tuple[dict[str, Any], ...] = ()
     """The transcript in the API's form, with what the client itself says in it."""
-
-
-def read_preview_call(data: object) -> PreviewCall:
-    """The call in `data`.
-
-    Raises:
-        SettingsError: it is none; the text names the field.
-    """
-    try:
-        return PreviewCall.model_validate(data)
-    except ValidationError as error:
-        item = error.errors(include_url=False)[0]
-        raise SettingsError(f"{'.'.join(map(str, item['loc'])) or 'input'}: {item['msg']}") from None
 
 
 def preview_text(call: PreviewCall, log: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from applier.adapters import claude_code_mod as mod
-from applier.adapters.claude_code_mod.preview import preview_text, read_preview_call
+from applier.adapters.claude_code_mod.preview import PreviewCall, preview_text
 from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
@@ -69,7 +69,7 @@ def _look_up() -> None:
 @mod_command.command("preview")
 def _preview() -> None:
     """What a compaction now would do."""
-    call = read_preview_call(_given())
+    call = mod.read_call(PreviewCall, _given())
     logs = (config_folder(os.environ) / "projects").glob(f"*/{call.session_id}.jsonl")
     _answer({"text": preview_text(call, next(map(str, logs), ""))})
 
