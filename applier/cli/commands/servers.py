@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
@@ -40,6 +41,7 @@ NO_STORE = "the store cannot be used, so nothing is compacted"
 TOKEN_KINDS = ("uncached", "read", "written")
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
 """The folder that its conversations work in."""
+_LOOK_SECONDS = 0.05
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
 
@@ -212,7 +214,9 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
         running.append(subprocess.Popen(command, env=environment))
         while pending:  # came before there was a client
             running[0].send_signal(pending.pop())
-        code = running[0].wait()
+        # not `wait()`: a signal that comes just before it blocks would be sent on only when the client has ended
+        while (code := running[0].poll()) is None:
+            time.sleep(_LOOK_SECONDS)
     except OSError as error:
         raise click.ClickException(f"{client[0]}: {error.strerror}") from None
     finally:
