@@ -180,10 +180,24 @@ def _line_tokens(turn: TurnEvidence, numbers: Iterable[int]) -> int:
     return sum(turn.line_tokens[number - 1] for number in numbers)
 
 
+@dataclass(frozen=True)
+class _Standing:
+    """What is to stand of a turn: its lines, and the calls, by their places, whose heads these bring with them."""
+
+    lines: set[int]
+    calls: set[int]
+
+
 def _shown_calls(turn: TurnEvidence, numbers: Iterable[int]) -> set[int]:
     """The calls, by their places among the turn's, whose heads the lines bring with them."""
+    places = turn.once(_places_of_blocks)
     blocks = {turn.lines.text_at(number - 1).block for number in numbers}
-    return {at for at, call in enumerate(turn.calls) if not blocks.isdisjoint((call.block, call.result_block))}
+    return {places[block] for block in blocks if block in places}
+
+
+def _places_of_blocks(turn: TurnEvidence) -> dict[int | None, int]:
+    """By each block of a call and its result the place of the call among the turn's."""
+    return {block: at for at, call in enumerate(turn.calls) for block in (call.block, call.result_block)}
 
 
 def _typed(turn: TurnEvidence) -> list[Line]:
@@ -255,6 +269,7 @@ class _Selecting:
     chosen: dict[str, TurnDecision] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    heads: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.turns, asked = self.request.evidence.turns, self.proposal.turns
@@ -378,7 +393,7 @@ class _Selecting:
         What lines come to is estimated from above, so where one may not fit, what the ones before saved is measured and
         spent.
         """
-        grown: dict[str, set[int]] = {}
+        grown: dict[str, _Standing] = {}
         room = left
         for pick in picks:
             cost = self._most_tokens(pick, grown)
@@ -390,30 +405,41 @@ class _Selecting:
                 break
             room -= cost
             if cost:
-                grown.setdefault(pick.turn_id, self._standing(pick.turn_id)).update(pick.numbers)
+                turn, standing = self.turns[pick.turn_id], grown.get(pick.turn_id) or self._stands(pick.turn_id)
+                standing.lines.update(pick.numbers)
+                standing.calls.update(_shown_calls(turn, pick.numbers))
+                grown[pick.turn_id] = standing
         return self._measured(left, grown)
 
-    def _most_tokens(self, pick: Pick, grown: Mapping[str, set[int]]) -> float:
+    def _most_tokens(self, pick: Pick, grown: Mapping[str, _Standing]) -> float:
         """What the lines of `pick` take at most beside those that stand in `grown` turns and in others."""
         turn_id, numbers, _ = pick
-        turn, standing = self.turns[turn_id], grown.get(turn_id) or self._standing(turn_id)
-        new = set(numbers) - standing
+        turn, standing = self.turns[turn_id], grown.get(turn_id) or self._stands(turn_id)
+        new = set(numbers) - standing.lines
         cost = float(_line_tokens(turn, new) + MARK_TOKENS * len(new))
-        more = _shown_calls(turn, new) - _shown_calls(turn, standing)
-        if more or (new and not standing):
-            head = {"turn_id": turn_id, "strategy": "reference", "relevance_score": 0, "failed_approach": turn.failed}
-            heads = self._entry(TurnDecision.model_validate(head))
-            added = [heads.split("\n")[at] for at in more] if standing else [heads]
-            cost += sum(self.request.counter.raw(f"{text}\n") for text in added) + 1
+        if new and not standing.lines:
+            cost += sum(self._heads(turn_id)) + 1
+        elif more := _shown_calls(turn, new) - standing.calls:
+            cost += sum(map(self._heads(turn_id).__getitem__, more)) + 1
         return cost
 
-    def _standing(self, turn_id: str) -> set[int]:
-        return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
+    def _heads(self, turn_id: str) -> list[float]:
+        """The raw tokens of the head of each call of a turn; without calls, of its first words."""
+        if turn_id not in self.heads:
+            failed = self.turns[turn_id].failed
+            head = TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=failed)
+            self.heads[turn_id] = [self.request.counter.raw(f"{text}\n") for text in self._entry(head).split("\n")]
+        return self.heads[turn_id]
 
-    def _measured(self, left: float, grown: Mapping[str, set[int]]) -> float:
+    def _stands(self, turn_id: str) -> _Standing:
+        turn = self.turns[turn_id]
+        lines = line_numbers(self.chosen[turn_id].excerpts, len(turn.lines))
+        return _Standing(lines, _shown_calls(turn, lines))
+
+    def _measured(self, left: float, grown: Mapping[str, _Standing]) -> float:
         """Let the lines of turns that have more stand; what is left then."""
-        for turn_id, numbers in grown.items():
-            update = {"strategy": "summarize", "excerpts": ranges_of(numbers)}
+        for turn_id, standing in grown.items():
+            update = {"strategy": "summarize", "excerpts": ranges_of(standing.lines)}
             left -= self._choose(self.chosen[turn_id].model_copy(update=update))
         return left
 
@@ -444,4 +470,4 @@ class _Selecting:
         if decision.strategy == "keep" or turn.turn.live:
             return decision.strategy == "keep"
         entry = self.costs[turn_id] * self.request.counter.scale
-        return 0 < len(turn.lines) == len(self._standing(turn_id)) and turn.tokens <= entry
+        return 0 < len(turn.lines) == len(self._stands(turn_id).lines) and turn.tokens <= entry
