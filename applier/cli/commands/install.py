@@ -85,7 +85,7 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
         if not as_json:
             echo(f"Installed: from its next session on {NAMES[client][0]} compacts with it.")
     if changes and not dry_run and not as_json:
-        _print_problems([*_problems(client, folder, wanted)])
+        _print_problems([*_problems(client, folder, wanted, _client_version(client))])
 
 
 @click.command
@@ -120,8 +120,8 @@ def status_command(client: str, as_json: bool) -> int:
     folder = _folder(client)
     present = _present(client, folder)
     argv, environment = program_of(present)
-    problems = [*_problems(client, folder, plugin_files(argv, environment, client))]
-    place, printed = _client_version(client)
+    place, printed = version = _client_version(client)
+    problems = [*_problems(client, folder, plugin_files(argv, environment, client), version)]
     store, last = environment.get(STORE_VARIABLE), _last(environment.get(STORE_VARIABLE)) if present else ""
     store = store or str(store_file() or "on a server")
     if as_json:
@@ -218,11 +218,11 @@ def _beside(folder: Path) -> Iterator[Path]:
         yield Path(beside)
 
 
-def _problems(client: str, folder: Path, wanted: Mapping[str, bytes]) -> Iterator[Problem]:
-    """Everything that keeps the mod in `folder` from its work."""
+def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
+    """Everything that keeps the mod in `folder` from its work; `version` is where the client is and what it prints."""
     again = f"compactor install {client}"
     present, (name, command) = _present(client, folder), NAMES[client]
-    place, printed = _client_version(client)
+    place, printed = version
     if not place:
         yield Problem(f"no `{command}` is on the PATH", f"install {name}, or say where it is by PATH")
     elif client == CLAUDE_CODE and (problem := version_problem(printed)):

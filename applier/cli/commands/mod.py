@@ -13,7 +13,7 @@ import click
 
 from applier.adapters import claude_code_mod as mod
 from applier.adapters.claude_code_mod.preview import PreviewCall, preview_text
-from applier.adapters.transcripts.claude_code import config_folder
+from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
 from planner.errors import SettingsError
@@ -70,7 +70,7 @@ def _look_up() -> None:
 def _preview() -> None:
     """What a compaction now would do."""
     call = mod.read_call(PreviewCall, _given())
-    logs = (config_folder(os.environ) / "projects").glob(f"*/{call.session_id}.jsonl")
+    logs = (log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == call.session_id)
     _answer({"text": preview_text(call, next(map(str, logs), ""))})
 
 
