@@ -6,7 +6,8 @@ PYTHON ?= python3
 
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet -e '.[dev]'
+	$(VENV)/bin/pip install --quiet uv
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.dev
