@@ -26,7 +26,7 @@ from applier.settings import SessionSettings
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
-from planner.model.planners import rendered_prompts
+from planner.model.planners import ModelPlanner, rendered_prompts
 from planner.model.relay import RecordedPlanner
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.history import read_history
@@ -48,7 +48,7 @@ __all__ = [
 Method = Callable[[Sequence[Message], str, int], list[Message]]
 """``method(messages, task, target_tokens)``; the target in o200k tokens of all text, as the measure counts."""
 
-RECORDED = "recorded:"
+RECORDED, PROMPTS = "recorded:", "prompts:"
 CLEARED = "[cleared]"
 """What `clear_results` leaves of a result."""
 _YOURS = re.compile(r"[\w.]+:\w+")
@@ -72,7 +72,6 @@ class FolderPlanner:
 
     folder: Path
     sample: str
-    prompts_dir: Path | None = None
 
     @property
     def answers(self) -> list[str]:
@@ -90,9 +89,9 @@ class FolderPlanner:
             PlannerUnavailable: an answer cannot be used.
         """
         answers = self.answers
-        prompts = () if answers else rendered_prompts(request, self.prompts_dir)
+        prompts = () if answers else rendered_prompts(request)
         if not prompts:  # recorded, or not to be asked
-            return RecordedPlanner(answers, self.prompts_dir).propose(request)
+            return RecordedPlanner(answers).propose(request)
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, prompt in enumerate(prompts, 1):
             piece = f"-{number}" if len(prompts) > 1 else ""
@@ -103,14 +102,16 @@ class FolderPlanner:
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
     """The method called `name`; `model` is the planner model of the method ``model``.
 
-    ``recorded:DIR`` plans by what a model answered for `sample`, and raises `NotRecorded` where DIR does not hold it
-    yet.
+    ``prompts:DIR`` asks that model by the prompts of DIR; ``recorded:DIR`` plans by what a model answered for `sample`,
+    and raises `NotRecorded` where DIR does not hold it yet.
 
     Raises:
         SettingsError: nothing is called that, or its package is not installed.
     """
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
+    if name.startswith(PROMPTS):
+        return partial(compact_by, planner=ModelPlanner(None, model, name.removeprefix(PROMPTS)))
     if name in ("rules", "model"):
         return partial(compact_by, planner=name, model=model)
     if name in PLAIN_METHODS:
@@ -120,7 +121,9 @@ def find_method(name: str, model: str | None = None, sample: str = "") -> Method
     if _YOURS.fullmatch(name):
         return _yours(*name.split(":"))
     listed = ", ".join(METHODS)
-    raise SettingsError(f"no method {name!r}; there are {listed}, recorded:DIR, and module:function of your own")
+    raise SettingsError(
+        f"no method {name!r}; there are {listed}, prompts:DIR, recorded:DIR, and module:function of your own"
+    )
 
 
 def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
@@ -213,4 +216,4 @@ PLAIN_METHODS: dict[str, Method] = {"newest": newest, "clear": clear_results}
 """By the names of the command line."""
 
 METHODS = ("rules", "model", *PLAIN_METHODS, *(f"preset:{name}" for name in PRESETS))
-"""What can be named, besides ``module:function`` and ``recorded:DIR``."""
+"""What can be named, besides ``module:function``, ``prompts:DIR`` and ``recorded:DIR``."""

@@ -91,15 +91,16 @@ def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_ru
         (folder / name).mkdir()
         for cut in cuts:
             (folder / name / f"{cut}.answer.txt").write_text(f'{{"need": "", "turns": [{turns}], "facts": []}}')
-    ran = compactor("prompts", "eval", whole_run, "--answers", "a", "--answers", "b")
+    methods = ("--method", "recorded:a", "--method", "recorded:b")
+    ran = compactor("eval", whole_run, *methods, "--ratio", 0.1, "--quick", "--lost")
     assert ran.code == 0, ran.err
-    assert [line.split()[0] for line in ran.out.splitlines()[2:5]] == ["a", "b", "rules"]
-    assert re.search(r"^only [ab] kept:\n  run@\d+ t\d+: ", ran.out, re.M)
+    assert [line.split()[0] for line in ran.out.splitlines()[-2:]] == ["recorded:a", "recorded:b"]
+    assert re.search(r"^run@\d+ recorded:b 0\.10\n  (?:lost|bare): ", ran.out, re.M)
 
 
-@pytest.mark.parametrize("arguments", [["--prompts", ".", "--prompts", ".", "--prompts", "."], ["--answers", "."]])
-def test_three_folders_or_half_the_answers_are_wrong_usage(compactor, whole_run, arguments):
-    assert compactor("prompts", "eval", whole_run, *arguments).code == 2
+def test_prompts_that_are_missing_or_no_prompts_are_wrong_usage(compactor, whole_run):
+    ran = compactor("eval", whole_run, "--method", "prompts:nowhere")
+    assert (ran.code, "nowhere: no such folder of prompts" in ran.err) == (2, True)
 
 
 def test_unknown_method_is_wrong_usage(compactor, whole_run):

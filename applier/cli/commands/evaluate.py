@@ -1,4 +1,4 @@
-"""`compactor eval` and `prompts eval`: what survives of your own transcripts, by method and size, by exam, by prompts.
+"""`compactor eval`: what survives of your own transcripts, by method and size, or by exam.
 
 Cuts of transcripts are measured, or exams of questions literally held on compacted views. Prints what `applier.eval`
 measured.
@@ -18,7 +18,6 @@ from applier.cli.screen import clean, echo, one_line, print_csv, print_json, pri
 from applier.eval.evaluation import (
     EvaluationMean,
     EvaluationRow,
-    cuts_of_file,
     draw_recall,
     evaluate_files,
     evaluation_means,
@@ -26,10 +25,9 @@ from applier.eval.evaluation import (
 )
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
-from applier.eval.prompt_comparison import DEFAULT_RATIO, PromptVariant, compare_prompts
 from planner.errors import SettingsError, TranscriptError
 
-__all__ = ["eval_command", "prompts_eval_command"]
+__all__ = ["eval_command"]
 
 COLUMNS = {
     "method": "method",
@@ -44,25 +42,19 @@ COLUMNS = {
     "payback": "payback_calls",
 }
 """Titles of the table with the field of `EvaluationMean` behind each."""
-PROMPT_COLUMNS = {"prompts": "method"} | {
-    title: COLUMNS[title] for title in ("cuts", "size", "plain", "context", "failed", "said")
-}
-"""Likewise of two folders of prompts."""
 
 _EXISTING = click.Path(exists=True, path_type=Path)
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
 
 
 @click.command
-@_places
+@click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=True, type=_EXISTING)
 @click.option(
     "--method",
     "methods",
     multiple=True,
     default=["rules"],
     show_default=True,
-    help=f"What to compare, once each: {', '.join(METHODS)}, or module:function (by PYTHONPATH).",
+    help=f"What to compare, once each: {', '.join(METHODS)}, prompts:DIR, or module:function (by PYTHONPATH).",
 )
 @click.option(
     "--ratio",
@@ -71,7 +63,7 @@ _places = click.argument("places", metavar="TRANSCRIPTS...", nargs=-1, required=
     multiple=True,
     help="Target sizes, as shares of the tokens (default: .25, .1, .04; with --probes .1).",
 )
-@click.option("--model", help="The planner model of the method `model`.")
+@click.option("--model", help="The planner model of the methods `model` and `prompts:DIR`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--chart", metavar="FILE", type=OUTPUT_FILE, help="Draw recall against size: .svg, .png and others.")
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
@@ -126,7 +118,7 @@ def eval_command(
     else:
         for row in rows if lost else ():
             _print_losses(row)
-        _print_means(COLUMNS, means)
+        _print_means(means)
     if problems:
         raise TranscriptError(f"not measured: {'; '.join(problems)}")
 
@@ -135,9 +127,9 @@ def _fields(mean: EvaluationMean) -> dict[str, object]:
     return {name: getattr(mean, name) for name in COLUMNS.values() if name != "cuts"}
 
 
-def _print_means(columns: Mapping[str, str], means: Sequence[EvaluationMean]) -> None:
-    rows = [{title: getattr(mean, name) for title, name in columns.items()} for mean in means]
-    _print_rows(rows, "no cut of these transcripts is long enough to measure")
+def _print_means(means: Sequence[EvaluationMean]) -> None:
+    rows = [{title: getattr(mean, name) for title, name in COLUMNS.items()} for mean in means]
+    _print_rows(rows, "no cut of these transcripts is long enough to measure, or its prompt has no answer yet")
 
 
 def _print_rows(rows: Sequence[Mapping[str, str | float | None]], empty: str = "") -> None:
@@ -210,43 +202,3 @@ def _scores(mean: ExamMean) -> dict[str, Any]:
     kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
     numbers = {"exams": mean.exams, "size": f"{mean.size:.3f}", "score": mean.score}
     return {"method": mean.method, "target": mean.ratio, **numbers, **kinds}
-
-
-@click.command(name="eval")
-@_places
-@click.option(
-    "--prompts", "folders", metavar="DIR", type=_FOLDER, multiple=True, help="One or two; one: against the packaged."
-)
-@click.option("--answers", metavar="DIR", type=_FOLDER, multiple=True, help="Recorded answers, one for each --prompts.")
-@click.option("--model", help="The planner model to ask.")
-@click.option("--ratio", type=SHARE, default=DEFAULT_RATIO, show_default=True)
-@as_json
-def prompts_eval_command(
-    places: Sequence[Path],
-    folders: Sequence[Path],
-    answers: Sequence[Path],
-    ratio: float,
-    as_json: bool,
-    model: str | None,
-) -> None:
-    """Compare two folders of prompts by what they keep.
-
-    TRANSCRIPTS are planned by both at the same target. Below the table stands what only one of them kept: that is
-    what to read when editing a prompt.
-    """
-    if len(folders) > 2 or len(answers) not in (0, 2):
-        raise click.UsageError("give at most two --prompts, and --answers for both or for none.")
-    sides = zip([None, None, *folders][-2:], answers or (None, None), strict=True)
-    first, second = (PromptVariant(place, recorded, model=model) for place, recorded in sides)
-    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
-    with progress("planning", len(cuts)) as done:
-        rows, differences = compare_prompts(first, second, cuts, ratio, done)
-    means = evaluation_means(rows)
-    if as_json:
-        print_json({"means": [asdict(mean) for mean in means], "differences": list(map(asdict, differences))})
-        return
-    _print_means(PROMPT_COLUMNS, means)
-    for keeper in dict.fromkeys(difference.kept_by for difference in differences):
-        own = (difference for difference in differences if difference.kept_by == keeper)
-        echo("")
-        _print_list(f"only {keeper} kept:", (f"{one.cut} {one.turn_id}: {one.what}: {one.line}" for one in own))

@@ -1,4 +1,4 @@
-"""`compactor prompts`: read, check, copy and compare the prompts of the planner model."""
+"""`compactor prompts`: read, check and copy the prompts of the planner model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from applier.cli.commands.evaluate import prompts_eval_command
 from applier.cli.files import read_file, write_whole
 from applier.cli.options import SHARE, as_json, output_option, part, task, transcript
 from applier.cli.screen import echo, print_json
@@ -28,7 +27,7 @@ _folder = click.option(
 
 @click.group
 def prompts_command() -> None:
-    """Read, check, copy and compare the planner's prompts."""
+    """Read, check and copy the planner's prompts."""
 
 
 @prompts_command.command(name="list")
@@ -97,6 +96,3 @@ def render(
         write_whole(output, text)
     else:
         echo(text)
-
-
-prompts_command.add_command(prompts_eval_command)
