@@ -1,28 +1,19 @@
-"""Rules 10 to 13 and 15 to 24: thinking, the shape of a list, and how much a request may hold.
+"""Rules 10 to 13, 15, 17, 19, 23 and 24: thinking and the shape of a list.
 
-Thinking as far as one list shows it: what an edit breaks (rule 14) takes two.
+Thinking as far as one list shows it: what an edit breaks (rule 14) takes two. Nothing here on how much a request may
+hold, its cache marks and its characters (rules 16, 18 and 20 to 22): a smaller list never breaks them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
-from planner.reading.messages import ROLES, THINKING, Message, blocks, image_size, visible_pages
-from planner.reading.patterns import lazy_pattern
-from planner.reading.tokens import TokenCounter
+from planner.reading.messages import ROLES, THINKING, Message, blocks
 from planner.validity.request import Request, Violation, place_of
 
 __all__ = ["CONTENT_RULES"]
-
-_SURROGATE = lazy_pattern("[\ud800-\udfff]")
-MAX_MESSAGES = 100_000
-MAX_CACHE_MARKS = 4
-MAX_IMAGES_AND_PAGES = 100
-MANY_IMAGES, MAX_PIXELS_OF_MANY = 20, 2_000
-MAX_BYTES = 32 * 1024 * 1024
 
 
 def thinking_is_whole(request: Request) -> Iterator[Violation]:
@@ -94,20 +85,12 @@ def _has_user_words(message: Message) -> bool:
 
 
 def prefill_is_allowed(request: Request) -> Iterator[Violation]:
-    """Rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill).
-
-    Rule 16: on older models its final text has no trailing white space.
-    """
-    last, content = request.last_answer
-    if last < 0 or last < len(request.messages) - 1:
-        return
-    text = content[-1].get("text") if content and request.family.is_claude else None
-    if not request.family.accepts_prefill and not _is_paused(request.messages[last]):
+    """Rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill)."""
+    last, _ = request.last_answer
+    ends = 0 <= last == len(request.messages) - 1
+    if ends and not request.family.accepts_prefill and not _is_paused(request.messages[last]):
         cure = "end with a user message"
         yield Violation(15, place_of(last), "the list ends with an assistant message", cure, "prefill")
-    elif request.family.accepts_prefill and isinstance(text, str) and text != text.rstrip():
-        place = place_of(last, len(content) - 1)
-        yield Violation(16, place, "the final text ends with white space", "strip it", "trailing_space")
 
 
 def nothing_is_blank(request: Request) -> Iterator[Violation]:
@@ -116,9 +99,7 @@ def nothing_is_blank(request: Request) -> Iterator[Violation]:
     for at, message in enumerate(request.messages):
         if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
-    if isinstance(request.system, str) and request.system and not request.system.strip():
-        yield Violation(17, "system", "a blank system prompt", "leave it out", "blank_text")
-    for place, block in request.marked_places():
+    for place, block in request.places:
         if _is_blank(block):
             yield Violation(17, place, "a blank text block", "leave it out", "blank_text")
 
@@ -168,13 +149,10 @@ def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
 
 
 def list_starts_with_the_user(request: Request) -> Iterator[Violation]:
-    """Rule 24: at most 100,000 messages, the first one of ``user`` (or a server's compaction of it all)."""
+    """Rule 24: the first message is of ``user`` (or a server's compaction of it all)."""
     if not request.messages:
         yield Violation(24, "messages", "no messages", "send at least one user message", "no_messages")
         return
-    if len(request.messages) > MAX_MESSAGES:
-        problem = f"{len(request.messages):,} messages"
-        yield Violation(24, "messages", problem, f"send at most {MAX_MESSAGES:,}", "too_many_messages")
     first = request.messages[0]
     compacted = any(block["type"] == "compaction" for block in blocks(first)[:1])
     if first["role"] == "assistant" and not compacted:
@@ -193,70 +171,6 @@ def _is_paused(message: Message) -> bool:
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
-def cache_marks_are_few_and_well_placed(request: Request) -> Iterator[Violation]:
-    """Rule 18: at most 4 ``cache_control`` marks in a request, never on empty text, thinking, or a message object; 1 h
-    marks before 5 min ones, in the order tools, system, messages."""
-    elsewhere = "mark the last block with content instead"
-    for at, message in enumerate(request.messages):
-        if "cache_control" in message:
-            yield Violation(18, place_of(at), "a cache mark on the message itself", elsewhere, "cache_mark_place")
-    marked = [(place, block) for place, block in request.marked_places() if block.get("cache_control")]
-    short = False
-    for number, (place, block) in enumerate(marked, 1):
-        kind, mark = block.get("type"), block["cache_control"]
-        is_long = isinstance(mark, dict) and mark.get("ttl") == "1h"
-        if number > MAX_CACHE_MARKS:
-            cure = f"keep the last {MAX_CACHE_MARKS}"
-            yield Violation(18, place, f"cache mark number {number}", cure, "too_many_cache_marks")
-        if kind in THINKING or _is_blank(block):
-            yield Violation(18, place, f"a cache mark on {kind} without text", elsewhere, "cache_mark_place")
-        if is_long and short:
-            cure = "give every mark before it one hour, too"
-            yield Violation(18, place, "a one-hour cache mark behind a five-minute one", cure, "cache_mark_order")
-        short = short or not is_long
-
-
-def images_are_few(request: Request) -> Iterator[Violation]:
-    """Rule 20: at most 100 images and pages; over 20 images each at most 2000 px."""
-    images = [(place, block) for place, block in request.places if block.get("type") == "image"]
-    documents = [block for _, block in request.places if block.get("type") == "document"]
-    total = len(images) + sum(map(visible_pages, documents))
-    if total > MAX_IMAGES_AND_PAGES:
-        problem = f"{total} images and pages"
-        yield Violation(20, "messages", problem, f"send at most {MAX_IMAGES_AND_PAGES}", "too_many_images")
-    if len(images) > MANY_IMAGES:
-        for place, block in images:
-            size = image_size(block)
-            if size and max(size) > MAX_PIXELS_OF_MANY:
-                problem = f"{size[0]} x {size[1]} px beside more than {MANY_IMAGES - 1} other images"
-                yield Violation(20, place, problem, f"scale it to {MAX_PIXELS_OF_MANY} px", "large_image")
-
-
-def body_is_small_unicode(request: Request) -> Iterator[Violation]:
-    """Rule 20: a 32 MB body; rule 21: valid Unicode, no lone surrogate after a cut."""
-    size = 0
-    messages = ((place_of(at), message) for at, message in enumerate(request.messages))
-    for place, value in chain([("system", request.system), ("tools", request.tools)], messages):
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-        size += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        if not text.isascii() and _SURROGATE.search(text):
-            yield Violation(21, place, "a lone surrogate", "replace it by U+FFFD", "surrogate")
-    if size > MAX_BYTES:
-        problem = f"{size / 1024 / 1024:.0f} MB"
-        yield Violation(20, "messages", problem, "send at most 32 MB", "too_many_bytes")
-
-
-def prompt_fits_the_window(request: Request) -> Iterator[Violation]:
-    """Rule 22: an over-long prompt; asked only when the window is given."""
-    if request.window_tokens is None:
-        return
-    counter = TokenCounter.for_model(request.model)
-    tokens = counter.request(request.messages, request.system, request.tools)
-    if tokens > request.window_tokens:
-        problem = f"about {tokens:,} tokens for a window of {request.window_tokens:,}"
-        yield Violation(22, "messages", problem, "compact it", "too_long")
-
-
 CONTENT_RULES = (
     thinking_is_whole,
     thinking_is_in_order,
@@ -267,8 +181,4 @@ CONTENT_RULES = (
     roles_are_known,
     compaction_blocks_lead,
     list_starts_with_the_user,
-    cache_marks_are_few_and_well_placed,
-    images_are_few,
-    body_is_small_unicode,
-    prompt_fits_the_window,
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
 
 from planner.reading.families import ModelFamily
 from planner.reading.lazy_property import lazy_property
@@ -29,12 +28,8 @@ class Request:
 
     messages: Sequence[Message]
     family: ModelFamily
-    model: str = ""
     thinking_enabled: bool | None = None
     """None: not known, and the rules that need it are not asked."""
-    system: str | Sequence[Block] | None = None
-    tools: Sequence[Mapping[str, Any]] | None = None
-    window_tokens: int | None = None
 
     def blocks(self, *roles: str) -> Iterator[tuple[int, int, Block]]:
         """Each top-level block with the index of its message and its own, of messages with one of `roles`."""
@@ -73,15 +68,6 @@ class Request:
         """Every block of the messages with its place, those inside results included."""
         return [place for at, index, block in self._blocks for place in _with_inner(at, index, block)]
 
-    def marked_places(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Everything that may carry a cache mark, in the order the API reads: tools, system, messages."""
-        for number, tool in enumerate(self.tools or ()):
-            yield f"tools[{number}]", tool
-        if self.system and not isinstance(self.system, str):
-            for number, block in enumerate(self.system):
-                yield f"system[{number}]", block
-        yield from self.places
-
     @property
     def last_answer(self) -> tuple[int, Sequence[Block]]:
         """Index and content of the last assistant message; nothing at -1 without one."""
@@ -115,7 +101,7 @@ class Violation:
     rule: int
     """1 to 24: the function that checks it says what it demands."""
     place: str
-    """``messages[3].content[1]``, ``messages[3]``, ``system[0]``, ``tools[2]`` or ``messages``."""
+    """``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
     problem: str
     cure: str
     code: str
