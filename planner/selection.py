@@ -74,7 +74,7 @@ KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
 """What is changed in a decision that keeps its turn."""
 
 _CHANGED = lazy_pattern(r"(\S+): (?:edited|written)")
-"""A statement that a file was changed and no more: ``src/a.py: edited``; not ``src/a.py: edited; defines run``."""
+"""A statement that a file was changed and no more: ``a.py: edited``; not ``a.py: edited, last change failed``."""
 
 
 @dataclass(frozen=True)

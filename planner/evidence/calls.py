@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["MOVING", "PATCHED", "REMARK", "Call", "CallKind", "calls_of", "superseded_turns"]
+__all__ = ["MOVING", "PATCHED", "WHOLE_TEXT", "Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -49,7 +49,7 @@ _SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subage
 
 _NOTING_NAME = lazy_pattern(r"todo|plan|task|think|patch", re.I)
 """Tools by which an agent notes something for itself, or changes files that their text names."""
-REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
+_REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
 PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
@@ -63,7 +63,7 @@ _PARTIAL_KEY = lazy_pattern(
     re.I,
 )
 """A read with such a key is of a part of the file: ``offset``, ``startLine``, ``view_range``; not ``path``."""
-_WHOLE_KEYS = frozenset({"content", "file_text"})
+WHOLE_TEXT = frozenset({"content", "file_text"})
 """A write with one of these keys leaves nothing of what the file held."""
 
 
@@ -154,7 +154,7 @@ class Call:
         before = {"", *map(str.strip, old.splitlines())}
         put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
         put_in = put_in or [old.strip().partition("\n")[0]]
-        telling = next((line for line in put_in if not REMARK.match(line)), put_in[0])
+        telling = next((line for line in put_in if not _REMARK.match(line)), put_in[0])
         return f"{self.subject} {telling[:80]}".strip()
 
     @property
@@ -220,7 +220,7 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
         for call, succeeded in calls[turn_id]:
             if succeeded:
                 same.setdefault(call.identity, turn_id)
-            if succeeded and (_reads_whole(call) or (call.kind == "write" and _WHOLE_KEYS & call.input.keys())):
+            if succeeded and (_reads_whole(call) or (call.kind == "write" and WHOLE_TEXT & call.input.keys())):
                 whole.setdefault(call.path, turn_id)
         if any(_changes_branch(command) for call in own for command in call.commands):
             same, whole = {}, {}

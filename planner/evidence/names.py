@@ -20,7 +20,6 @@ __all__ = [
     "SpecificKind",
     "common_root",
     "defines",
-    "definitions_in",
     "file_paths",
     "parts_of",
     "repository_root",
@@ -59,12 +58,11 @@ PART_CHARACTERS = 4
 _TRAILING = ".,:;!?-"
 
 _DEFINITION = lazy_pattern(
-    r"^(?P<indent>[ \t]{0,8})"
+    r"[ \t]{0,8}"
     r"(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)[ \t]){0,4}"
     r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module"
     r"|(?<![ \t])const|(?<=export )const|(?<=pub )const)"
-    r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?(?P<name>[A-Za-z_]\w{0,120})",
-    re.M,
+    r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?[A-Za-z_]"
 )
 """A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
 ``return type(x)``, nor a ``const`` within a function."""
@@ -98,11 +96,6 @@ def specifics_of(text: str) -> dict[str, SpecificKind]:
             if name not in kinds and (kind := _kind(match.lastgroup or "", name)) is not None:
                 kinds[name] = kind
     return kinds
-
-
-def definitions_in(code: str) -> list[re.Match[str]]:
-    """What `code` defines, in order: each match has an ``indent`` and a ``name``."""
-    return list(_DEFINITION.finditer(code))
 
 
 def defines(line: str) -> bool:

@@ -45,8 +45,6 @@ LINE_CHARACTERS, WORDS_CHARACTERS = 300, 80
 """Of one line so much, and of words of the user: they stand whole in their own frame."""
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
 """Of a line that says how a check ended, of a command, and of the subject of a commit."""
-MOST_NAMES = 5
-"""Of the names in one file so many of a kind, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def _quoted(text: str) -> str:
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """The files that were written: how the last change ended, and what was edited, defined and named in each."""
+    """The files that were written: and how the last change ended."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 
@@ -110,13 +108,8 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
     if not ids:
         return RecordLine(f"{path}: change failed", (change.failed_turn,))
     state = change.by_command or ("written" if change.written else "edited")
-    names = [
-        f"{what} {', '.join(listed[:MOST_NAMES])}{', …' * (len(listed) > MOST_NAMES)}"
-        for what, listed in (("in", change.edits), ("defines", change.defines))
-        if listed
-    ]
     state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
-    return RecordLine("; ".join([f"{path}: {state}", *names]), ids)
+    return RecordLine(f"{path}: {state}", ids)
 
 
 _LAUNCHER = lazy_pattern(

@@ -167,39 +167,6 @@ def test_what_was_not_done_or_only_written_about_is_no_change_of_code():
     assert lines(state.changed_files(session.evidence)) == [("/repo/plan.md: written", ("t2",))]
 
 
-def test_what_is_put_beside_a_function_is_not_an_edit_of_it():
-    old = "func TestDrain_Empty(t *testing.T) {\n\tdrain(t)\n}"
-    session = Session("Test it.").calls("Read", old, file_path="/repo/a_test.go")
-    new = "}\n\nfunc TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides(t *testing.T) {\n}"
-    session.calls("Edit", "done", file_path="/repo/a_test.go", old_string="}", new_string=new)
-    (change,) = state.changed_files(session.evidence)
-    assert change.text == (
-        "/repo/a_test.go: edited; defines TestDrain_OneWorkerOfManyStillBusyWhenTheQueueIsClosedFromTwoSides"
-    )
-
-
-NAMES = st.lists(st.from_regex(r"[a-z]{4,8}_[a-z]{4,8}", fullmatch=True), min_size=3, max_size=6, unique=True)
-
-
-@given(NAMES, st.data())
-def test_an_edit_is_in_what_it_changed_and_what_is_gone_is_named_no_more(names, data):
-    *kept, fresh = names
-    edited = data.draw(st.lists(st.sampled_from(kept), unique=True))
-
-    def code(functions, changed=()):
-        return "\n\n".join(f"# {name}\ndef {name}():\n    return {name in changed}" for name in functions)
-
-    session = Session("Do it.").calls("Read", code(kept), file_path="/a/b.py")
-    at = data.draw(st.integers(1, len(kept)))
-    new = code([*kept[:at], fresh, *kept[at:]], edited)
-    session.calls("Edit", "done", file_path="/a/b.py", old_string=code(kept), new_string=new)
-    (change,) = state.file_changes(session.evidence)
-    assert (set(change.edits), change.defines) == (set(edited), [fresh])
-    session.calls("Edit", "done", file_path="/a/b.py", old_string=code([fresh]), new_string="")
-    (change,) = state.file_changes(session.evidence)
-    assert fresh not in [*change.defines, *change.edits]
-
-
 def test_an_editor_that_only_looks_changes_nothing():
     session = Session("Fix it.").calls("str_replace_editor", "1 a", command="view", path="/a/b.py", view_range=[1, 9])
     session.calls("str_replace_editor", "done", command="str_replace", path="/a/c.py", old_str="a", new_str="b")
