@@ -17,7 +17,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
-from planner.evidence.names import defines, specifics_of
+from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
 from planner.placeholders import call_line
 from planner.proposal import PlanRequest
@@ -27,18 +27,10 @@ __all__ = ["card_text", "lines_of_cards"]
 
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
-SHORT_RESULT_LINES, SHORT_RESULT_CHARACTERS = 12, 960
-"""A result up to this size is shown whole before lines of longer ones."""
-ENDING_LINES = 4
-"""How many last lines of a longer result are shown with it, but for what only reads."""
 COMMAND_LINES = 12
 """Of a call with long arguments so many lines are shown."""
 SENTENCE_WORDS = 5
 """A line of a report with fewer words says nothing by itself."""
-SIGNATURE_WORTH = 0.4
-"""What a signature counts, and what stands within a merge conflict, beside names, each up to 1."""
-ASKED_WORTH = 2.0
-"""And what a name that the latest request names counts, wherever it stands."""
 AGAIN = 0.6
 """What a name counts each further time, against the time before."""
 ECHO_CHARACTERS = 240
@@ -294,16 +286,6 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
     return [*telling, *lines[:1], *(old if turn.outcomes[call.number].status == "failed" else old[:1])]
 
 
-def _details(turn: TurnEvidence) -> Iterator[Line]:
-    """Signs of failure, short results, and what longer ones end with."""
-    yield from (turn.lines[number - 1] for number in turn.failure_lines)
-    for call, result in _telling_results(turn):
-        if len(result) <= SHORT_RESULT_LINES and sum(len(line.text) for line in result) <= SHORT_RESULT_CHARACTERS:
-            yield from _from_ends(result)
-        elif call.kind != "read":
-            yield from (line for line in result[: -1 - ENDING_LINES : -1] if not line.continues)
-
-
 def _longest(call: Call) -> int:
     """How many lines a reading may have to be shown whole: of a part that was chosen more."""
     return LONG_READING_LINES if call.path and len(call.input) == 1 else LONG_EXCERPT_LINES
@@ -346,7 +328,6 @@ _KINDS = (
     _Kind(_latest, 0.72, own_share=0.25, most_turns=LATEST_TURNS),
     _Kind(_outcomes, 0.82),
     _Kind(_changes, 0.88),
-    _Kind(_details, 0.9, in_rounds=False),
 )
 
 
@@ -386,28 +367,10 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) 
 
 
 def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
-    """All lines: by what they name and define, by what the latest request names, and by what is said in them."""
-    relevance, asked = choice.request.relevance, _names_asked(choice.request)
+    """All lines that are not shown: by what they name, and by what is said in them."""
+    relevance = choice.request.relevance
     for turn in turns:
         turn_id = turn.turn.id
-        is_asked = False
         for line, names, base in zip(turn.lines, relevance.names[turn_id], relevance.bases[turn_id], strict=True):
-            text = choice.text(turn, line)
-            is_definition = defines(text)
-            is_asked = bool(asked.intersection(names)) if is_definition else is_asked
-            if choice.shows(turn, line) or _is_hidden(turn, line):
-                continue
-            if line.part in ("result", "user"):
-                stands_out = is_definition or is_asked or line.number in turn.once(_in_conflict)
-                base += SIGNATURE_WORTH * stands_out + ASKED_WORTH * len(asked.intersection(names))
-            yield _Candidate(turn, line, names, base, choice.cost(turn, line))
-
-
-def _names_asked(request: PlanRequest) -> frozenset[str]:
-    """What the user's latest words name, or what they chose."""
-    latest = next((turn for turn in reversed(request.evidence.turns.values()) if turn.user_lines), None)
-    if latest is None:
-        return frozenset()
-    names = request.relevance.names[latest.turn.id]
-    chosen = specifics_of(latest.choice.text) if latest.choice else ()
-    return frozenset([*chosen, *(name for line in latest.user_lines for name in names[line.number - 1])])
+            if not (choice.shows(turn, line) or _is_hidden(turn, line)):
+                yield _Candidate(turn, line, names, base, choice.cost(turn, line))

@@ -218,14 +218,6 @@ def test_the_part_of_a_file_that_was_read_last_is_shown_though_other_lines_name_
     assert text_of(turn_cards(request, list(request.evidence.turns.values()), 4_000), "t11").count("if not ready") > 2
 
 
-def test_the_function_that_the_latest_request_is_about_is_shown_with_its_body():
-    functions = "\n".join(f"def flush_part_{n}(queue):\n    queue.stop_{n}()\n    return None\n" for n in range(120))
-    read = call(7, "Read", {"file_path": "app/table.py"}, functions)
-    looks = [call(20 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(20)]
-    request = plan_request(crowded(read, *looks, ask="Now look at flush_part_117 in app/table.py, please."))
-    assert "queue.stop_117()" in text_of(turn_cards(request, list(request.evidence.turns.values()), 3_000), "t4")
-
-
 def test_an_edit_shows_where_it_was_made():
     old = "def drain(queue):\n    wait_for_workers()\n    queue.join()"
     edit = {"file_path": "app/queue.py", "old_string": old, "new_string": old + "\n    report_end()"}
@@ -361,17 +353,6 @@ def crowded(*between, ask="Now look at flush_part_317 in app/table.py, please.")
     noise = [{"role": "assistant", "content": PROSE}, {"role": "user", "content": "Go on."}]
     calls = [message for turn in between for message in turn]
     return [*SAMPLE[:1], *noise, *calls, {"role": "user", "content": ask}, *SAMPLE[-2:]]
-
-
-def test_the_function_that_the_latest_request_names_is_shown():
-    lines = "\n".join(f"    part_{n} = load_part({n})  # of the table" for n in range(400)).replace(
-        "part_317 ", "flush_part_317 "
-    )
-    read = call(7, "Read", {"file_path": "app/table.py"}, lines)
-    request = plan_request(crowded(read))
-    assert "flush_part_317 = load_part(317)" in text_of(
-        turn_cards(request, list(request.evidence.turns.values()), 2_500), "t4"
-    )
 
 
 def test_the_options_and_the_answer_of_a_question_dialog_are_shown():
