@@ -23,7 +23,6 @@ ONLY_IN = {
     "agent": ("applier.adapters.frameworks.hermes_engine",),
     "agents": ("applier.adapters.frameworks.openai_agents",),
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
-    "matplotlib": ("applier.eval.evaluation",),
     "opentelemetry": ("applier.session.events",),
     "psycopg": ("applier.store",),
     "detect_secrets": ("applier.store.secrets",),

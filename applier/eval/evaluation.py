@@ -1,4 +1,4 @@
-"""Runs methods over cuts of transcripts at target sizes: a row of numbers for each, their means, and a chart.
+"""Runs methods over cuts of transcripts at target sizes: a row of numbers for each, and their means.
 
 A method is shown what stands before the cut only. Beside what survives, a row says whether the list can be sent and
 when it pays. Prints nothing.
@@ -15,13 +15,12 @@ from functools import partial
 from itertools import accumulate, product, takewhile
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import Method, NotRecorded, methods_for
 from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
 from applier.eval.texts import message_tokens
-from planner.errors import SettingsError, TranscriptError
+from planner.errors import TranscriptError
 from planner.prices import payback_calls
 from planner.reading.messages import Message, message_digest
 from planner.validity import check_messages
@@ -36,7 +35,6 @@ __all__ = [
     "cut_points",
     "cut_transcript",
     "cuts_of_file",
-    "draw_recall",
     "evaluate",
     "evaluate_files",
     "evaluation_means",
@@ -51,11 +49,6 @@ LEAST_PREFIX_TOKENS = 15_000
 """A shorter part before the cut needs no compaction and is not measured."""
 LEAST_NEEDS = 8
 """A cut after which the agent needed less says nothing and is left out."""
-
-SIZES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
-"""Marks of the horizontal axis, which is logarithmic: halving is worth the same everywhere."""
-PANELS = {"plain recall": "plain", "recall in context": "in_context"}
-"""Titles, each with the field of `EvaluationMean` behind it."""
 
 
 @dataclass(frozen=True)
@@ -252,39 +245,3 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
         violations=sum(one.violations for one in checked) if checked else None,
         payback_calls=fmean(payback) if payback else None,
     )
-
-
-def draw_recall(means: Sequence[EvaluationMean], path: Path) -> None:
-    """Draw `means` into `path`, in the format its suffix names: ``.svg``, ``.png`` and on. Needs the extra ``eval``.
-
-    Raises:
-        SettingsError: matplotlib is not installed, or does not know the format.
-    """
-    try:
-        from matplotlib import rc_context, style
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SettingsError(f"a chart needs matplotlib: pip install 'relevance-compactor[eval]' ({error})") from error
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
-        raise SettingsError(f"{path}: no known format of a picture: name it .svg or .png")
-    with style.context("tableau-colorblind10"):
-        axes = figure.subplots(1, len(PANELS), sharey=True)
-        for axis, (title, field) in zip(axes, PANELS.items(), strict=True):
-            _draw(axis, title, field, means)
-    axes[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    # The same means give the same bytes: no date, no random ids; text stays text.
-    with rc_context({"svg.hashsalt": "recall", "svg.fonttype": "none"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
-def _draw(axis: Any, title: str, field: str, means: Sequence[EvaluationMean]) -> None:
-    for method in dict.fromkeys(mean.method for mean in means):
-        points = sorted((mean.size, getattr(mean, field)) for mean in means if mean.method == method)
-        axis.plot(*zip(*points, strict=True), label=method, marker="o", markersize=4)
-    axis.set(
-        title=title, xscale="log", xlim=(SIZES[0], SIZES[-1]), ylim=(0, 1), xlabel="size, as a share of the tokens"
-    )
-    axis.set_xticks(SIZES, [f"{size:g}" for size in SIZES])
-    axis.minorticks_off()
-    axis.grid(axis="y", color="#dddddd")

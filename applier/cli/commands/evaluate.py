@@ -13,12 +13,11 @@ from typing import Any
 
 import click
 
-from applier.cli.options import OUTPUT_FILE, SHARE, as_csv, as_json
+from applier.cli.options import SHARE, as_csv, as_json
 from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
     EvaluationMean,
     EvaluationRow,
-    draw_recall,
     evaluate_files,
     evaluation_means,
     transcript_paths,
@@ -65,7 +64,6 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 )
 @click.option("--model", help="The planner model of the methods `model` and `prompts:DIR`.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--chart", metavar="FILE", type=OUTPUT_FILE, help="Draw recall against size: .svg, .png and others.")
 @click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
 @click.option(
     "--probes",
@@ -82,7 +80,6 @@ def eval_command(
     ratios: tuple[float, ...],
     model: str | None,
     workers: int,
-    chart: Path | None,
     lost: bool,
     probes: Path | None,
     quick: bool,
@@ -109,8 +106,6 @@ def eval_command(
     if problems and not rows:
         raise TranscriptError(problems[0])
     means = evaluation_means(rows)
-    if chart:
-        draw_recall(means, chart)
     if as_csv:
         print_csv([{"cut": row.cut} | _fields(evaluation_means([row])[0]) for row in rows])
     elif as_json:
