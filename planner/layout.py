@@ -154,30 +154,30 @@ def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
     A system message inside the list keeps its place behind the user's and before the assistant's: the API refuses one
     between two messages of the user, and two in a row.
     """
-    messages = list(view)
+    groups: list[list[Any]] = [[message] for message in view]
     for message in more:
-        at = len(messages) - 1
+        at = len(groups) - 1
         if _role(message) == "user":
-            while at > 0 and _role(messages[at]) == "system" and _role(messages[at - 1]) in ("user", "system"):
+            while at > 0 and _role(groups[at][0]) == "system" and _role(groups[at - 1][0]) in ("user", "system"):
                 at -= 1
-        if messages and _role(messages[at]) == _role(message):
-            messages[at] = _merged(messages[at], message)
+        if groups and _role(groups[at][0]) == _role(message):
+            groups[at].append(message)
         else:
-            messages.append(message)
-    return messages
+            groups.append([message])
+    return [_merged(group) if group[1:] else group[0] for group in groups]
 
 
 def _role(message: Any) -> str:
     return str(message["role"] if isinstance(message, dict) else message.role)
 
 
-def _merged(first: Any, second: Any) -> Message:
-    left, right = plain_message(first), plain_message(second)
-    content = [*blocks(left), *blocks(right)]
-    fields = {**left, **right}  # of a system message also how it is to be answered: the newer one counts
-    if left.get("clear_at") != right.get("clear_at"):
-        fields.pop("clear_at")  # words that are to stand would go with the others
-    if left["role"] == "user":  # nothing may stand before its results; a list that was broken stays no worse
+def _merged(neighbours: Sequence[Any]) -> Message:
+    plain = [plain_message(message) for message in neighbours]
+    content = list(chain.from_iterable(map(blocks, plain)))
+    fields = dict(chain.from_iterable(map(dict.items, plain)))  # of a system message also how it is to be answered
+    if any(message.get("clear_at") != plain[0].get("clear_at") for message in plain):
+        fields.pop("clear_at", None)  # words that are to stand would go with the others
+    if plain[0]["role"] == "user":  # nothing may stand before its results; a list that was broken stays no worse
         content.sort(key=lambda block: block["type"] != "tool_result")
     return {**fields, "content": content}
 
