@@ -12,8 +12,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from applier.program import program
@@ -22,12 +23,23 @@ from planner.api import plan_compaction
 from planner.reading.messages import Block, Message
 from tests.bench.speed import made_session
 
-__all__ = ["FACTORS", "INPUTS", "Growth", "measure_growth"]
+__all__ = [
+    "FACTORS",
+    "INPUTS",
+    "TASK",
+    "Growth",
+    "calls_in_one_message",
+    "calls_in_turns",
+    "long_result",
+    "measure_growth",
+    "unanswered_calls",
+]
 
 FACTORS = (1, 2, 4, 8)
 LINE_CHARACTERS = 65_536
 MEGABYTE = 1_000_000
 TASK = "Make the report job stop in time"
+ROW = "2026-01-31T12:00:01 INFO load_report_4711 = merge_row_17(request, timeout=30)  # row {}\n"
 
 Work = Callable[[], object]
 
@@ -110,17 +122,20 @@ def _planned(messages: list[Message], focus: str | None = None) -> tuple[int, Wo
 
 
 def _said(text: str, focus: str | None = None) -> tuple[int, Work]:
-    """`text` as what a tool returned, in the middle of a session."""
+    return _planned(_session([text]), focus)
+
+
+def _session(texts: Iterable[str]) -> list[Message]:
+    """`texts`, together, as what a tool returned in the middle of a session."""
     call = {"type": "tool_use", "id": "toolu_long", "name": "bash", "input": {"command": "cat job.log"}}
-    result = {"type": "tool_result", "tool_use_id": "toolu_long", "content": text}
-    messages: list[Message] = [
+    result = {"type": "tool_result", "tool_use_id": "toolu_long", "content": "".join(texts)}
+    return [
         {"role": "user", "content": f"{TASK}."},
         {"role": "assistant", "content": [call]},
         {"role": "user", "content": [result]},
         {"role": "assistant", "content": "The log says it all."},
         {"role": "user", "content": "Go on."},
     ]
-    return _planned(messages, focus)
 
 
 def _line(character: str) -> Callable[[int], tuple[int, Work]]:
@@ -131,36 +146,39 @@ def _call(number: int) -> Block:
     return {"type": "tool_use", "id": f"toolu_{number}", "name": "bash", "input": {"command": f"make t{number}"}}
 
 
-def _parallel_calls(factor: int) -> tuple[int, Work]:
-    count = 1_000 * factor
+def _failed(call: Block) -> Block:
+    return {"type": "tool_result", "tool_use_id": call["id"], "content": f"Exit code 1\nno rule for {call['id']}"}
+
+
+def calls_in_one_message(count: int) -> list[Message]:
+    """So many calls side by side, all of which failed."""
     calls = [_call(number) for number in range(count)]
-    results = [
-        {"type": "tool_result", "tool_use_id": call["id"], "content": f"Exit code 1\nno rule for {call['id']}"}
-        for call in calls
-    ]
-    messages: list[Message] = [
+    return [
         {"role": "user", "content": TASK},
         {"role": "assistant", "content": calls},
-        {"role": "user", "content": results},
+        {"role": "user", "content": [_failed(call) for call in calls]},
         {"role": "assistant", "content": "None of it went well."},
         {"role": "user", "content": "Go on."},
     ]
-    return _planned(messages)
 
 
-def _unanswered_calls(factor: int) -> tuple[int, Work]:
+def calls_in_turns(count: int) -> list[Message]:
+    """So many calls, one behind the other's result."""
+    calls = [_call(number) for number in range(count)]
+    rounds = [[{"role": "assistant", "content": [c]}, {"role": "user", "content": [_failed(c)]}] for c in calls]
+    return [{"role": "user", "content": TASK}, *chain.from_iterable(rounds)]
+
+
+def unanswered_calls(count: int) -> list[Message]:
     """A list that no API takes: every second message calls, and nothing answers."""
-    messages: list[Message] = []
-    for number in range(625 * factor):
-        step = {"role": "user", "content": f"Step {number}."}
-        messages += [step, {"role": "assistant", "content": [_call(number)]}]
-    return _planned(messages)
+    steps = [{"role": "user", "content": f"Step {number}."} for number in range(count)]
+    calls = [{"role": "assistant", "content": [_call(number)]} for number in range(count)]
+    return [*chain.from_iterable(zip(steps, calls, strict=True))]
 
 
-def _long_result(factor: int) -> tuple[int, Work]:
-    line = "2026-01-31T12:00:01 INFO load_report_4711 = merge_row_17(request, timeout=30)  # row {}\n"
-    count = 10 * MEGABYTE // 8 // len(line)
-    return _said("".join(line.format(number) for number in range(count * factor)))
+def long_result(count: int) -> list[Message]:
+    """One result of so many lines, in the middle of a session."""
+    return _session(ROW.format(number) for number in range(count))
 
 
 def _tokens(factor: int) -> tuple[int, Work]:
@@ -207,13 +225,13 @@ def _file(factor: int) -> tuple[int, Work]:
 INPUTS: dict[str, Callable[[int], tuple[int, Work]]] = {
     "one line of 64 KB of dots, with a focus": _line("."),
     "one line of 64 KB of dashes, with a focus": _line("-"),
-    "1,000 calls in one message": _parallel_calls,
-    "1,250 messages with unanswered calls": _unanswered_calls,
+    "1,000 calls in one message": lambda factor: _planned(calls_in_one_message(1_000 * factor)),
+    "1,250 messages with unanswered calls": lambda factor: _planned(unanswered_calls(625 * factor)),
     "a text of 128 KB of '2.'": lambda factor: _said("2." * (LINE_CHARACTERS * factor)),
     "redact 64 KB of 'a'": _redacted("a"),
     "redact 64 KB of 'token='": _redacted("token="),
     "redact 64 KB of dashes": _redacted("-"),
-    "a result of 1.25 MB": _long_result,
+    "a result of 1.25 MB": lambda factor: _planned(long_result(10 * MEGABYTE // 8 // len(ROW) * factor)),
     "250,000 tokens": _tokens,
     "a file of 15.5 MB read by the command line": _file,
 }

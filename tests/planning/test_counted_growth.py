@@ -1,0 +1,34 @@
+"""Planning does no more for each part of a larger input: counted in calls of functions, for a clock is no law."""
+
+from cProfile import Profile
+
+import pytest
+
+from planner import plan_compaction
+from tests.bench.growth import TASK, calls_in_one_message, calls_in_turns, long_result, unanswered_calls
+
+INPUTS = {
+    "calls in one message": calls_in_one_message,
+    "calls, each in a turn of its own": calls_in_turns,
+    "messages with calls that nothing answers": unanswered_calls,
+    "lines of one result": long_result,
+}
+LESS, MORE = 500, 4_000
+SPARE = 1.25
+"""Sorting, and that the first parts cost less than those of a list that is full."""
+
+
+def counted(messages):
+    """How often functions are called, built-in ones included, while `messages` are planned."""
+    profile = Profile()
+    profile.enable()
+    plan_compaction(messages, TASK, target_ratio=0.1, planner="rules", now=0.0)
+    profile.disable()
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
+def test_work_grows_with_an_input_and_no_faster(make):
+    counted(make(3))  # what the first plan loads is nobody's work
+    assert counted(make(MORE)) / counted(make(LESS)) < SPARE * MORE / LESS
