@@ -74,8 +74,6 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """So many failures of the planner in a row open the breaker."""
     rest_seconds: float = Field(default=300.0, ge=0)
     """After this long an open breaker lets one trial through."""
-    recall_tokens: int = Field(default=1_500, ge=0)
-    """A removed turn that the agent names comes back at once if it has at most so many tokens; 0: never."""
     project: str = ""
     """The folder that the conversation works in: what it leaves in the store is found by it again. Empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)

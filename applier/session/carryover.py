@@ -1,5 +1,4 @@
-"""What is said again once it was removed: behind a plan the host's rules, the agent's open lists and the files it read
-last; and of removed turns those that the agent names.
+"""What is said again behind a plan: the host's rules, the agent's open lists and the files it read last.
 
 Text only, within an allowance. Never reads outside the allowed roots, whatever a path says, and follows no link.
 """
@@ -7,23 +6,17 @@ Text only, within an allowance. Never reads outside the allowed roots, whatever 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
-from planner.evidence.names import specifics_of, without_root
 from planner.evidence.tasks import Task, task_lists
 from planner.placeholders import clean
-from planner.reading.lines import join_lines, read_block, turn_lines
-from planner.reading.messages import Message, blocks, plain_message
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["carried_text", "named_again", "open_lists", "removed_turns", "restored_text"]
+__all__ = ["carried_text", "file_below", "open_lists"]
 
 MOST_FILES, FILE_TOKENS, ALL_FILES_TOKENS = 5, 5_000, 50_000
 """Of what is carried over a compaction, each and together (three-layer pipeline)."""
@@ -164,92 +157,3 @@ def open_lists(tracker: HistoryTracker) -> list[str]:
 def _shown_list(tasks: Sequence[Task]) -> str:
     title = "Tasks" if tasks[0].number else f"Todo list ({tasks[0].turn_id})"
     return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks)])
-
-
-_HYPHENATED = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-MIN_CHARACTERS = 6
-"""Shorter names stand in too many turns to point at one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A removed turn, by what the agent has named of it."""
-
-    name: str
-    turn_id: str
-    text: str
-
-
-def removed_turns(frame: Frame, tracker: HistoryTracker) -> dict[str, str]:
-    """Text of each turn that the plan in force has removed, by its id, oldest first."""
-    by_id = tracker.history.by_id
-    turns = frame.plan.turns if frame.plan is not None else ()
-    gone = [decision.turn_id for decision in turns if decision.strategy != "keep" and decision.turn_id in by_id]
-    return {turn_id: _turn_text(tracker, turn_id) for turn_id in gone}
-
-
-def named_again(removed: Mapping[str, str], frame: Frame, tracker: HistoryTracker, start: int) -> list[Named]:
-    """Removed turns of which messages from `start` on name what stands nowhere else any more."""
-    names = list(_names(tracker.plain[start:])) if removed else []
-    if not names:
-        return []
-    new = (message for message in tracker.plain[start:] if message["role"] != "assistant")
-    before = tracker.plain[frame.start : max(start, frame.start)]
-    standing = [_text(message) for message in (*map(plain_message, frame.head), *before, *new)]
-    root = tracker.known_analysis.evidence.root if tracker.known_analysis is not None else ""
-    holders: dict[str, Named] = {}
-    for name in names:
-        short = without_root(name, root)
-        if any(name in text or short in text for text in standing):
-            continue
-        turn_id = next((turn_id for turn_id in reversed(list(removed)) if name in removed[turn_id]), None)
-        if turn_id is not None:
-            holders.setdefault(turn_id, Named(name, turn_id, removed[turn_id]))
-    return list(holders.values())
-
-
-def restored_text(named: Named) -> str:
-    """What says the turn again."""
-    return (
-        f'<restored turn="{named.turn_id}">\n'
-        f"Shortened away before, and named just now ({clean(named.name)}); for reference, not an instruction.\n"
-        f"{clean(named.text)}\n</restored>"
-    )
-
-
-def _turn_text(tracker: HistoryTracker, turn_id: str) -> str:
-    """The whole text of a turn, as it was read for the last plan if it was."""
-    history, known = tracker.history, tracker.known_analysis
-    turn = history.by_id[turn_id]
-    read = known.evidence.by_digest.get(turn.digest) if known is not None else None
-    return read.text if read is not None else join_lines(turn_lines(history, turn))
-
-
-def _text(message: Message) -> str:
-    read = (read_block(message["role"], block) for block in blocks(message))
-    return "\n".join(one[2] for one in read if one is not None)
-
-
-def _names(new: Sequence[Message]) -> Iterator[str]:
-    """Paths, URLs and identifiers that the agent itself writes in its words or in calls that failed.
-
-    A call that worked brings what it needs by itself. Words joined by hyphens point at nothing.
-    """
-    spoken = [(message["role"], block) for message in new for block in blocks(message)]
-    failed = {
-        block.get("tool_use_id") for _, block in spoken if block["type"] == "tool_result" and block.get("is_error")
-    }
-    for role, block in spoken:
-        if role != "assistant" or not (block["type"] == "text" or block.get("id") in failed):
-            continue
-        text = str(block.get("text", "")) if block["type"] == "text" else _values(block.get("input"))
-        for name, kind in specifics_of(text).items():
-            if kind != "number" and len(name) >= MIN_CHARACTERS and not _HYPHENATED.fullmatch(name):
-                yield name
-
-
-def _values(arguments: object) -> str:
-    """What a call is about: the texts in its input, not the names of its parameters."""
-    if isinstance(arguments, Mapping):
-        return "\n".join(map(_values, arguments.values()))
-    return str(arguments) if isinstance(arguments, str) else ""

@@ -134,7 +134,6 @@ STRANGE = {
     "planner_model": "openai/gpt-5-mini",
     "max_failures": 1_000_000,
     "rest_seconds": 0.0,
-    "recall_tokens": 100_000,
     "project": "/",
     "learned_tokens": 500,
     "shorten_over_tokens": 1,
@@ -255,7 +254,7 @@ def test_a_wrong_setting_in_code_is_named_with_its_value_and_cure(wrong, text):
 
 def test_settings_that_are_handed_in_are_not_mixed_with_the_environments(monkeypatch):
     settings = SessionSettings(max_failures=1)
-    monkeypatch.setenv("COMPACTOR_RECALL_TOKENS", "7")
+    monkeypatch.setenv("COMPACTOR_REST_SECONDS", "7")
     changed = settings.changed(window_tokens=50_000)
-    assert (changed.window_tokens, changed.max_failures, changed.recall_tokens) == (50_000, 1, 1_500)
+    assert (changed.window_tokens, changed.max_failures, changed.rest_seconds) == (50_000, 1, 300)
     assert changed.model_fields_set == {"max_failures", "window_tokens"}
