@@ -79,8 +79,6 @@ class SessionSettings(CheckedSettings, BaseSettings):
     learned_tokens: int = Field(default=0, ge=0, le=500)
     """A new conversation in `project` begins with at most so many tokens of the learned lines that you approved and
     that matter to its task; 0: none."""
-    file_roots: tuple[Path, ...] = ()
-    """Folders from which recently read files may be read again after a compaction; none: only the store."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, said again after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)

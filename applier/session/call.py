@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from applier.learning.memory import Memory
 from applier.learning.opening import lines_for, opening_text
-from applier.session.carryover import file_below
 from applier.session.compaction import NO_BOUNDS, Compaction, attempt, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
@@ -104,7 +102,7 @@ def _tell_learned(state: State, arrival: Arrival) -> None:
         approved = state.store.use(lambda store: Memory(store, project).approved)
         today = datetime.fromtimestamp(state.clock(), UTC).date()
         task = state.planning.task or first_words(tracker.history)
-        lines = lines_for(task, partial(file_below, [Path(project)]), set(approved.values()), today)
+        lines = lines_for(task, Path(project), set(approved.values()), today)
         text, count = opening_text(lines, tracker.counter, most)
         if text:
             edits = Edits("learned", additions={len(tracker) - 1: text})

@@ -90,7 +90,7 @@ def test_a_wrong_variable_says_its_name(monkeypatch):
         load_settings()
 
 
-@pytest.mark.parametrize("name", ["FILE_ROOTS", "PERMISSIONS", "PLAN", "PRICES"])
+@pytest.mark.parametrize("name", ["PERMISSIONS", "PLAN", "PRICES"])
 @pytest.mark.parametrize("value", ["/src", "", "[" * 100_000])
 def test_a_variable_of_several_values_says_which_form_it_has(monkeypatch, name, value):
     monkeypatch.setenv(f"COMPACTOR_{name}", value)
@@ -137,7 +137,6 @@ STRANGE = {
     "project": "/",
     "learned_tokens": 500,
     "shorten_over_tokens": 1,
-    "file_roots": ["/"],
     "permissions": ["all is allowed"],
     "compact_tool": "bash",
 }
@@ -218,7 +217,7 @@ def test_what_only_the_user_may_set_says_how(tmp_path, monkeypatch):
         load_settings()
     (tmp_path / PROJECT_FILE).unlink()
     monkeypatch.setenv("COMPACTOR_PERMISSIONS", '["never push"]')
-    assert load_settings(file_roots=(tmp_path,)).permissions == ("never push",)
+    assert load_settings(preset="codex").permissions == ("never push",)
     monkeypatch.setenv("COMPACTOR_PLANNER_MODEL", "openai/gpt-5-mini")
     monkeypatch.setenv("COMPACTOR_PLAN__RESTORE_TOOL", "mcp__memory__ask_back")
     read = load_settings()
