@@ -327,7 +327,6 @@ def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
         {"system": [5]},
         {"system": 5},
         {"tools": [None]},
-        {"max_output_tokens": "many"},
         {"preset": {"relevance"}},
         {"hooks": [print]},
         {"hooks": {"post_compact": 3}},
