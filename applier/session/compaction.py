@@ -87,26 +87,27 @@ def attempt(
     """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
     name, numbers, missing = _name_of(tier), dict[str, Any](), 0
     kind: EventKind = "tier_failed"
-    try:
-        edits = tier(situation_of(state, new_from, focus))
-        if edits is None:
-            return Compaction.nothing(state, "", "nothing to do")
-        frame, view, change = _drafted(state, _with_carried(state, edits), name)
-    except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
-        problem = f"{type(error).__name__}: {error}"
-    else:
-        numbers, missing = _numbers(change), bounds[0] - (change.tokens_before - change.tokens_after)
-        kind, problem = "not_worth_it", _objection(state, view, change, bounds)
-        if dry_run:
-            return replace(change, reason=problem or change.reason)
-        if not problem:
-            kind, problem = _apply(state, frame, view, change, trigger, forced)
-        if not problem:
-            return replace(change, applied=True)
-    state.log(kind, problem, trigger=trigger, tier=name, **numbers)
-    if kind != "store_failed":  # that says nothing of the tier
-        rest(state, tier, forced, missing)
-    return Compaction.nothing(state, name, problem)
+    with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
+        try:
+            edits = tier(situation_of(state, new_from, focus))
+            if edits is None:
+                return Compaction.nothing(state, "", "nothing to do")
+            frame, view, change = _drafted(state, _with_carried(state, edits), name)
+        except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            numbers, missing = _numbers(change), bounds[0] - (change.tokens_before - change.tokens_after)
+            kind, problem = "not_worth_it", _objection(state, view, change, bounds)
+            if dry_run:
+                return replace(change, reason=problem or change.reason)
+            if not problem:
+                kind, problem = _apply(state, frame, view, change, trigger, forced)
+            if not problem:
+                return replace(change, applied=True)
+        state.log(kind, problem, trigger=trigger, tier=name, **numbers)
+        if kind != "store_failed":  # that says nothing of the tier
+            rest(state, tier, forced, missing)
+        return Compaction.nothing(state, name, problem)
 
 
 def _apply(
