@@ -133,6 +133,8 @@ class Preset:
     """What `compact` does: the first that changes anything."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
     """What `recover` does, until the prompt is clearly shorter."""
+    files_share: float = 0.0
+    """Files that were read last are said again behind a plan, up to this share of what it is to leave."""
     expected_growth_tokens: float = 0.0
     """What a call adds, until it was measured."""
 
@@ -211,6 +213,7 @@ RELEVANCE = Preset(
     ),
     manual=(RELEVANT,),
     recovery=(replace(RELEVANT, rules_only=True), RetreatHead(0.4), FitNewest()),
+    files_share=0.1,
     expected_growth_tokens=1_000,
 )
 
@@ -243,6 +246,7 @@ THREE_LAYER = _system(
     Step(ClearResults(3, over_tokens=1_000, kinds=frozenset(("run", "read", "write"))), ALWAYS),
     arrival=(DemoteLarge(40_000),),
     recovery=SUMMARY_AND_LAST_FIVE,
+    files_share=0.5,
     min_savings_tokens=20_000,
 )
 S06 = _system(
@@ -266,6 +270,7 @@ CLAUDE_CODE = _system(
     When("warning", level="warning"),
     Step(ClearResults(5), (When("idle", idle_seconds=3_600),)),
     arrival=(StubRereads(), SAFE_ARRIVAL),
+    files_share=0.5,
     min_savings_tokens=10_000,
 )
 CODEX = _system(

@@ -53,7 +53,7 @@ class Situation:
     """Of the plans: the agent's model, its window and its tools among them."""
     focus: str = ""
     carried_tokens: Callable[[], int] = int
-    """What will be said again behind a plan, by the counter: lists, rules."""
+    """What will be said again behind a plan, by the counter: files, lists, rules."""
 
     @property
     def room_tokens(self) -> int:
