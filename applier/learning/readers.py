@@ -26,7 +26,7 @@ from planner.settings import PlanSettings
 if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, WrittenLesson
 
-__all__ = ["Reader", "checked", "open_reader"]
+__all__ = ["Reader", "checked", "open_reader", "with_written"]
 
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
@@ -63,12 +63,17 @@ class Reader:
             PlannerUnavailable: the model gave no answer; it carries what was spent.
         """
         analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
-        evidence, by_rules = analysis.evidence, lessons_of(analysis.evidence)
+        evidence = analysis.evidence
         if self.model is None:
-            return by_rules, evidence, Usage()
+            return lessons_of(evidence), evidence, Usage()
         answer, usage = self.model.ask(analysis, self.settings)
-        written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
-        return [*written, *(one for one in by_rules if not _is_told(one, written))], evidence, usage
+        return with_written(answer, evidence), evidence, usage
+
+
+def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
+    """What of a model's answer holds, and what the rules prove besides."""
+    written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
+    return [*written, *(one for one in lessons_of(evidence) if not _is_told(one, written))]
 
 
 def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
