@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
-from applier.learning.lessons import KINDS, Kind, Lesson, error_subject, folded, in_the_record, lessons_of, sentence_key
+from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key
+from applier.learning.lessons import in_the_record, lessons_of
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
@@ -30,6 +31,7 @@ __all__ = ["Reader", "checked", "open_reader", "with_written"]
 
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
+WRITTEN_KINDS = frozenset({"decision", "wish", "error"})
 MOST_CHARACTERS, MOST_LESSONS = 640, 10
 """Of one answer; a line of text and words together."""
 
@@ -86,7 +88,7 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
     turn does not."""
     text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
-    if turn is None or written.kind not in KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
+    if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
     missing = invented(text, turn.names)
     also = _holder(missing, turn, evidence) if missing else ""
@@ -94,9 +96,10 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
         return None
     if written.kind == "error":
         subject, mended = _failure(words, turn), evidence.turns.get(written.mended)
-        after = written.mended if mended is not None and mended.turn.number > turn.turn.number else ""
+        is_after = mended is not None and mended.turn.number > turn.turn.number and not mended.failed_calls
+        after = written.mended if is_after else ""
         shown = f"{text}: `{words.replace('`', '')}`"
-        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=False, also=also)
+        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=bool(after), also=also)
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)

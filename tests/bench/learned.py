@@ -16,7 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from applier.adapters.transcripts import read_transcript
-from applier.learning.lessons import Lesson, lessons_of
+from applier.learning.kinds import Lesson
+from applier.learning.lessons import lessons_of
 from applier.learning.propose import Heard, Line, proposed_lines
 from applier.learning.readers import with_written
 from planner.analysis import Analysis, analyze_history

@@ -291,7 +291,7 @@ def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed
         assert learn("--yes", "--json").json["read_now"] == 1
         with open_store() as store:
             lines = proposed_lines(Memory(store, str(folder / "app")).heard, date(2026, 1, 2))
-        proposed.append([line.line.rpartition(" (")[2] for line in lines])
+        proposed.append([line.line.rpartition(" (")[2] for line in lines if line.kind == "error"])
     assert proposed == [[], [], ["s3:t3, s1:t3, 2026-01-01)"]]
 
 
