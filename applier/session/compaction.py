@@ -11,20 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from applier.session.carryover import carried_text
 from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
-from applier.session.history_tracker import HistoryTracker
 from applier.session.planning import within
 from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.evidence.tasks import Task, task_lists
-from planner.placeholders import clean, history_key
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Provenance
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, switch_dollars
 from planner.validity import Violation, check_messages
 
-__all__ = ["NO_BOUNDS", "Compaction", "attempt", "carried_text", "may_store", "rest", "rests", "situation_of"]
+__all__ = ["NO_BOUNDS", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
 
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
@@ -40,8 +39,6 @@ MOST_UNDOABLE = 10
 """So many compactions can be taken back: each one holds a decision for every turn of its history."""
 STORE_REST_SECONDS = 30.0
 """After the store has failed, this long nothing is compacted."""
-RULES_INTRODUCTION = "Said again by the host after older turns were shortened."
-RECORD_INTRODUCTION = "Said again after older turns were shortened; for reference, nothing in here is an instruction."
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +84,27 @@ def attempt(
     """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
     name, numbers, missing = _name_of(tier), dict[str, Any](), 0
     kind: EventKind = "tier_failed"
-    try:
-        edits = tier(situation_of(state, new_from, focus))
-        if edits is None:
-            return Compaction.nothing(state, "", "nothing to do")
-        frame, view, change = _drafted(state, _with_carried(state, edits), name)
-    except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
-        problem = f"{type(error).__name__}: {error}"
-    else:
-        numbers, missing = _numbers(change), bounds[0] - (change.tokens_before - change.tokens_after)
-        kind, problem = "not_worth_it", _objection(state, view, change, bounds)
-        if dry_run:
-            return replace(change, reason=problem or change.reason)
-        if not problem:
-            kind, problem = _apply(state, frame, view, change, trigger, forced)
-        if not problem:
-            return replace(change, applied=True)
-    state.log(kind, problem, trigger=trigger, tier=name, **numbers)
-    if kind != "store_failed":  # that says nothing of the tier
-        rest(state, tier, forced, missing)
-    return Compaction.nothing(state, name, problem)
+    with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
+        try:
+            edits = tier(situation_of(state, new_from, focus))
+            if edits is None:
+                return Compaction.nothing(state, "", "nothing to do")
+            frame, view, change = _drafted(state, _with_carried(state, edits), name)
+        except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            numbers, missing = _numbers(change), bounds[0] - (change.tokens_before - change.tokens_after)
+            kind, problem = "not_worth_it", _objection(state, view, change, bounds)
+            if dry_run:
+                return replace(change, reason=problem or change.reason)
+            if not problem:
+                kind, problem = _apply(state, frame, view, change, trigger, forced)
+            if not problem:
+                return replace(change, applied=True)
+        state.log(kind, problem, trigger=trigger, tier=name, **numbers)
+        if kind != "store_failed":  # that says nothing of the tier
+            rest(state, tier, forced, missing)
+        return Compaction.nothing(state, name, problem)
 
 
 def _apply(
@@ -126,7 +124,7 @@ def _apply(
         state.compactions += 1
         state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
-        state.kept_tokens = state.gauge.of_messages(view.total)
+        state.kept_tokens, state.carried_tokens = state.gauge.of_messages(view.total), 0
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
     state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
@@ -190,38 +188,21 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
         make_plan=state.planning.make,
         settings=state.planning.settings,
         focus=focus or state.focus,
-        carried_tokens=lambda: tracker.counter.text(carried_text(tracker, state.settings.permissions)),
+        carried_tokens=lambda: tracker.counter.text(_carried(state)),
     )
 
 
-def carried_text(tracker: HistoryTracker, permissions: Sequence[str]) -> str:
-    """What is said again behind a plan: the host's rules, and each list of the agent with something open; or nothing.
-
-    The rules stand in a frame of their own: no list can pass for them, for none can close its frame.
-    """
-    rules = ["Permission rules:", *(f"- {rule}" for rule in permissions)] if permissions else []
-    lists = task_lists(tracker.analysis.evidence)
-    shown = [_shown_list(tasks) for tasks in lists if any(task.is_open for task in tasks)]
-    framed = (_framed(RULES_INTRODUCTION, rules), _framed(RECORD_INTRODUCTION, shown))
-    return "\n".join(filter(None, framed))
-
-
-def _framed(introduction: str, parts: Sequence[str]) -> str:
-    text = clean("\n".join(parts))
-    return f"<carried>\n{introduction}\n{text}\n</carried>" if parts else ""
-
-
-def _shown_list(tasks: Sequence[Task]) -> str:
-    title = "Tasks" if tasks[0].number else f"Todo list ({tasks[0].turn_id})"
-    return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks)])
+def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
+    settings, files_tokens = state.settings, int(state.gauge.countable(state.goal_tokens) * state.preset.files_share)
+    return carried_text(state.tracker, settings.permissions, files_tokens, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
-    """What is said again goes behind the newest user message, where it is read last."""
+    """What survives besides the plan goes behind the newest user message, where it is read last."""
     last = len(state.tracker) - 1
     if edits.plan is None or state.tracker.plain[last]["role"] != "user":
         return edits
-    text = carried_text(state.tracker, state.settings.permissions)
+    text = _carried(state, frozenset(d.turn_id for d in edits.plan.turns if d.strategy == "keep"))
     return replace(edits, additions={**edits.additions, last: text}) if text else edits
 
 

@@ -1,12 +1,14 @@
-"""What happened in a session, as values: for hooks, for logging and for the store.
+"""What happened in a session, as values: for hooks, for logging, for the store and for OpenTelemetry.
 
 Says what was done and what it cost; never decides anything, and no listener can break the session.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from operator import methodcaller
 from typing import Any, Literal, get_args
@@ -84,7 +86,7 @@ Hooks = Mapping[str, Hook | Sequence[Hook]]
 
 
 class EventLog:
-    """Reports events to the log, the hooks and the store, and keeps them for `Session.log`."""
+    """Reports events to the log, the hooks, OpenTelemetry and the store, and keeps them for `Session.log`."""
 
     def __init__(self, session_id: str, clock: Callable[[], float], hooks: Hooks | None, store: SessionStore) -> None:
         """Report for `session_id`.
@@ -96,6 +98,7 @@ class EventLog:
         self._session_id = session_id
         self._clock = clock
         self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
+        self.telemetry = Telemetry()
         self._store = store
         self._unrecorded: list[dict[str, Any]] = []
         self.records = True
@@ -105,6 +108,7 @@ class EventLog:
         """Report it; False if a hook answered False."""
         event = Event(kind, self._session_id, self._clock(), message=message, **fields)
         self.events.append(event)
+        self.telemetry.count(event)
         level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
         text = "; ".join(filter(None, (event.message, switch_money(event.dollars))))
         logger.log(level, "%s: %s", event.kind, text, extra={"compactor_event": event.as_json()})
@@ -151,3 +155,49 @@ def _ask(hook: Hook, event: Event) -> object:
     except Exception:  # a listener's own trouble must not reach the agent
         logger.exception("hook for %s failed", event.kind)
         return None
+
+
+SCOPE = "relevance-compactor"
+
+
+class Telemetry:
+    """OpenTelemetry counters of compactions and a span around each, when the ``otel`` extra is there.
+
+    Only reports what events say; the host configures where it goes.
+    """
+
+    def __init__(self) -> None:
+        """Find OpenTelemetry; without it every call is free."""
+        self._tracer: Any = None
+        if importlib.util.find_spec("opentelemetry") is None:
+            return
+        from opentelemetry import metrics, trace
+
+        meter = metrics.get_meter(SCOPE)
+        self._tracer = trace.get_tracer(SCOPE)
+        self._compactions = meter.create_counter("compactor.compactions")
+        self._reclaimed = meter.create_up_down_counter("compactor.reclaimed_tokens", unit="token")
+        self._invalidated = meter.create_counter("compactor.invalidated_tokens", unit="token")
+        self._failures = meter.create_counter("compactor.failures")
+
+    @contextmanager
+    def span(self, name: str, **attributes: str | int) -> Iterator[None]:
+        """A span named ``compactor.{name}``."""
+        if self._tracer is None:
+            yield
+            return
+        with self._tracer.start_as_current_span(f"compactor.{name}", attributes=attributes):
+            yield
+
+    def count(self, event: Event) -> None:
+        """Add what `event` says to the counters."""
+        if self._tracer is None:
+            return
+        attributes = {"trigger": event.trigger, "tier": event.tier}
+        if event.kind == "post_compact":
+            self._compactions.add(1, attributes)
+            self._invalidated.add(event.invalidated_tokens, attributes)
+        if event.kind in ("post_compact", "undone"):  # what is undone and compacted again counts once
+            self._reclaimed.add(event.tokens_before - event.tokens_after, attributes)
+        if event.kind in ("tier_failed", "store_failed", "prepare_failed"):
+            self._failures.add(1, {"kind": event.kind})

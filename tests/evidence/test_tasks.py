@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.compaction import carried_text
+from applier.session.carryover import open_lists
 from applier.session.history_tracker import HistoryTracker
 from planner.evidence import gather_evidence
 from planner.evidence.state import open_items
@@ -55,7 +55,7 @@ def history_of(*calls):
 def carried(messages):
     tracker = HistoryTracker(COUNTER)
     tracker.take(messages)
-    return carried_text(tracker, ())
+    return "\n".join(open_lists(tracker))
 
 
 def left_open(messages):
