@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import anthropic
+from typing import TYPE_CHECKING, Any
 
 from applier.testing import Answer, MessagesServer, say
+
+if TYPE_CHECKING:
+    import anthropic
 
 __all__ = ["HANG_UP", "HANG_UP_HALFWAY", "KEY", "STALL", "Loopback", "billed"]
 
@@ -38,5 +39,7 @@ class Loopback(MessagesServer):
 
     def client(self, **options: Any) -> anthropic.Anthropic:
         """A client of the real SDK that talks to this server; closed with it."""
+        import anthropic  # takes two seconds, and most tests of a folder need none
+
         self._clients.append(anthropic.Anthropic(**{"api_key": KEY, "base_url": self.url, **options}))
         return self._clients[-1]

@@ -56,6 +56,14 @@ def test_installing_shows_the_change_first_and_leaves_what_the_wheel_has_and_the
     assert problems(compactor) == []
 
 
+def test_nothing_is_changed_unasked(compactor, config):
+    for command in ("install", "uninstall"):
+        assert compactor("install", CLIENT, "--yes").code == 0 if command == "uninstall" else not config.exists()
+        ran = compactor(command, CLIENT)
+        assert (ran.code, "say --yes" in ran.err) == (2, True)
+        assert (config / "skills").exists() == (command == "uninstall")
+
+
 def test_installing_again_changes_nothing_and_uninstalling_leaves_nothing(compactor, config):
     assert compactor("install", CLIENT, "--yes", "--json").json["written"]
     inode = (config / "skills" / "compactor").stat().st_ino

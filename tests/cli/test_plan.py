@@ -80,6 +80,7 @@ def test_auto_without_a_key_says_that_rules_planned(compactor, transcript):
     assert "no client and no API key: planned by rules" in compactor("plan", transcript).out
 
 
+@pytest.mark.real
 def test_model_without_a_key_is_one_clear_line(compactor, transcript):
     ran = compactor("plan", transcript, "--planner", "model")
     assert ran.code == 1

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def test_presets_are_compared_in_one_table(compactor, transcript, monkeypatch):
     assert "…" not in ran.out
 
 
+@pytest.mark.real
 def test_money_stands_beside_tokens_where_the_price_of_the_model_is_known(compactor, transcript):
     small = "watch", transcript, "--window", 20_000
     priced, unpriced = (compactor(*small, *more).out for more in (("--model", "claude-opus-5-5"), ()))

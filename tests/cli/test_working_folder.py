@@ -12,7 +12,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
 
 from applier.program import program
 
@@ -71,6 +70,8 @@ def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, 
 
 
 async def tool_names(server, project, env):
+    from mcp import Client, StdioServerParameters  # takes a second, also where this test is skipped
+
     asked = StdioServerParameters(command=server["command"], args=server["args"], cwd=project, env=env)
     async with Client(asked) as client:
         return {tool.name for tool in (await client.list_tools()).tools}

@@ -28,6 +28,7 @@ from openai.types.responses import ResponseInputParam
 from pydantic import TypeAdapter
 
 from applier.adapters.frameworks.openai_agents import CONTEXT_TOOLS, CompactedModels
+from applier.settings import load_settings
 from applier.testing import Answer, Failure, say, use
 from planner.errors import SettingsError
 from planner.reading.tokens import TokenCounter
@@ -218,7 +219,7 @@ ITEMS = TypeAdapter(ResponseInputParam)
 )
 def test_what_is_sent_is_what_the_responses_api_takes(new_session, items, window, preset):
     model = Recording()
-    session = new_session(window_tokens=window, max_output_tokens=500, preset=preset)
+    session = new_session(window_tokens=window, settings=load_settings(max_output_tokens=500), preset=preset)
     asked(CompactedModels(session).around(model), items)
     (request,) = model.sent
     sent = request["input"]

@@ -6,7 +6,6 @@ import sys
 
 import anthropic
 import instructor
-import openai
 import pytest
 
 from applier.testing import Failure
@@ -91,6 +90,8 @@ def test_an_instructor_client_that_forces_a_tool_is_asked_without_one():
 
 @pytest.mark.real
 def test_another_provider_through_instructor():
+    import openai
+
     with (
         Loopback([answer("t99 keep 3"), GOOD]) as server,
         openai.OpenAI(api_key="sk-test-1234567890", base_url=f"{server.url}/v1") as sdk,
@@ -148,6 +149,6 @@ def test_an_asynchronous_client_is_asked_by_its_address_and_key(plan):
 
 
 def test_an_asynchronous_instructor_client_is_told_to_be_the_other():
-    client = instructor.from_openai(openai.AsyncOpenAI(api_key="sk-test-1234567890"))
+    client = instructor.from_anthropic(anthropic.AsyncAnthropic(api_key="sk-test-1234567890"))
     with pytest.raises(SettingsError, match="pass the one of the synchronous SDK"):
         ModelPlanner(client=client, model="some-model").propose(plan_request())

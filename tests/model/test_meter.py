@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import anthropic
 import instructor
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,6 +110,8 @@ def test_what_an_asynchronous_client_did_not_get_in_time_counts_once():
 
 @pytest.mark.real
 def test_another_provider_counts_what_its_sdk_sent_again():
+    import openai
+
     with (
         Loopback([HANG_UP]) as server,
         openai.OpenAI(api_key="sk-test-1234567890", base_url=f"{server.url}/v1", max_retries=1) as sdk,

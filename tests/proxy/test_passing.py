@@ -9,7 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anthropic
 import httpx
-import openai
 import pytest
 
 from applier.adapters import proxy as proxy_package
@@ -218,6 +217,8 @@ def next_command(request):
 @pytest.mark.real
 def test_streamed_chat_completions(proxied, tmp_path):
     """The real client streams: it reads what the provider sent, and the usage behind it reaches the session."""
+    import openai  # takes a second, also where this test is skipped
+
     tools = Tools(tmp_path)
     messages = [{"role": "user", "content": "Check the modules."}]
     with MessagesServer(next_command) as server:

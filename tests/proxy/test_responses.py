@@ -7,7 +7,6 @@ import shutil
 from typing import Any
 
 import httpx
-import openai
 import pytest
 import zstandard
 from hypothesis import given
@@ -240,11 +239,17 @@ def worked(client, items, rounds: int) -> list[dict[str, Any]]:
     return items
 
 
+def sdk_client(proxy):
+    import openai  # takes a second, also where the tests that need it are skipped
+
+    return openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0)
+
+
 @pytest.mark.real
 def test_the_real_sdk_streams_and_is_compacted(behind):
     with MessagesServer(next_call, window_tokens=40_000) as server:
         proxy = behind(server)
-        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0) as client:
+        with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 25)
         compactions, failed = proxy.metrics.value("compactions"), proxy.metrics.value("requests", 'kind="failed"')
     assert server.violations == []
@@ -261,7 +266,7 @@ def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted
     """By whichever way the client asks; by a proxy that was started anew, too, from the originals."""
     with MessagesServer(next_call, window_tokens=90_000) as server:
         proxy = behind(server, window_tokens=80_000)
-        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0) as client:
+        with sdk_client(proxy) as client:
             items = worked(client, [words("user", "Check the modules.", id="msg_first")], 12)
             arrived = len(server.paths)
             if ask == "window":
@@ -277,7 +282,7 @@ def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted
         if restarted:
             proxy.__exit__(None, None, None)
             proxy = behind(server, window_tokens=80_000)
-        with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-1", max_retries=0) as client:
+        with sdk_client(proxy) as client:
             worked(client, [items[0], item], 2)
         (session,) = proxy.gateway.conversations.sessions()
         assert session.state.history_messages >= 2 * 12 + 3
