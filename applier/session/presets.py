@@ -50,12 +50,10 @@ class Measurement:
     level: Level
     beside_tokens: int = 0
     """Of these, system and tools: no compaction makes them less, and none writes them to the cache anew."""
-    kept_tokens: int = 0
-    """Of the messages right after the last compaction, or the size the next one would aim at."""
     goal_tokens: int = 0
-    """What the next one would leave of them."""
+    """What the next compaction would leave of the messages."""
     carried_tokens: int = 0
-    """What all calls since the last one have read beyond what the next one would leave."""
+    """What all calls since the last one have read beyond that."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Since the last call."""
@@ -103,7 +101,7 @@ def _growth_pays(measured: Measurement) -> bool:
 
 
 def _is_dearer(measured: Measurement) -> bool:
-    kept = measured.kept_tokens + measured.beside_tokens
+    kept = measured.goal_tokens + measured.beside_tokens
     return measured.prices.factor(measured.tokens) > measured.prices.factor(kept)
 
 
