@@ -50,12 +50,10 @@ class Measurement:
     level: Level
     beside_tokens: int = 0
     """Of these, system and tools: no compaction makes them less, and none writes them to the cache anew."""
-    kept_tokens: int = 0
-    """Of the messages right after the last compaction, or the size the next one would aim at."""
     goal_tokens: int = 0
-    """What the next one would leave of them."""
+    """What the next compaction would leave of the messages."""
     carried_tokens: int = 0
-    """What all calls since the last one have read beyond what the next one would leave."""
+    """What all calls since the last one have read beyond that."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Since the last call."""
@@ -103,7 +101,7 @@ def _growth_pays(measured: Measurement) -> bool:
 
 
 def _is_dearer(measured: Measurement) -> bool:
-    kept = measured.kept_tokens + measured.beside_tokens
+    kept = measured.goal_tokens + measured.beside_tokens
     return measured.prices.factor(measured.tokens) > measured.prices.factor(kept)
 
 
@@ -196,7 +194,9 @@ RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """What is asked for frees all it can. The less is kept, the less every call costs and the more the agent misses."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
 """What comes by itself leaves a fifth of what there was, five times less, and at most of the window: a share of the
-window alone is half of a short history, and next to nothing of one with large results."""
+window alone is half of a short history, and next to nothing of one with large results. On thirteen sessions at
+200,000 tokens .975 of the names that the agent needs stand then, at reads of .1 (`python -m tests.bench presets`); with
+at most 15 % of the window .96 do, for 5 % less."""
 RELEVANCE = Preset(
     "relevance",
     arrival=(SAFE_ARRIVAL,),

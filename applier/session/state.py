@@ -82,10 +82,8 @@ class State:
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     level: Level = "normal"
-    kept_tokens: int = 0
-    """Of the messages right after the last compaction."""
     carried_tokens: int = 0
-    """What all calls since then have read beyond what a compaction would have left."""
+    """What all calls since the last compaction have read beyond what another would have left."""
     rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
     """Until the history counts so many tokens, or, where the prompt does not fit, so many of them are answered, a tier
     is not tried again; by its name and whether the window forces it."""
@@ -159,7 +157,6 @@ class State:
             limit_tokens=self.limit_tokens,
             level=level_after(self.level, tokens, self.limit_tokens),
             beside_tokens=self.gauge.prompt(0),
-            kept_tokens=self.kept_tokens or self.goal_tokens,
             goal_tokens=self.goal_tokens,
             carried_tokens=self.carried_tokens,
             growth_tokens_per_call=self.growth_tokens,
@@ -229,7 +226,6 @@ class State:
         self.take_into_force(committed)
         self.tracker.returned(self.view.messages, len(committed.frame.head))
         self.planning.previous = committed.frame.plan
-        self.kept_tokens = self.gauge.of_messages(self.view.total)
         self.last = LastList(messages, frame=committed.frame, undoable=self.undoable)
 
     def bound(self, frame: Frame, since: int = 0) -> Frame:

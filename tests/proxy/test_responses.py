@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from applier import apply, open_store
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.proxy.compactions import carried, opened, reply
+from applier.adapters.proxy.wires import RESPONSES
 from applier.adapters.transcripts.responses import read_items, to_items
 from applier.testing import MessagesServer, Request, say, use
 from applier.testing.responses_api import judge_items
@@ -188,6 +189,14 @@ def test_nothing_before_a_foreign_compaction_is_part_of_the_conversation(items):
     before = items[: items.index(FOREIGN) + 1]
     assert read.has_foreign
     assert to_items(read, read.messages[1:])[: len(before)] == before
+
+
+@given(st.lists(item_lists(foreign=True), min_size=2, max_size=3))
+def test_items_are_read_once_and_never_taken_for_others(lists):
+    for body in ({"input": items} for items in [*lists, *lists]):
+        read = RESPONSES.read(body)
+        assert read == read_items(body["input"])
+        assert RESPONSES.read(body) is read
 
 
 @given(st.text())

@@ -79,10 +79,10 @@ def measured(**changes):
         (When("growth", growth_pays=True), {"goal_tokens": 20_000, "carried_tokens": 229_000}, False),
         (When("growth", growth_pays=True), {"goal_tokens": 0, "carried_tokens": 230_001}, False),
         # all of a prompt costs five times as much above 100,000 tokens
-        (When("price", dearer=True), {"tokens": 100_001, "kept_tokens": 20_000, "prices": HAIKU}, True),
-        (When("price", dearer=True), {"tokens": 100_000, "kept_tokens": 20_000, "prices": HAIKU}, False),
-        (When("price", dearer=True), {"tokens": 150_000, "kept_tokens": 100_001, "prices": HAIKU}, False),
-        (When("price", dearer=True), {"tokens": 150_000, "kept_tokens": 20_000}, False),
+        (When("price", dearer=True), {"tokens": 100_001, "goal_tokens": 20_000, "prices": HAIKU}, True),
+        (When("price", dearer=True), {"tokens": 100_000, "goal_tokens": 20_000, "prices": HAIKU}, False),
+        (When("price", dearer=True), {"tokens": 150_000, "goal_tokens": 100_001, "prices": HAIKU}, False),
+        (When("price", dearer=True), {"tokens": 150_000, "goal_tokens": 20_000}, False),
     ],
 )
 def test_rows(when, changes, fires):
