@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from applier.store import Store, open_store
+from applier.store.fact_index import forget_index
 from applier.store.facts import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
@@ -98,6 +99,7 @@ def _made(store: Store, number: int, words: list[str]) -> tuple[str, list[Extrac
 def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
     """Store `facts` as `save_facts` does; how many characters they have."""
     with store.backend.transaction(write=True):
+        forget_index(store.backend)  # which knows of facts only what `save_facts` notes
         history = find_history(store.backend, key)
         first = int(next_order(store.backend, len(facts)))
         contents = [encode(fact.model_dump(mode="json"), "fact") for fact in facts]
