@@ -85,19 +85,21 @@ def _own_lines(turn: TurnEvidence, call: Call) -> list[tuple[Statement, str]]:
 
 
 def _passed_later(evidence: Evidence, failed: TurnEvidence, call: Call) -> str:
-    """The turn in which all checks of `call` passed again, by whatever command; of what is no check, the turn soon
+    """The turn in which all checks of `call` passed again, by whatever command; of what is no check, the last turn soon
     behind in which its program did not fail.
     """
     kinds, programs = set(check_kinds(call)), {one.words[0] for one in call.commands}
+    soon = ""
     for turn, later, outcome in evidence.ended_calls():
-        if turn.turn.number <= failed.turn.number or later.kind not in ("run", "read"):
+        behind = turn.turn.number - failed.turn.number
+        if behind <= 0 or later.kind not in ("run", "read"):
             continue
         if kinds and outcome.status == "passed" and kinds <= set(check_kinds(later)) and "test" not in kinds:
             return turn.turn.id
-        near = not kinds and turn.turn.number == failed.turn.number + CAUSE_TURNS
-        if near and outcome.status in ("passed", "done") and programs & {one.words[0] for one in later.commands}:
-            return turn.turn.id
-    return ""
+        ended = not kinds and behind <= CAUSE_TURNS and outcome.status in ("passed", "done")
+        if ended and programs & {one.words[0] for one in later.commands}:
+            soon = turn.turn.id
+    return soon
 
 
 def _cause(evidence: Evidence, failed: TurnEvidence) -> tuple[str, str] | None:

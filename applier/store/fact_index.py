@@ -106,7 +106,7 @@ class FactIndex:
         whole = b"".join(bodies[part] for part in parts if part in bodies)
         self._table.close()
         self._table = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self._is_stored = bool(whole) and all(part.split("/")[2:3] == [_digest(whole)] for part in parts)
+        self._is_stored = {part.split("/")[2] for part in parts} == {_digest(whole)}
         self._parts, self._added = list(parts), set[int]()
         if self._is_stored:
             self._table.deserialize(whole)

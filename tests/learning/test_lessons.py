@@ -233,3 +233,14 @@ def test_what_is_doubted_behind_a_wish_is_not_part_of_it():
     words = "yes. the overriding rule is to never stop the user, but I think we should warn"
     (lesson,) = lasting(said("Fix the parser, please.", words))
     assert lesson.text == "“the overriding rule is to never stop the user”"
+
+
+def test_what_is_no_check_is_noted_with_its_cause_and_what_was_run_instead():
+    wrong = ran(
+        "git checkout main", "Exit code 128\nfatal: 'main' is already used by worktree at '/srv/a'", "a", failed=True
+    )
+    instead = ran("git checkout -b fix origin/main", "Switched to a new branch 'fix'", "b")
+    cause = "This is a worktree: I can't check out main here."
+    (lesson,) = of_kind("error", *wrong, *said_and(cause, *instead))
+    assert lesson.text.endswith(f"of `git checkout main`: “{cause}”; then `git checkout -b fix origin/main` at t3")
+    assert of_kind("error", *wrong, *instead) == []
