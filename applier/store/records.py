@@ -30,6 +30,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import zstandard
+
 from applier.store.backend import Backend
 from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import history_key
@@ -60,14 +62,16 @@ __all__ = [
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
 """What an empty history says."""
 
-_LEVEL = 4
-"""Of zlib: on 20 real sessions 2.5 % more bytes than at 6, the usual one, in 0.62 of the time."""
+_LEVEL = 6
+"""Of zstd: on 51 real sessions 4 % less bytes than at 3, the usual one, and 2 % less than zlib's level 4 in the same
+time; it is read back in half of zlib's."""
 _WORTH = 0.9
 """Compressed content is kept only below this share of its size."""
 _SHORT = 256
 """Bytes: below this, little is saved for the time that it takes to begin."""
-_ZLIB_MARK = b"x"
-"""Every zlib stream with the default window begins with this byte, and no JSON text does."""
+_ZSTD_MARK, _ZLIB_MARK = b"(", b"x"
+"""Every zstd frame begins with the first, every zlib stream (which stores had before) with the second, and no JSON
+text with either."""
 _GROUP_DIGITS = 16
 _AT_ONCE = 500
 """Records that are looked through together."""
@@ -92,7 +96,7 @@ def digest_of(content: bytes) -> str:
 
 def pack(content: bytes) -> bytes:
     """The body that `content` is stored as: its digest, and it, compressed when that pays."""
-    packed = zlib.compress(content, _LEVEL) if len(content) >= _SHORT else content
+    packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
@@ -103,9 +107,10 @@ def unpack(body: bytes, place: str) -> bytes:
         StoreDamaged: it does not match its digest; the text names `place`.
     """
     digest, packed = body[:32], body[32:]
+    unpacked = {_ZSTD_MARK: zstandard.decompress, _ZLIB_MARK: zlib.decompress}.get(packed[:1], bytes)
     try:
-        content = zlib.decompress(packed) if packed[:1] == _ZLIB_MARK else packed
-    except zlib.error as error:
+        content = unpacked(packed)
+    except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can say that it has any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
         raise StoreDamaged(f"{place}: its content does not match its digest")
