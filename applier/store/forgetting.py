@@ -10,7 +10,16 @@ from applier.store.backend import Backend
 from applier.store.records import Node, StoredHistory, fields, nodes_of, read, read_histories
 from planner.placeholders import SHORT_DIGITS
 
-__all__ = ["SESSION_STATE", "names_in", "naming", "plans_of_nobody", "remove_histories", "remove_history", "upwards"]
+__all__ = [
+    "SESSION_STATE",
+    "events_of",
+    "names_in",
+    "naming",
+    "plans_of_nobody",
+    "remove_histories",
+    "remove_history",
+    "upwards",
+]
 
 _NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{8,64})(?::t[0-9]+)?"')
 """A history's key or digest, or a reference into it, as a whole text of JSON; not one that stands within a text."""
@@ -71,10 +80,10 @@ def remove_histories(backend: Backend, removed: Sequence[StoredHistory]) -> None
         backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])
     digests = gone | {history.tip for history in removed if history.says in gone and history.tip}
     states = naming(backend, "state", digests)
-    backend.remove([*states, *_events_of(backend, states), *naming(backend, "event", digests)])
+    backend.remove([*states, *events_of(backend, states), *naming(backend, "event", digests)])
 
 
-def _events_of(backend: Backend, states: Iterable[str]) -> list[str]:
+def events_of(backend: Backend, states: Iterable[str]) -> list[str]:
     """The keys of the events of the sessions that `states` are the keys of."""
     names = [json.loads(key.partition("/")[2]) for key in states]
     sessions = [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]

@@ -13,7 +13,7 @@ from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "default_path", "open_store", "store_file"]
+__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "check_format", "default_path", "open_store", "store_file"]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
@@ -118,16 +118,9 @@ def _prepare(backend: SqlBackend) -> None:
     """Make the table of `backend` if it is not there, in one transaction.
 
     Raises:
-        StoreError: the database belongs to another program, or is of another version of this one.
+        StoreError: as by `check_format`.
     """
-    with backend.transaction():
-        version = _version(backend)
-    if version not in (0, FORMAT):
-        whose, cure = "a newer version", "update relevance-compactor"
-        if version < FORMAT:
-            whose, cure = "a version from before 0.1.0", "only that reads it: give another file"
-        raise StoreError(f"{backend.place}: made by {whose} (store format {version}, this one reads {FORMAT}); {cure}")
-    if version == FORMAT:
+    if check_format(backend):
         return
     with backend.transaction(write=True):
         if _version(backend):
@@ -135,6 +128,22 @@ def _prepare(backend: SqlBackend) -> None:
         backend.create()
         backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
         backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+
+
+def check_format(backend: SqlBackend) -> int:
+    """The format of the tables that are there, which is this version's; 0 where there is none yet.
+
+    Raises:
+        StoreError: the database belongs to another program, or is of another version of this one.
+    """
+    with backend.transaction():
+        version = _version(backend)
+    if version in (0, FORMAT):
+        return version
+    whose, cure = "a newer version", "update relevance-compactor"
+    if version < FORMAT:
+        whose, cure = "a version from before 0.1.0", "only that reads it: give another file"
+    raise StoreError(f"{backend.place}: made by {whose} (store format {version}, this one reads {FORMAT}); {cure}")
 
 
 def _version(backend: SqlBackend) -> int:

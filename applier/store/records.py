@@ -26,7 +26,7 @@ import hashlib
 import json
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +40,8 @@ from planner.reading.history import History
 from planner.reading.messages import to_json
 
 __all__ = [
+    "EMPTY_HISTORY",
+    "GROUP_DIGITS",
     "Node",
     "StoredHistory",
     "audit",
@@ -56,6 +58,7 @@ __all__ = [
     "read_chain",
     "read_histories",
     "read_messages",
+    "saved_history",
     "unpack",
 ]
 
@@ -72,7 +75,7 @@ _SHORT = 256
 _ZSTD_MARK, _ZLIB_MARK = b"(", b"x"
 """Every zstd frame begins with the first, every zlib stream (which stores had before) with the second, and no JSON
 text with either."""
-_GROUP_DIGITS = 16
+GROUP_DIGITS = 16
 _AT_ONCE = 500
 """Records that are looked through together."""
 
@@ -107,9 +110,9 @@ def unpack(body: bytes, place: str) -> bytes:
         StoreDamaged: it does not match its digest; the text names `place`.
     """
     digest, packed = body[:32], body[32:]
-    unpacked = {_ZSTD_MARK: zstandard.decompress, _ZLIB_MARK: zlib.decompress}.get(packed[:1], bytes)
+    unpacking: dict[bytes, Callable[[bytes], bytes]] = {_ZSTD_MARK: zstandard.decompress, _ZLIB_MARK: zlib.decompress}
     try:
-        content = unpacked(packed)
+        content = unpacking.get(packed[:1], bytes)(packed)
     except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can say that it has any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
@@ -183,7 +186,7 @@ class Node(NamedTuple):
 def groups_of(says: Sequence[str]) -> list[str]:
     """The groups of a history that says `says` at each of its positions; of an empty one a group without nodes."""
     firsts = [says[2**n - 1] for n in range(len(says).bit_length())]
-    return [first[:_GROUP_DIGITS] for first in firsts or [EMPTY_HISTORY]]
+    return [first[:GROUP_DIGITS] for first in firsts or [EMPTY_HISTORY]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ class StoredHistory:
     turns: int
     used: float = 0.0
     """When it was saved last, restored from or gone on with, to an hour: seconds since the epoch, 0 if not noted."""
+    size_bytes: int = 0
+    """Of its messages, as JSON; shared and packed they take less."""
 
     @property
     def key(self) -> str:
@@ -282,6 +287,12 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
     if [f"history/{history.name}" for history in histories] != list(contents):
         raise StoreDamaged("a history stands under another's name; restore the store from a backup")
     return sorted(histories, key=lambda history: history.order)
+
+
+def saved_history(backend: Backend, says: str, tip: str) -> StoredHistory | None:
+    """The history that ends at `tip` and says `says`, if it was saved."""
+    histories = [one for name in (says, tip) if name for one in read_histories(backend, name)]
+    return next((history for history in histories if history.tip == tip), None)
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from applier.store.backend import Backend
 from applier.store.family import Family, Kin
 from applier.store.forgetting import SESSION_STATE, names_in, remove_histories
-from applier.store.records import Node, StoredHistory, read
+from applier.store.records import Node, StoredHistory, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError
 from planner.plan import Finding
@@ -25,8 +25,8 @@ __all__ = ["LIVE_SECONDS", "Garbage", "collect_garbage"]
 LIVE_SECONDS = 86_400.0
 """What was used so lately stays, however large the store is: a session notes its use once an hour."""
 
-_MENTION = re.compile(rb"(?:h|sha256:)([0-9a-f]{8,64})")
-"""``h1a2b3c4d:t12`` wherever it stands, ``sha256:…``; what is none names nothing that is stored."""
+_MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
+"""``h1a2b3c4d:t12`` wherever it stands, ``sha256:…``; ``id:12345678``, too, which names nothing that is stored."""
 _AT_ONCE = 500
 """Messages that are read in one transaction, for others wait for its end."""
 
@@ -61,10 +61,9 @@ class _Messages:
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            packed = {key: len(body) for key, body in backend.get(some).items()}
-            for key, content in read(backend, some).items():
-                digest = key.partition("/")[2]
-                self.bytes[digest] = packed[key]
+            for key, body in backend.get(some).items():
+                digest, content = key.partition("/")[2], unpack(body, key)
+                self.bytes[digest] = len(key) + len(body)
                 if names := {name.decode() for name in _MENTION.findall(content)}:
                     self.mentioned[digest] = names
 
@@ -73,7 +72,7 @@ def collect_garbage(
     store: Store,
     *,
     older_than_seconds: float | None = None,
-    larger_than_bytes: int | None = None,
+    larger_than_bytes: float | None = None,
     dry_run: bool = False,
 ) -> Garbage:
     """Remove from `store` the conversations that were not used for so long, then, while its files are larger than that,
@@ -116,7 +115,7 @@ def collect_garbage(
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(left))
 
 
-def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: int | None) -> Family:
+def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> Family:
     """What stays: what is live and its family; then, the latest used first, what is not too old, while it fits."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:

@@ -82,12 +82,12 @@ class Store:
         block. Where the digest is taken by another form of the same history, the key is made of the exact form:
         what a key gave back once, it gives back for ever.
         """
-        contents = [self._content(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
+        contents = [self.stored_form(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
         nodes = records.chain_of(history, contents)
         says, tip = _digits(history.digest), nodes[-1].digest if nodes else ""
         groups = records.groups_of([node.says for node in nodes])
         with self.backend.transaction():
-            saved = self._saved(says, tip)
+            saved = records.saved_history(self.backend, says, tip)
         if saved and not self._is_due(saved):
             return saved.key
         with self.backend.transaction(write=True):
@@ -97,10 +97,11 @@ class Store:
             new = nodes[len(nodes) - len(missing) :]
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
             self.backend.add(dict.fromkeys(missing, b""))
-            if not (saved := self._saved(says, tip)):
+            if not (saved := records.saved_history(self.backend, says, tip)):
                 name = tip if self.backend.get([f"history/{says}"]) else says
                 turns = nodes[-1].turn if nodes else 0
-                saved = StoredHistory(name, next_order(self.backend), says, tip, groups, len(nodes), turns)
+                order, size = next_order(self.backend), sum(map(len, contents))
+                saved = StoredHistory(name, order, says, tip, groups, len(nodes), turns, size_bytes=size)
             self._note(saved)
         return saved.key
 
@@ -126,14 +127,14 @@ class Store:
             with self.backend.transaction(write=True):
                 self._note(find_history(self.backend, history_key))
 
-    def _content(self, value: object, place: str) -> bytes:
+    def stored_form(self, value: object, place: str) -> bytes:
+        """`value` as this store has it: JSON, without secrets where these are to stay out.
+
+        Raises:
+            StoreError: `value` is not JSON data; the text names `place`.
+        """
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
-
-    def _saved(self, says: str, tip: str) -> StoredHistory | None:
-        """The history that ends at `tip`, if it was saved."""
-        histories = [one for name in (says, tip) if name for one in read_histories(self.backend, name)]
-        return next((history for history in histories if history.tip == tip), None)
 
     def load_history(self, key: str) -> History:
         """The history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
@@ -272,7 +273,7 @@ class Store:
 
         A state that has the key of a history as one of its values is forgotten with it.
         """
-        key, content = f"state/{to_json(name)}", self._content(value, f"state {name}")
+        key, content = f"state/{to_json(name)}", self.stored_form(value, f"state {name}")
         with self.backend.transaction(write=True):
             self.backend.remove([key])
             if value is not None:
