@@ -74,15 +74,11 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """So many failures of the planner in a row open the breaker."""
     rest_seconds: float = Field(default=300.0, ge=0)
     """After this long an open breaker lets one trial through."""
-    recall_tokens: int = Field(default=1_500, ge=0)
-    """A removed turn that the agent names comes back at once if it has at most so many tokens; 0: never."""
     project: str = ""
     """The folder that the conversation works in: what it leaves in the store is found by it again. Empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)
     """A new conversation in `project` begins with at most so many tokens of the learned lines that you approved and
     that matter to its task; 0: none."""
-    file_roots: tuple[Path, ...] = ()
-    """Folders from which recently read files may be read again after a compaction; none: only the store."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, said again after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)

@@ -194,7 +194,7 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
 
 def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
     settings, files_tokens = state.settings, int(state.gauge.countable(state.goal_tokens) * state.preset.files_share)
-    return carried_text(state.tracker, settings.file_roots, settings.permissions, files_tokens, kept_turns)
+    return carried_text(state.tracker, settings.permissions, files_tokens, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:

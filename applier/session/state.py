@@ -13,7 +13,6 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
@@ -81,8 +80,6 @@ class State:
     thought_since: int = 0
     """That message, once a compaction was taken back, until the next list is handed out."""
     last: LastList = field(default_factory=LastList)
-    removed: dict[str, str] = field(default_factory=dict)
-    """Text of the turns that the plan in force has removed, by their ids."""
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     level: Level = "normal"
@@ -269,13 +266,10 @@ class State:
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
         """From now on `committed`, whose list is `view`, is what is sent."""
-        replanned = committed.frame.plan is not self.committed.frame.plan
         self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
         self.cached_messages = min(self.cached_messages, len(self.view.messages))
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
-        if replanned:
-            self.removed = removed_turns(committed.frame, self.tracker)
 
     def commit(self, frame: Frame, view: View | None = None) -> None:
         """Store what `frame` leaves out; then that is what is sent.

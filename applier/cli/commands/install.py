@@ -22,7 +22,6 @@ from typing import Any
 
 import click
 
-from applier.adapters.client_hooks import without_hooks
 from applier.adapters.client_plugin import (
     CLAUDE_CODE,
     CLIENTS,
@@ -241,10 +240,6 @@ def _claude_code_problems(place: str, folder: Path) -> Iterator[Problem]:
     """What its settings say against the mod in `folder`, and what itself does, if it is at that `place`."""
     for name, settings, managed in _settings():
         yield from settings_problems(name, settings, managed=managed)
-        with suppress(ValueError):
-            if not managed and without_hooks(settings) != settings:
-                what = "the hooks of `compactor hooks` are installed, too: the mod does all that they do"
-                yield Problem(what, "compactor hooks remove")
     if place:
         yield from _listed(place, folder)
 
