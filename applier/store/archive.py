@@ -89,7 +89,7 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
     made = [key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in says]
     states = [key for key in family.states if json.loads(key.partition("/")[2]).startswith(CARRIED)]
     events = {*events_of(backend, states), *naming(backend, "event", digests)}
-    histories, own = [f"history/{name}" for name in family.histories], [kin.keys[node.digest] for node in nodes]
+    histories, own = [f"history/{name}" for name in family.histories], [kin.keyed[digest][0] for digest in family.nodes]
     messages = {f"message/{node.message}" for node in nodes}
     return sorted({"order", *histories, *own, *messages, *made, *states, *events})
 

@@ -41,17 +41,16 @@ class Kin:
     """Who belongs to whom in a store; read within one transaction."""
 
     backend: Backend
-    keys: Mapping[str, str] = field(init=False)
-    """Of the nodes, by digest."""
+    keyed: Mapping[str, tuple[str, Node]] = field(init=False)
+    """The nodes with their keys, by digest."""
     nodes: Mapping[str, Node] = field(init=False)
     histories: Mapping[str, StoredHistory] = field(init=False)
     """By name, oldest first."""
 
     def __post_init__(self) -> None:
         """Read nodes, histories, and what the states name."""
-        keyed = nodes_of(self.backend.keys("node/"))
-        self.keys = {digest: key for digest, (key, _) in keyed.items()}
-        self.nodes = {digest: node for digest, (_, node) in keyed.items()}
+        self.keyed = nodes_of(self.backend.keys("node/"))
+        self.nodes = {digest: node for digest, (_, node) in self.keyed.items()}
         self.histories = {one.name: one for one in read_histories(self.backend)}
         self._digests = sorted(
             {(digest, one.name) for one in self.histories.values() for digest in (one.name, one.says)}

@@ -48,7 +48,8 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     Raises:
         StoreDamaged: a record cannot be read, and it might speak of it.
     """
-    nodes = {digest: node for digest, (_, node) in nodes_of(backend.keys("node/")).items()}
+    keyed = nodes_of(backend.keys("node/"))
+    nodes = {digest: node for digest, (_, node) in keyed.items()}
     same = {digest for digest, node in nodes.items() if node.says == history.says}
     below = set(same)
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
@@ -57,16 +58,15 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     family = {history.says, *(nodes[digest].says for digest in below | upwards(nodes, same))}
     saved = read_histories(backend)
     kept = upwards(nodes, [other.tip for other in saved if other.says not in family])
-    remove_histories(backend, [other for other in saved if other.says in family and other.tip not in kept])
+    remove_histories(backend, [other for other in saved if other.says in family and other.tip not in kept], keyed)
 
 
-def remove_histories(backend: Backend, removed: Sequence[StoredHistory]) -> None:
-    """Delete the histories `removed`, what was made of them, and what nothing refers to any more.
+def remove_histories(backend: Backend, removed: Sequence[StoredHistory], keyed: Mapping[str, tuple[str, Node]]) -> None:
+    """Delete the histories `removed`, what was made of them, and what nothing refers to any more; `keyed`: all nodes.
 
     Raises:
         StoreDamaged: a record cannot be read, and it might speak of one.
     """
-    keyed = nodes_of(backend.keys("node/"))
     nodes = {digest: node for digest, (_, node) in keyed.items()}
     others = [history for history in read_histories(backend) if history not in removed]
     kept = upwards(nodes, [history.tip for history in others])
