@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 
 from applier.learning.files import approved_lines, file_of
-from applier.learning.lessons import KINDS
+from applier.learning.kinds import KINDS
 from applier.store.search import ranked
 from planner.evidence.names import specifics_of
 from planner.placeholders import clean

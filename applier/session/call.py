@@ -173,7 +173,8 @@ def _is_due(state: State) -> bool:
     measured, goal = state.measure(), state.preset.plan_goal
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
-    ahead = replace(measured, tokens=tokens, level=level)
+    grown = max(0, tokens - measured.beside_tokens - measured.goal_tokens)
+    ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
     planning = (step for step in state.preset.steps if step.tier is goal)
     return any(when.fires(ahead) for step in planning for when in step.when if not when.requested)
 

@@ -31,6 +31,7 @@ from applier.store.excerpt import find_matches
 from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.plan import CompactionPlan
 from planner.prices import register_prices
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -332,6 +333,11 @@ class Session:
     def state(self) -> SessionState:
         """Where the session stands after the last call that came to an end; waits for none that runs."""
         return replace(self._snapshot, breaker=self._state.planning.breaker)
+
+    @property
+    def plan(self) -> CompactionPlan | None:
+        """The plan in force, with what it was made from unless that was another process; None without one."""
+        return self._state.committed.frame.plan
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""

@@ -85,6 +85,8 @@ class State:
     level: Level = "normal"
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
+    carried_tokens: int = 0
+    """What all calls since then have read beyond what a compaction would have left."""
     rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
     """Until the history counts so many tokens, or, where the prompt does not fit, so many of them are answered, a tier
     is not tried again; by its name and whether the window forces it."""
@@ -127,7 +129,8 @@ class State:
     def goal_tokens(self) -> int:
         """What the next plan would leave of the messages."""
         goal, room = self.preset.plan_goal, self.gauge.room_tokens(self.limit_tokens)
-        return goal.goal_tokens(room, self.gauge.of_messages(self.view.total)) if goal is not None else room
+        sizes = map(self.gauge.of_messages, (self.view.total, self.tracker.tokens))
+        return goal.goal_tokens(room, *sizes) if goal is not None else room
 
     @property
     def restore_tool(self) -> str:
@@ -160,6 +163,8 @@ class State:
             level=level_after(self.level, tokens, self.limit_tokens),
             beside_tokens=self.gauge.prompt(0),
             kept_tokens=self.kept_tokens or self.goal_tokens,
+            goal_tokens=self.goal_tokens,
+            carried_tokens=self.carried_tokens,
             growth_tokens_per_call=self.growth_tokens,
             idle_seconds=0.0 if self.last.at is None else max(0.0, self.clock() - self.last.at),
             requested=self.requested,
@@ -304,6 +309,7 @@ class State:
         if self.last.messages and new > 0:
             added = self.gauge.of_messages(sum(self.view.counted[-new:]))
             self.growth_tokens += GROWTH_WEIGHT * (added - self.growth_tokens)
+        self.carried_tokens += max(0, self.gauge.of_messages(self.view.total) - self.goal_tokens)
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)

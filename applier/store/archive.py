@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from applier.store.backend import Backend
+from applier.store.fact_index import notes_of_facts
 from applier.store.family import Kin
 from applier.store.forgetting import SESSION_STATE, events_of, naming
 from applier.store.opening import check_format, open_store
@@ -297,7 +298,8 @@ class _Import:
             self.known[place] = set(read(backend, backend.keys(place)).values())
         if content not in self.known[place]:
             self.known[place].add(content)
-            backend.add({f"{place}{next_order(backend)}": pack(content)})
+            key = f"{place}{next_order(backend)}"
+            backend.add({key: pack(content), **(notes_of_facts([key]) if key.startswith("fact/") else {})})
 
     def _state(self, key: str, content: bytes) -> None:
         name, value = json.loads(key.partition("/")[2]), json.loads(content)

@@ -53,7 +53,10 @@ def test_a_conversation_that_moves_is_the_same_in_the_other_store(store, plans, 
         export_conversation(other, key, Path(name, "one"))
         assert stat.S_IMODE(os.stat(Path(name, "one")).st_mode) == 0o600
         assert sorted(os.listdir(name)) == ["one", "other.db", "other.db-shm", "other.db-wal"]
+        list(store.find_facts())
         assert key in import_records(store, Path(name, "one"))
+        facts = {content for kept in contents(store)["facts"].values() for content in kept}
+        assert {fact.model_dump_json() for _, fact in store.find_facts()} == facts
         here, there = contents(store), contents(other)
         assert store.verify() == []
         for kind in ("histories", "turns", "plans", "facts", "states"):

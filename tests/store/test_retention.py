@@ -99,6 +99,7 @@ def referred(saved, plans, live):
 def test_age_takes_what_no_live_conversation_refers_to_and_nothing_else(store, plans):
     clear(store)
     saved = fill(store, plans)
+    list(store.find_facts())
     used = {}
     for own in saved:
         for part, key, age in own:
@@ -110,6 +111,8 @@ def test_age_takes_what_no_live_conversation_refers_to_and_nothing_else(store, p
     assert [one.key for one in done.histories] == [one.key for one in shown.histories]
     assert {one.key for one in done.histories} == used.keys() - kept
     assert store.verify() == []
+    facts = {content.content for one in store.histories() for content in store.facts(one.key)}
+    assert {one.content for _, one in store.find_facts()} == facts
     for key, (_, part) in used.items():
         if key in kept:
             assert json.dumps(list(store.load_history(key).messages)) == json.dumps(part)

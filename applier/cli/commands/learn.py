@@ -25,7 +25,7 @@ from applier.cli.options import agreed, as_json, change_options, store_option, w
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import digest_of, file_of, learned_lines, merged
-from applier.learning.lessons import KINDS
+from applier.learning.kinds import KINDS
 from applier.learning.memory import Memory
 from applier.learning.opening import file_below
 from applier.learning.propose import Line, proposed_lines
